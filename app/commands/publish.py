@@ -16,7 +16,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
-from sawtooth.app.publish.trackers import Target, TrackerResponse
+from sawtooth.app.publish.trackers import PublishedRun, Target
 from sawtooth.app.publish.trackers import publish as send
 from sawtooth.app.publish.values import values_of
 
@@ -52,7 +52,7 @@ def publish(
         html.write_text(run_html(result, computed), encoding="utf-8")
         report.write_text(json_text(report_json(result), 1), encoding="utf-8")
         values = values_of(result)
-        answer = TrackerResponse(fmt.clean(chosen.manifest.name, fmt.NAME_LENGTH), values, html, report, url)
+        answer = PublishedRun(fmt.clean(chosen.manifest.name, fmt.NAME_LENGTH), values, html, report, url)
         where = send(to.value, answer, Target(project, tracker_run, folder))
     if as_json:
         say(json_text({"tracker": to.value, "where": where, "values": values}))

@@ -50,7 +50,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
 
 def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
     """Return the component's data."""
-    entered = words.Asked(_number_entered(STEPS), _price(result), _waiting_w(result))
+    entered = words.CostFacts(_number_entered(STEPS), _price(result), _waiting_w(result))
     stairs = stairs or _recorded(result)
     drawn = words.picture(result, stairs, entered, _measured(result, stairs))
     by_rule = {finding.rule: finding for finding in result.findings}

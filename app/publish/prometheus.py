@@ -1,7 +1,7 @@
 """The server's metrics for Prometheus: live trainings, and the newest run of each name.
 
-Base units and ratios, as Prometheus wants them. Runs are labelled by their names, and at most RUNS_MOST of them, so that a
-folder with thousands of runs makes no thousands of series.
+Values are in base units and ratios, as Prometheus recommends. Runs are labelled with their names. There are at most RUNS_MOST
+runs, because each run is a time series.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sawtooth.app.publish.values import values_of
 
 RUNS_MOST = 50
 LOST = "lost_ms/"
-# name in ``values_of`` → metric, factor to its unit, help
+# By the name in ``values_of``: the metric, the factor to its unit, and its help text.
 OF_RUN = {
     "step_time_ms": ("sawtooth_run_step_time_seconds", 1e-3, "Step time of the run without the profiler."),
     "step_time_low_ms": ("sawtooth_run_step_time_low_seconds", 1e-3, "Lower end of the step time's 95 % interval."),

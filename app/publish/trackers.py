@@ -1,6 +1,6 @@
 """Send a run's numbers, its HTML report and a link to an experiment tracker by its own library.
 
-Addresses and keys are those that the library reads itself, such as WANDB_API_KEY, MLFLOW_TRACKING_URI and TRACKIO_SERVER_URL.
+The library itself reads addresses and keys, for example from WANDB_API_KEY, MLFLOW_TRACKING_URI and TRACKIO_SERVER_URL.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from typing import Any
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.errors import SawtoothError, UsageError
 
-FOLDER = "sawtooth"  # of a run's files
+FOLDER = "sawtooth"  # The folder of a run's files at the tracker.
 
 
 @dataclass(frozen=True)
-class TrackerResponse:
-    """The data to send: the run's name, its numbers, its report's files, and a link to the page.
-
-    The link is "" if there is none.
-    """
+class PublishedRun:
+    """The data to send: the run's name, its numbers, its HTML and JSON reports, and the page's address."""
 
     name: str
     values: Mapping[str, float]
@@ -44,14 +41,14 @@ class Target:
     folder: Path = Path("runs")
 
 
-def publish(tracker: str, answer: TrackerResponse, target: Target) -> str:
-    """Send the answer and return where it is.
+def publish(tracker: str, content: PublishedRun, target: Target) -> str:
+    """Send a run to a tracker, and return the address or name of the tracker's run.
 
     Raises UsageError if the library is missing, SawtoothError if it fails.
     """
     send = TRACKERS[tracker]
     try:
-        return send(answer, target)
+        return send(content, target)
     except (SawtoothError, OSError):
         raise
     except Exception as error:  # each library has its own errors, and no common base
@@ -66,59 +63,59 @@ def _library(name: str) -> ModuleType:
         raise UsageError(f"Publishing to {name} needs its library: pip install {name}.") from None
 
 
-def _wandb(answer: TrackerResponse, target: Target) -> str:
+def _wandb(content: PublishedRun, target: Target) -> str:
     wandb: Any = _library("wandb")
-    joined = {"id": target.run, "resume": "must"} if target.run else {"name": answer.name}
+    joined = {"id": target.run, "resume": "must"} if target.run else {"name": content.name}
     run = wandb.init(project=target.project, job_type="sawtooth", **joined)
     try:
-        # A trainer's own steps must rise, so these values stand in the summary and not at a step.
-        run.summary.update({**answer.values, **({"sawtooth/url": answer.url} if answer.url else {})})
-        run.log({"sawtooth/report": wandb.Html(answer.html.read_text(encoding="utf-8"), inject=False)})
+        # The step numbers of a W&B run must increase, so these values go into the summary and not to a step.
+        run.summary.update({**content.values, **({"sawtooth/url": content.url} if content.url else {})})
+        run.log({"sawtooth/report": wandb.Html(content.html.read_text(encoding="utf-8"), inject=False)})
         artifact = wandb.Artifact(f"sawtooth-{run.id}", type="report")
-        artifact.add_file(str(answer.html))
-        artifact.add_file(str(answer.report))
+        artifact.add_file(str(content.html))
+        artifact.add_file(str(content.report))
         run.log_artifact(artifact)
         return str(getattr(run, "url", None) or f"the offline run {run.id}: send it with wandb sync")
     finally:
         run.finish()
 
 
-def _mlflow(answer: TrackerResponse, target: Target) -> str:
+def _mlflow(content: PublishedRun, target: Target) -> str:
     mlflow: Any = _library("mlflow")
     mlflow.set_experiment(target.project)
-    with mlflow.start_run(**({"run_id": target.run} if target.run else {"run_name": answer.name})) as run:
-        mlflow.log_metrics(dict(answer.values))
-        mlflow.log_artifact(str(answer.html), artifact_path=FOLDER)
-        mlflow.log_artifact(str(answer.report), artifact_path=FOLDER)
-        if answer.url:
-            mlflow.set_tag("sawtooth.url", answer.url)
+    with mlflow.start_run(**({"run_id": target.run} if target.run else {"run_name": content.name})) as run:
+        mlflow.log_metrics(dict(content.values))
+        mlflow.log_artifact(str(content.html), artifact_path=FOLDER)
+        mlflow.log_artifact(str(content.report), artifact_path=FOLDER)
+        if content.url:
+            mlflow.set_tag("sawtooth.url", content.url)
         return f"run {run.info.run_id} of experiment {target.project}"
 
 
-def _trackio(answer: TrackerResponse, target: Target) -> str:
+def _trackio(content: PublishedRun, target: Target) -> str:
     trackio: Any = _library("trackio")
-    trackio.init(project=target.project, name=target.run or answer.name, **({"resume": "must"} if target.run else {}))
+    trackio.init(project=target.project, name=target.run or content.name, **({"resume": "must"} if target.run else {}))
     try:
-        trackio.log({**answer.values, "sawtooth/report": trackio.Html(answer.html.read_text(encoding="utf-8"))})
-        trackio.log_artifact(str(answer.report), name="sawtooth", type="report")
-        if answer.url:
-            trackio.log({"sawtooth/url": answer.url})
+        trackio.log({**content.values, "sawtooth/report": trackio.Html(content.html.read_text(encoding="utf-8"))})
+        trackio.log_artifact(str(content.report), name="sawtooth", type="report")
+        if content.url:
+            trackio.log({"sawtooth/url": content.url})
     finally:
         trackio.finish()
-    return f"run {target.run or answer.name} of project {target.project}"
+    return f"run {target.run or content.name} of project {target.project}"
 
 
-def _tensorboard(answer: TrackerResponse, target: Target) -> str:
-    """Write the numbers as scalars at step 0; TensorBoard shows no HTML, so the report lies beside them."""
-    folder = target.folder / (target.run or answer.name.replace("/", "-"))
+def _tensorboard(content: PublishedRun, target: Target) -> str:
+    """Write the numbers as scalars at step 0, and the report next to them; TensorBoard shows no HTML."""
+    folder = target.folder / (target.run or content.name.replace("/", "-"))
     writer = ScalarWriter(folder)
-    writer.write(0, answer.values)
+    writer.write(0, content.values)
     writer.close()
-    (folder / answer.html.name).write_bytes(answer.html.read_bytes())
+    (folder / content.html.name).write_bytes(content.html.read_bytes())
     return str(folder)
 
 
-TRACKERS: dict[str, Callable[[TrackerResponse, Target], str]] = {
+TRACKERS: dict[str, Callable[[PublishedRun, Target], str]] = {
     "wandb": _wandb,
     "mlflow": _mlflow,
     "trackio": _trackio,

@@ -11,7 +11,8 @@ from sawtooth.app.words import lost_time
 def values_of(result: RunResult, prefix: str = "sawtooth/") -> dict[str, float]:
     """Return the run's numbers: times in ms, shares from 0 to 1. Unknown values are left out.
 
-    ``lost_ms/CAUSE`` is time per step that the GPU loses to a cause; ``planned_step_time_ms`` is the step after all changes.
+    ``lost_ms/CAUSE`` is the time per step that the GPU loses to a cause. ``planned_step_time_ms`` is the step time after all
+    changes of the plan.
     """
     step = result.metrics["best_step_time_ms"]
     lead = result.lead

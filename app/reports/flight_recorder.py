@@ -15,14 +15,14 @@ from sawtooth.ingest.dumps.flight_recorder import Entry, StackFrame
 
 COLUMNS = ("rank", "at this call", "its last call in the group", "waits elsewhere", "code")
 NAME_LENGTH = 60
-LATE_MS = 1.0  # a rank that is earlier than this is not named: clocks of hosts differ by as much
+LATE_MS = 1.0  # a shorter delay of a rank is not reported, because clocks of hosts differ by as much
 
 
 def headline(report: FlightReport) -> str:
     """Return which collective hangs and which ranks are missing, in one sentence."""
     if not report.hangs:
         if not report.entries:
-            return "The flight recorder holds no calls: it was off, or nothing was called yet."
+            return "The flight recorder contains no calls: it was off, or nothing was called yet."
         if report.completed < report.entries:
             still = fmt.many(report.entries - report.completed, "recorded call")
             return f"{still} did not complete, and no rank is missing from them: check the network and the GPUs."
@@ -42,7 +42,7 @@ def headline(report: FlightReport) -> str:
     if hang.is_p2p:
         return _of_two(hang)
     if hang.kind == "alone":
-        return f"{_capital(_own(waiting))} {_waits(waiting)} in {call}; without dumps of the other ranks nobody knows who is missing."
+        return f"{_capital(_own(waiting))} {_waits(waiting)} in {call}. Without dumps of the other ranks, the missing ranks are not known."
     has, waits = ("has", "waits") if len(missing) == 1 else ("have", "wait")
     also = _instead(hang, f"{'It' if len(missing) == 1 else 'They'} {waits}")
     return f"{_capital(ranks_text(missing))} {has} not called {call}; {_own(waiting)} {_waits(waiting)} in it.{also}"

@@ -151,7 +151,7 @@ def run_html(result: RunResult, computed: Staircase | None = None) -> str:
 
 def _staircase(result: RunResult, stairs: Staircase) -> Markup:
     """Return the step now and after each change with the line of facts; for a phone, the poster."""
-    facts = staircase_words.facts(result, stairs, first_choice(stairs, result), staircase_words.Asked())
+    facts = staircase_words.facts(result, stairs, first_choice(stairs, result), staircase_words.CostFacts())
     line = " · ".join(f"{label} {value}" for label, value in facts)
     drawn = Markup('<div class="wide">{}<p class="small">{}</p></div>').format(pictures.of_run(result, stairs) or "", line)
     return drawn + Markup('<div class="narrow">{}</div>').format(_poster(result) or "")

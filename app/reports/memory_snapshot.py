@@ -18,14 +18,14 @@ UNKNOWN = "not known"
 
 
 def headline(memory: DeviceMemory) -> str:
-    """Return who holds the peak, in one sentence."""
+    """Return what uses the memory at the peak, in one sentence."""
     if memory.failed:
         return failure(memory.failed[-1])
     if not memory.peak_bytes:
-        return f"GPU {memory.device} holds no memory in this snapshot."
+        return f"GPU {memory.device} uses no memory in this snapshot."
     if not memory.events:
         return (
-            f"GPU {memory.device} holds {fmt.bytes_(memory.end_bytes)}; no history was recorded, so there is no peak. "
+            f"GPU {memory.device} uses {fmt.bytes_(memory.end_bytes)}. No history was recorded, so the peak is not known. "
             "Call torch.cuda.memory._record_memory_history() first."
         )
     first, *rest = memory.categories
@@ -54,7 +54,7 @@ def details(memory: DeviceMemory) -> list[str]:
                 f"Even joined, {fmt.bytes_(short)} are missing: use a smaller batch, or recompute activations (checkpointing)."
             )
         if failed.purpose.line:
-            lines.append(f"It was asked for by {fmt.clean(failed.purpose.line, NAME_LENGTH)} ({failed.purpose.category}).")
+            lines.append(f"{fmt.clean(failed.purpose.line, NAME_LENGTH)} asked for it ({failed.purpose.category}).")
         if memory.categories:
             lines.append(f"The peak is {fmt.bytes_(memory.peak_bytes)}, most of it {memory.categories[0].name}.")
     cache = memory.fragmentation
@@ -64,11 +64,11 @@ def details(memory: DeviceMemory) -> list[str]:
     )
     if cache.stuck_bytes > STUCK_SHARE * max(cache.reserved_bytes, 1):
         lines.append(
-            f"{fmt.bytes_(cache.stuck_bytes)} of the free memory lies in segments that are partly in use, so empty_cache() cannot give it back."
+            f"{fmt.bytes_(cache.stuck_bytes)} of the free memory lies in segments that are partly in use, so empty_cache() cannot return it."
         )
     if any(held.name == BEFORE for held in memory.categories):
         lines.append(
-            "Blocks from before the recording have no stack: parameters, gradients, optimizer state, and what else the training keeps."
+            "Blocks from before the recording have no stack. They are parameters, gradients, optimizer state, and other data that the training keeps."
         )
     return lines
 

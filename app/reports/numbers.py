@@ -1,4 +1,4 @@
-"""A run's readings as lines of a report; each reason for a missing value stands there once."""
+"""A run's readings as lines of a report; each reason for a missing value appears only once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def what_a_step_is(result: RunResult) -> str | None:
 
 
 def remarks(result: RunResult) -> list[str]:
-    """Return what the recorder says about the training: a failure, several processes, a long pause."""
+    """Return the recorder's remarks about the training: a failure, several processes, a long pause."""
     failure = result.manifest.failure
     return [*([failure] if failure else []), *result.manifest.remarks]
 

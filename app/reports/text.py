@@ -37,7 +37,7 @@ from sawtooth.app.words.savings import between_predicted
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
 BUSY_OF_RUN = "GPU busy"
-HEADS: dict[Column, str] = {"unprofiled": "a step of the run", "recorded": "a profiled step"}
+HEADS: dict[Column, str] = {"unprofiled": "step of the run", "recorded": "profiled step"}
 ADVISED = 3  # changes that are shown with their code, as on the page
 BLOCKS = 40  # width of a bar in Markdown: together with its time it fits into a comment
 WORK, LOST = "█", "░"
@@ -76,7 +76,7 @@ def markdown(result: RunResult) -> str:
         lines += [f"| {as_written(part[0])} | {' | '.join(map(as_written, part[1:]))} |" for part in parts]
     if result.lead is not None and result.lead.ledger:
         heads, rows = _ledger_table(result.lead)
-        lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
+        lines += ["", f"| parts of a step | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
         lines += [f"| {' | '.join(map(as_written, row))} |" for row in rows]
     if limits := limiting_diagnostics(result):
         lines += ["", *(f"- {as_written(limit.sentence)}" for limit in limits)]
@@ -122,12 +122,12 @@ def text(result: RunResult) -> str:
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
     if limits := dict.fromkeys(limit.sentence for limit in limiting_diagnostics(result) if limit.sentence not in shown):
-        lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in limits)]
+        lines += ["", "Remarks", *(f"  {sentence}" for sentence in limits)]
     return for_terminals(lines)
 
 
 def _readings_text(result: RunResult, shown: Set[str]) -> list[str]:
-    """Return the known readings, and the reasons for others that ``shown`` does not contain yet."""
+    """Return the known readings, and why others are not known, without reasons that are in ``shown``."""
     rows = [(label, f"{value}   ({remark})" if remark else value) for label, value, remark in numbers.values(result)]
     if (busy := _busy_of_run(result)) is not None:
         rows.insert(0, (BUSY_OF_RUN, busy))
@@ -139,7 +139,7 @@ def _readings_text(result: RunResult, shown: Set[str]) -> list[str]:
 
 def _ledger_text(rank: RankResult) -> list[str]:
     heads, rows = _ledger_table(rank)
-    title = "Where a step goes" if len(rank.counted) else "Where the time goes"
+    title = "Parts of a step" if len(rank.counted) else "Where the time goes"
     names = max(len(row[0]) for row in [(title,), *rows])
     wide = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
     table = [(title, *heads), *(("  " + row[0], *row[1:]) for row in rows)]

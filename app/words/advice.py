@@ -23,10 +23,8 @@ from sawtooth.app.words.headline import below as headline_below
 NOTICEABLE = 1.1  # ratio of gains: above it, the page explains why the larger change comes later
 # If a change adds less than this share of its own gain after the changes before it, a note says so.
 LITTLE_LEFT = 0.5
-FOR_EXAMPLE, OF_RUN = (
-    "  # for example",
-    "  # with this run's names",
-)  # they are comments, so that a copied text remains code
+# First lines of a code change. They are comments, so that a copied text remains code.
+FOR_EXAMPLE, OF_RUN = "  # for example", "  # with this run's names"
 _APART = re.compile(r"(?<=\S) {2,}#")  # a comment far from its code, aligned with others; it would wrap in a narrow card
 MORE_IN_PLAN = 0.1  # share of the step after the first change; a plan that saves more than this gets its own bar
 TOO_WIDE = 3.0  # ratio of the ends; a wider range is shown instead of its middle
@@ -113,7 +111,7 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     if (first := leading(result)) is not None and shares_loss(result, first, finding):
         return f"Change {numbers[first.rule]} is about the same wait: the two gains do not add up."
     if same_as_delay(result, finding):
-        return "This is the same time that the rank is late by, in its own code: the two gains do not add up."
+        return "This is the rank's delay, in its own code: the two gains do not add up."
     if (bound := _fed_alike(result, finding)) is not None:
         return bound
     rules = [step.rule for step in result.plan]
@@ -125,13 +123,14 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     if alone and LITTLE_LEFT * finding.gain_ms < adds <= NOTICEABLE * finding.gain_ms:
         return None
     if finding.pays_later and at == 1 and _named_in(finding.title, result, rules[0]):
-        return None  # the title says it
+        return None  # The title already names the change before it.
     *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
     others_in_words = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
     after = f"After {others_in_words} it saves ≈\u00a0{fmt.duration_ms(adds)}"
     if finding.pays_later or adds <= NOTICEABLE * finding.gain_ms:
         return f"{after}."
-    return f"{after}, more than alone: what {'those remove' if others else 'that removes'} hides part of it until then."
+    remove = "remove" if others else "removes"
+    return f"{after}, more than alone: until then, time that {others_in_words} {remove} hides a part of this gain."
 
 
 def _named_in(title: str, result: RunResult, rule: str) -> bool:
@@ -145,9 +144,11 @@ def _fed_alike(result: RunResult, finding: Finding) -> str | None:
         return None
     number, first_of_them = next((n, other) for n, other in numbered(result) if other.fed_every_ms is not None)
     if first_of_them is not finding:
-        return f"The loader bounds it as it does change {number}: together they save no more than the larger of them."
-    soonest = " at the soonest" if finding.claims == "ceiling" else ""
-    return f"Batches come every {fmt.duration_ms(finding.fed_every_ms)}{soonest}: a step gets no shorter before the loader gives them sooner."
+        return (
+            f"The loader limits this gain and that of change {number}: together they save no more than the larger of the two."
+        )
+    at_best = " at best" if finding.claims == "ceiling" else ""
+    return f"The loader delivers a batch every {fmt.duration_ms(finding.fed_every_ms)}{at_best}: a step cannot become shorter until the loader is faster."
 
 
 def of_the_loss(result: RunResult) -> tuple[str, str] | None:
@@ -180,7 +181,7 @@ def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
 
 
 def plan_title(result: RunResult) -> str | None:
-    """Return the effect of the whole plan, such as "40.0 ms → ≈ 28.0 ms a step with 3 changes".
+    """Return the effect of the whole plan, such as "40.0 ms → ≈ 28.0 ms per step with 3 changes".
 
     It is None without a plan, or if a plan cannot contain the headline's change: its gain is not replayed.
     """
@@ -190,7 +191,7 @@ def plan_title(result: RunResult) -> str | None:
     if first is not None and not first.ends_the_run and first.rule not in {step.rule for step in result.plan}:
         return None
     steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {_after_all(result.plan[-1])}"
-    return f"One plan: {steps} a step with {fmt.many(len(result.plan), 'change')}"
+    return f"One plan: {steps} per step with {fmt.many(len(result.plan), 'change')}"
 
 
 def _after_all(last: PlanStep) -> str:

@@ -14,9 +14,9 @@ from sawtooth.app import format as fmt
 HELPS = {  # lost time without a known cause, by owner
     "exposed_comm": "Overlap communication with computation, or send less.",
     # These copies are asynchronous, so their memory is pinned already.
-    "exposed_memcpy": "Send fewer bytes, or copy them on a stream of their own, beside computation.",
+    "exposed_memcpy": "Send fewer bytes, or copy them on a separate stream during computation.",
     "idle": CAUSE_OF["unattributed"].to_do,
-    OUTSIDE_PROFILE: "Profile more steps: these contain no rare events, such as an evaluation or a checkpoint.",
+    OUTSIDE_PROFILE: "Profile more steps: the profiled steps contain no rare events, such as an evaluation or a checkpoint.",
 }
 OPTIMIZERS_PYTHON = (
     "The optimizer walks through its parameters in Python: torch.compile of its step, or a CUDA graph, avoids this."

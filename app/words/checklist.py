@@ -15,14 +15,14 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import advice, headline, predicted_gain
 
 COLUMNS = ("Technique", "State", "In this run")
-TO_DO_COLUMNS = ("What to change", "What it brings", "Why, in this run")
+TO_DO_COLUMNS = ("What to change", "Gain", "Why, in this run")
 STATES: dict[Status, str] = {
     "done": "in use",
     "nothing": "nothing to gain",
     "not applicable": "not applicable",
     "not checked": "cannot be seen",
 }
-REMARK = "worth knowing: no gain is predicted"
+REMARK = "remark: no gain is predicted"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
         REMARK if remark else advice.brings(result, finding),
         "" if remark else predicted_gain.detail(finding),
         _sentence(finding.title),
-        "" if finding.pays_later else advice.beside_others(result, finding) or "",  # its title says it already
+        ""
+        if finding.pays_later
+        else advice.beside_others(result, finding) or "",  # The title of a change that pays later already says this.
     )
 
 

@@ -23,11 +23,11 @@ NOTABLE = 0.005  # share of the peak's clock; a smaller difference is rounding
 
 LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its time
     "idle": "the GPU is idle for {}",
-    "exposed_memcpy": "copies beside which nothing computes take {}",
-    "exposed_comm": "communication beside which nothing computes takes {}",
+    "exposed_memcpy": "copies that no computation overlaps take {}",
+    "exposed_comm": "communication that no computation overlaps takes {}",
     "other_kernels": "kernels other than products, convolutions and attention take {}",
     "dtype": "products, convolutions and attention do not compute in 16 bit, which costs {}",
-    "clock": "the clock is below the one the peak is quoted at, which costs {}",
+    "clock": "the clock is below the clock of the quoted peak, which costs {}",
     "slow_kernels": "products, convolutions and attention are slower than the peak by {}",
 }
 
@@ -35,11 +35,13 @@ LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its ti
 HELPS = {  # advice for parts that are not lost time
     "other_kernels": "Fuse or remove them: torch.compile, fused optimizers and losses.",
     "dtype": "Compute in bf16 (autocast), or allow TF32.",
-    "clock": "A higher power limit or better cooling: Telemetry has the reason.",
-    "slow_kernels": "Larger and aligned shapes, fused attention: the operators below.",
+    "clock": "Raise the power limit or improve the cooling: the Telemetry page shows the reason.",
+    "slow_kernels": "Use larger and aligned shapes, or fused attention: see the operators below.",
 }
 IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is already in use
-PRECISION_FIRST = "Precision first, which changes what these run as; then larger and aligned shapes, fused attention."
+PRECISION_FIRST = (
+    "Lower the precision first, which changes these kernels. Then use larger and aligned shapes, or fused attention."
+)
 MOSTLY = 0.5  # share of the FLOPs; if wide dtypes have more, lower precision is the first advice
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 # Parts with rows of their own, and operations that are not kernels.
@@ -86,7 +88,7 @@ def beside_idle(rank: RankResult, parts: Sequence[PeakPart], column: Column) -> 
     lost = lost_time.total_ms(lost_time.rows(rank, column))
     if not idle or fmt.duration_ms(idle) == fmt.duration_ms(lost):
         return None
-    return f"Idle is time without any GPU operation. With copies and communication that nothing overlaps, {fmt.duration_ms(lost)} is lost, as on Idle."
+    return f"Idle is time without any GPU operation. With copies and communication that nothing overlaps, {fmt.duration_ms(lost)} is lost, as on the Idle page."
 
 
 def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_time.LostTimeRow, float] | None:
@@ -167,7 +169,7 @@ def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> s
 
 
 def _about(reading: Reading) -> str:
-    """Return the sign before a number that is not fully trusted; a bound has its own."""
+    """Return the sign before a number that is not fully trusted; "" for a bound, which has its own sign."""
     return "" if reading.trust == "ok" or reading.bound is not None else "≈\u00a0"
 
 
@@ -184,7 +186,7 @@ def beside_mfu(metrics: Mapping[str, Reading]) -> str:
 
 
 def throttled(result: RunResult) -> str:
-    """Return a clause with the clock to which the power limit holds the GPU; "" if it does not."""
+    """Return a clause with the GPU's clock under the power limit; "" if the limit does not lower it."""
     clock = result.metrics["mfu_factor_clock"]
     capped = any("power_limit" in finding.explains.topics for finding in result.findings)
     if not capped or clock.value is None or clock.trust != "ok" or clock.value > LOWER_CLOCK:

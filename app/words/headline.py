@@ -21,8 +21,8 @@ _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
 CUT_OFF_EARLY = (  # what happened, why, what to do
-    "The trace file is cut off and holds no GPU work.",
-    "Traces hold the host's events first. The file ends while they are written: the job was stopped, or the copy is not whole.",
+    "The trace file is cut off and contains no GPU work.",
+    "A trace begins with the host's events, and the file ends within them: the job was stopped, or the copy is incomplete.",
     "Copy it again, or let the job write it to the end.",
 )
 
@@ -62,7 +62,7 @@ def _limits(changes: Sequence[Finding]) -> str:
     """Return a prediction's limits in brackets: low confidence, or a range with today's step in it."""
     limits = ["low confidence"] if any(change.confidence == "low" for change in changes) else []
     if len(changes) == 1 and changes[0].may_gain_nothing:
-        limits.append("may bring nothing")
+        limits.append("may gain nothing")
     return f" ({', '.join(limits)})" if limits else ""
 
 
@@ -84,7 +84,7 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
 def between_steps(result: RunResult) -> str | None:
     """Return the times of a round of steps and of pauses (evaluation, checkpoints, others), or None.
 
-    An example is "Evaluation takes 1.4 ms of that on average: 84 ms every 60 steps".
+    An example is "Evaluation takes 1.4 ms of the step on average: 84 ms every 60 steps".
     """
     if result.lead is None:
         return result.host.round.sentence if result.host is not None and result.host.round is not None else None
@@ -98,12 +98,12 @@ def between_steps(result: RunResult) -> str | None:
 def _taken(pauses: Pauses, step_ms: float) -> str:
     if pauses.reason == "unknown":
         share = fmt.share(pauses.share(step_ms))
-        return f"Between its steps the loop pauses for {pauses.long}, {pauses.often}: {share} of the run, which these times do not hold."
+        return f"Between its steps the loop pauses for {pauses.long}, {pauses.often}: {share} of the run, which these times do not include."
     what = "Evaluation" if pauses.reason == "evaluation" else "Writing checkpoints"
     mean, often = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.often}"
     if pauses.in_step:
-        return f"{what} takes {mean} of that on average: {often}."
-    return f"{what} takes {mean} a step more on average, {often}: no part of these times."
+        return f"{what} takes {mean} of the step on average: {often}."
+    return f"{what} is not included in these times: {often} ({mean} per step on average)."
 
 
 def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
@@ -114,9 +114,8 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
         if change is not None and change[0].ends_the_run:
             return headline(result)
         return _reason(included[0], result) if len(included) == 1 else first_line(result)
-    if (
-        change is not None and "late_rank" in change[0].explains.topics
-    ):  # the work of one rank's GPU does not explain why the others wait for it
+    # The work of one rank's GPU does not explain why the other ranks wait for it.
+    if change is not None and "late_rank" in change[0].explains.topics:
         return f"{change[0].title}."
     if change is not None:
         return _reason(change[0], result)
@@ -161,7 +160,7 @@ def healthy(result: RunResult) -> str | None:
     if verdict is None or not verdict.step.value or not is_healthy(result):
         return None
     sure = largest_sure_gain(result.findings) / verdict.step.value
-    most = f"no sure change would bring more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
+    most = f"no sure change would gain more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
     peak = f"the {mfu_peak(result.metrics)}" if is_by_dtype(result.metrics) else "its 16-bit peak"
     reached = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{throttled(result)}"
     busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and {reached}"
@@ -235,11 +234,11 @@ def _claimed(finding: Finding, whole_action: str, step_ms: float | None, after_m
         return finding.title
     sure, fed = _limits([finding]), finding.fed_every_ms
     if finding.claims == "gain" and after_ms is not None:
-        no_less = ", no sooner than batches come" if fed is not None else ""
-        return f"{whole_action}: {fmt.step_change(step_ms, after_ms)}{no_less}{sure}"
+        limited = ", limited by the loader" if fed is not None else ""
+        return f"{whole_action}: {fmt.step_change(step_ms, after_ms)}{limited}{sure}"
     most = fmt.duration_ms(finding.gain_ms)
-    no_more = f", since batches come every {fmt.duration_ms(fed)} at the soonest" if fed is not None else ""
-    return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{no_more}{sure}"
+    limited = f", because the loader needs at least {fmt.duration_ms(fed)} per batch" if fed is not None else ""
+    return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{limited}{sure}"
 
 
 def is_cut_off(result: RunResult) -> bool:

@@ -89,11 +89,11 @@ def of_marks(result: RunResult) -> str | None:
         return None
     if result.findings:
         return f"{result.findings[0].title}."
-    gives, takes = rates
+    loaded, used = rates
     took = f"A step takes {fmt.duration_ms(step_ms)}"
-    if gives.low <= takes:
-        return f"{took}: {_per_second(takes)}, where the loader was timed to give {_per_second(gives.value)}."
-    return f"{took}, and the loader keeps up: it gives {_per_second(gives.value)}, the loop takes {_per_second(takes)}."
+    if loaded.low <= used:
+        return f"{took}: the loop uses {_per_second(used)}, and the loader was timed at {_per_second(loaded.value)}."
+    return f"{took}, and the loader keeps up: it can load {_per_second(loaded.value)}, and the loop uses {_per_second(used)}."
 
 
 def facts(result: RunResult, forecast: CombinedPrediction | None) -> list[tuple[str, str]]:
@@ -103,7 +103,7 @@ def facts(result: RunResult, forecast: CombinedPrediction | None) -> list[tuple[
         return []
     now = _per_second(rates[1])
     after = f" → ≈\u00a0{_per_second(rates[1] * forecast.speedup)}" if forecast is not None else ""
-    return [("the loop takes", now + after)]
+    return [("the loop uses", now + after)]
 
 
 def _per_second(samples: float) -> str:
@@ -132,7 +132,7 @@ def tables(work: HostWork) -> list[Shown]:
     operators = [(fmt.clean(o.name, 60), timed(o.ms), _calls(o.calls)) for o in work.operators]
     threads = [(fmt.clean(t.name, 60), timed(t.ms)) for t in work.threads]
     functions = [(fmt.clean(name, 90), timed(ms, _whole(work))) for name, ms in work.functions]
-    per = ", a profiled step" if work.steps else ""
+    per = ", per profiled step" if work.steps else ""
     shown: list[Shown] = [
         (f"{PARTS}{':' if slowed else ','} {of}", ("Part", "Share") if slowed else ("Part", "Time", "Share"), parts),
         (f"{OPERATORS}{per}", ("Operator", took, "Calls"), operators),

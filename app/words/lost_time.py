@@ -24,7 +24,7 @@ LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
 
 @dataclass(frozen=True)
 class LostTimeRow:
-    """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other one.
+    """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other basis.
 
     ``owner`` is "" for the sum of the small causes. ``called`` is the name that a finding gives to the time. The GPU copies or
     communicates during ``transfer_ms`` of it.

@@ -11,19 +11,19 @@ SAME = 0.05  # share of the straggler's delay; a gain that differs by less needs
 
 
 def brings(finding: Finding) -> str:
-    """Return the gain of a finding in words, such as "saves ≈ 265 ms a step (85 %)"."""
+    """Return the gain of a finding in words, such as "saves ≈ 265 ms per step (85 %)"."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         share = fmt.share(1 - left(finding))
         after = finding.predicted_step_ms
-        return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
+        return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} per step ({share})"
     if finding.pays_later:
         return "pays only after another change"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
-            return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"
+            return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in no profiled step"
         if finding.action.records_again:
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each profiled step would not be in the recording"
-        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} per step"
     return more_samples(finding) or caution(finding)
 
 
@@ -44,10 +44,10 @@ def detail(finding: Finding) -> str:
 def sureness(finding: Finding) -> str:
     """Return the confidence of a change.
 
-    If the predicted range includes today's step time, the change may bring nothing, even if its cause is certain.
+    If the predicted range includes today's step time, the change may gain nothing, even if its cause is certain.
     """
     if finding.may_gain_nothing and finding.confidence != "low":
-        return "may bring nothing"
+        return "may gain nothing"
     return f"{finding.confidence} confidence"
 
 
@@ -61,7 +61,7 @@ def more_samples(finding: Finding) -> str | None:
     """Return the gain of a change that does more work in a step of the same length, else None."""
     if finding.claims != "throughput" or finding.samples_per_second_times is None:
         return None
-    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second"
+    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples per second"
 
 
 def caution(finding: Finding) -> str:
@@ -71,7 +71,7 @@ def caution(finding: Finding) -> str:
     if finding.observed:
         return "by telemetry alone"
     if "spare_memory" in finding.explains.topics:
-        return "more samples a second, in longer steps"
+        return "more samples per second, in longer steps"
     return "ends the run" if finding.ends_the_run else "gain not predicted"
 
 
@@ -79,7 +79,7 @@ def delay_and_gain(late: Straggler, gain_ms: float) -> str:
     """Return why the gain is smaller than the straggler's delay; "" if both are about equal."""
     if late.at_most or gain_ms >= (1 - SAME) * late.own_ms:
         return ""
-    gains = f"Of these {fmt.duration_ms(late.own_ms)} a step gains ≈\u00a0{fmt.duration_ms(gain_ms)}"
+    gains = f"The job gains ≈\u00a0{fmt.duration_ms(gain_ms)} of these {fmt.duration_ms(late.own_ms)} per step"
     if late.reason == "work":
-        return f"{gains}: shared out evenly, part of the work goes to the others."
-    return f"{gains}: for the rest of them the others are at work themselves, and do not wait."
+        return f"{gains}: if the work is spread evenly, the other ranks get a part of it."
+    return f"{gains}: during the rest, the other ranks work themselves and do not wait."

@@ -54,7 +54,7 @@ def first_line(result: RunResult) -> str:
     )
 
 
-SEVERAL = "several causes, none of which owns most of it"
+SEVERAL = "several causes, none of which has most of it"
 
 
 def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
@@ -128,10 +128,10 @@ def distortion(verdict: RunJudgement) -> str | None:
     best, profiled = fmt.duration_ms(verdict.step.value), fmt.duration_ms(verdict.profiled.value)
     source = STEP_SOURCES[verdict.step_source].name
     if not verdict.represented:
-        return f"The profiled steps took {profiled}, but {source} shows about {best} a step: the profile is not representative of the run."
+        return f"The profiled steps took {profiled}, but {source} shows about {best} per step: the profile is not representative of the run."
     if ratio > 1:
         return (
-            f"Under the profiler a step took {profiled}; without it {best}, according to {source}. Profiling slows the host, so the trace shows "
+            f"Under the profiler, a step took {profiled}; without it, {best}, according to {source}. Profiling slows the host, so the trace shows "
             f"{fmt.factor(ratio)} the step. Numbers below describe the run where possible."
         )
     return f"The profiled steps took {profiled}; according to {source} a step takes {best}. The capture may have missed what slows the run."
@@ -162,19 +162,19 @@ def lost_to(result: RunResult) -> str:
 NO_STEPS = "The trace has no steps, so times cover the whole recording."
 NO_STEPS_WHY = (
     "Without steps there are no times per step, and comparisons are rough: no ProfilerStep, optimizer step or repeated annotation was "
-    "found, and no loop in what the host does. Mark each training step:"
+    "found, and no loop in the host's work. Mark each training step:"
 )
 
 
 def no_verdict(result: RunResult) -> str:
     """Return the first line for a run whose traces have no GPU work."""
     if result.manifest.traces:
-        return host.first_line(result.host) if result.host else "The trace holds neither GPU work nor operators."
+        return host.first_line(result.host) if result.host else "The trace contains neither GPU work nor operators."
     if result.telemetry.devices:
         return telemetry.first_line(result)
     sentence = host.of_marks(result) or (f"{telemetry.step(result)}{result.findings[0].title}." if result.findings else "")
     lacks = "No profile" if result.manifest.telemetry else "Neither a profile nor telemetry"
-    return sentence or f"{telemetry.step(result)}{lacks} was recorded, so nothing shows what the time goes to."
+    return sentence or f"{telemetry.step(result)}{lacks} was recorded, so nothing shows where the time goes."
 
 
 def subtitle(result: RunResult) -> str:
@@ -233,7 +233,7 @@ def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
 
 
 def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
-    """Return MFU's label and value; the label names the peak if it is not the 16-bit one."""
+    """Return MFU's label and value; the label names the peak if it is not the 16-bit peak."""
     if (mfu := metrics["mfu"]).value is None:
         return None
     return ("MFU, by each operator's dtype" if is_by_dtype(metrics) else "MFU", fmt.reading("mfu", mfu))
@@ -277,8 +277,8 @@ def unit_of(rank: RankResult) -> str:
 
 
 def per_step_or_window(rank: RankResult) -> str:
-    """Return "a step" for times per step, or "of the recorded time" if no steps are known."""
-    return "a step" if len(rank.counted) else "of the recorded time"
+    """Return "per step" for times per step, or "of the recorded time" if no steps are known."""
+    return "per step" if len(rank.counted) else "of the recorded time"
 
 
 def cautions(count: int) -> str:

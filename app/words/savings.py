@@ -24,7 +24,7 @@ WIDE = 2.0  # ratio of an interval's ends; from here, a page shows both ends ins
 class Amount:
     """A time as text, the line below it, and whether it is reliable.
 
-    Examples are "≈ 148 ms" and "a step, estimated: 126 to 172 ms".
+    Examples are "≈ 148 ms" and "per step, estimated: 126 to 172 ms".
     """
 
     text: str
@@ -43,9 +43,9 @@ def step(result: RunResult) -> Amount | None:
     )
     if source == "profile":
         between = f"; the run {between}" if (between := _between(reading.low, reading.high)) else ""
-        return Amount(text, f"a step as profiled{between}", True)
+        return Amount(text, f"per step as profiled{between}", True)
     measured = source not in ESTIMATED
-    words = ("a step, measured" if measured else "a step, estimated", _between(reading.low, reading.high))
+    words = ("per step, measured" if measured else "per step, estimated", _between(reading.low, reading.high))
     under = (": ".join(filter(None, words)), by_rhythm(result))
     return Amount(text, "; ".join(filter(None, under)), measured)
 
@@ -166,7 +166,7 @@ def lines(
     if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
         per_ms = before_h / forecast.before_ms
         hours = _hours_between(before_h, low_ms * per_ms, high_ms * per_ms)
-    rows = [(f"for {fmt.count(steps)} steps" if steps else "for what takes a day now", hours)]
+    rows = [(f"for {fmt.count(steps)} steps" if steps else "for a training that takes a day now", hours)]
     if forecast.mfu is not None and forecast.mfu_before is not None:
         of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # a user's peak may be too low
         before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
@@ -178,7 +178,7 @@ def lines(
     saved_gpu_h = (before_h - after_h) * forecast.gpus
     if saved_gpu_h <= 0:
         return rows
-    per = "" if steps else " a day"
+    per = "" if steps else " per day"
     gpu_h_per_ms = saved_gpu_h / (forecast.before_ms - forecast.after_ms)
     if waiting_w:
         energy = _saved(forecast, change, gpu_h_per_ms * waiting_w / 1000, fmt.number, "\u00a0kWh")
@@ -200,13 +200,13 @@ def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str
     best = max(rows, key=lambda row: row["samples_per_second_times"])
     rate = float(best["samples_per_second_times"])
     if any(map(_of_the_host, rows)):
-        title = "A larger batch fits: its step is about as long as the host takes"
+        title = "A larger batch fits: the host determines the time of its step"
     elif rate < HARDLY_PAYS:
-        title = "A larger batch fits and hardly pays: this one keeps the GPU busy"
+        title = "A larger batch fits and hardly pays: this batch keeps the GPU busy"
     elif rate * best["step_ms"] <= best["high_ms"]:  # at the upper end of the interval there is no gain
-        title = f"A larger batch fits and may pay: ≈\u00a0{fmt.factor(rate)} the samples a second"
+        title = f"A larger batch fits and may pay: ≈\u00a0{fmt.factor(rate)} the samples per second"
     else:
-        title = f"A larger batch fits and pays: ≈\u00a0{fmt.factor(rate)} the samples a second"
+        title = f"A larger batch fits and pays: ≈\u00a0{fmt.factor(rate)} the samples per second"
     return title, [_line(row) for row in rows]
 
 
@@ -220,6 +220,8 @@ def _line(row: Mapping[str, Any]) -> str:
     if _of_the_host(row):
         least, most = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
         ends = fmt.span_ms(least, row["high_ms"])
-        return f"{row['batch_times']:g}\u00a0× the batch: {ends} a step, up to {fmt.factor(most)} the samples a second{memory}."
+        return f"{row['batch_times']:g}\u00a0× the batch: {ends} per step, up to {fmt.factor(most)} the samples per second{memory}."
     step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({ends})"
-    return f"{row['batch_times']:g}\u00a0× the batch: {step} a step, ≈\u00a0{fmt.factor(rate)} the samples a second{memory}."
+    return (
+        f"{row['batch_times']:g}\u00a0× the batch: {step} per step, ≈\u00a0{fmt.factor(rate)} the samples per second{memory}."
+    )

@@ -39,7 +39,7 @@ SEEN = 0.0005  # share of the step: narrower parts are invisible
 
 
 @dataclass(frozen=True)
-class Asked:
+class CostFacts:
     """Facts for costs: remaining steps, price of a GPU-hour, and the GPU's power in W while it waits."""
 
     steps: float | None = None
@@ -96,8 +96,8 @@ def _limited(result: RunResult, computed: Staircase | None, change: Finding) -> 
     for owner, cause, ms in sorted(removed, key=lambda part: (part[1] not in change.explains.causes, -part[2])):
         left[owner, cause] = max(ms - saved, 0.0)
         saved = max(saved - ms, 0.0)
-    if saved:  # more than these parts
-        return None
+    if saved:
+        return None  # The gain is more than these parts.
     parts = tuple((owner, cause, ms) for (owner, cause), ms in left.items())
     shortest = sum(left.values())
     return Staircase((change.rule,), 1, {0: now, 1: StairStep(shortest, shortest, now.ms, parts, limit=True)})
@@ -143,10 +143,10 @@ def _host(result: RunResult, step_ms: float) -> Parts:
     return tuple((owner, None, ms) for owner, ms in parts.items()) or ((NOW, None, step_ms),)
 
 
-def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: Asked) -> list[tuple[str, str]]:
+def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: CostFacts) -> list[tuple[str, str]]:
     """Return the facts below the chart for ``choice``: label and value."""
     if not choice or stairs.choices[choice].limit:
-        repeated = not choice and headline.healthy(result) is not None  # its headline has the MFU
+        repeated = not choice and headline.healthy(result) is not None  # The headline of a healthy run has the MFU.
         used = run_words.mfu_fact(result.metrics) if savings.says_mfu(result.metrics) and result.lead and not repeated else None
         return [*host_words.facts(result, None), *([used] if used is not None else [])]
     changed, findings = stairs.choices[choice], chosen(stairs, choice, result)
@@ -160,7 +160,7 @@ def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: Asked) 
 
 
 def picture(
-    result: RunResult, stairs: Staircase | None, cost_facts: Asked, measured: Sequence[Measured] = ()
+    result: RunResult, stairs: Staircase | None, cost_facts: CostFacts, measured: Sequence[Measured] = ()
 ) -> dict[str, Any]:
     """Return what the browser draws: the parts' colours, the changes, and the state of every choice.
 

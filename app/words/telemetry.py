@@ -33,8 +33,8 @@ def first_line(result: RunResult) -> str:
     if remark is not None:
         return f"{used}. {fmt.spaced(remark)}."
     if (result.metrics["nvml_gpu_util_mean"].value or 0.0) >= IN_USE:
-        return f"{used}: it hardly waits. Without a profile nothing shows how well it works."
-    return f"{used}. Without a profile nothing shows why."
+        return f"{used}: it hardly waits. Without a profile, nothing shows how efficiently it works."
+    return f"{used}. Without a profile, nothing shows why."
 
 
 def below(result: RunResult) -> str | None:
@@ -184,7 +184,7 @@ def troughs(result: RunResult) -> str | None:
     return " ".join(parts) or None
 
 
-STATEMENTS = "What the samples say, and whether the profile shows it, too"
+STATEMENTS = "What the samples show, and whether the profile agrees"
 OF_NVML = "Utilization in this table is NVML's: whole percent, averaged over up to a second. Its dips therefore look shorter than those of GPU activity."
 # The quantities of a rule about telemetry: their chart comes first.
 QUANTITIES_OF = {
@@ -262,7 +262,9 @@ def activities(
             )
         )
     if profiled is not None and profiled != busy_of_run:
-        rows.append(("GPU busy, as profiled", fmt.share(profiled), f"The same of the profiled steps{_against(profiled, nvml)}"))
+        rows.append(
+            ("GPU busy, as profiled", fmt.share(profiled), f"The same share in the profiled steps{_against(profiled, nvml)}")
+        )
     rows = [(f"{name[0].upper()}{name[1:]}", value, what) for name, value, what in rows]
     return rows if len(rows) > 1 else []
 
@@ -271,8 +273,8 @@ def _against(profiled: float, nvml_pct: float | None) -> str:
     if nvml_pct is None or abs(profiled - nvml_pct / 100) <= APART:
         return "."
     if profiled > nvml_pct / 100:
-        return ": more than NVML says, since it counts copies, and the profiled steps may have waited less than others."
-    return ": less than NVML says, since the profiler slows the host, and NVML counts short pauses between kernels as work."
+        return ": more than by NVML, because copies count here, and the profiled steps may have waited less than other steps."
+    return ": less than by NVML, because the profiler slows the host, and NVML counts short pauses between kernels as work."
 
 
 IN_USE_OF_ALL = "Measured by telemetry: of all processes, with what the caching allocator reserves."

@@ -16,7 +16,7 @@ from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
 TEXT_MOST = 1200  # characters of shapes and arguments: nobody reads more
-HOST_AHEAD = "Steps are those of the GPU. The host runs ahead of it: it launches a step before the GPU runs it, so the same step begins earlier on the host's lanes."
+HOST_AHEAD = "The steps are the GPU's. The host launches a step before the GPU runs it, so the same step begins earlier on the host's lanes."
 Facts = list[tuple[str, str]]
 
 
@@ -141,7 +141,9 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         if row.get(key):
             facts.append((label, fmt.clean(str(row[key]), 300)))
     start = row["start"]
-    until = max(start + row["dur"], row["next_start"] or 0)  # the copy that ends a wait is explained together with the wait
+    until = max(
+        start + row["dur"], row["next_start"] or 0
+    )  # A finding explains the copy that ends a wait together with the wait.
     accounts = (
         f for _, f in numbered(result) if f.gain_ms > 0 and f.accounts_for(row["cause"], start + origin_ns, until + origin_ns)
     )
@@ -153,9 +155,8 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,
         "evidence": row["evidence"],
-        "to_do": cause_words.helps(row["owner"], row["cause"], row.get("phase"))
-        if finding is None
-        else None,  # the finding has better advice
+        # A finding has better advice than its cause.
+        "to_do": cause_words.helps(row["owner"], row["cause"], row.get("phase")) if finding is None else None,
         "finding": {"rule": finding.rule, "title": finding.title, "gain": gain(finding), "fix": finding.fix}
         if finding
         else None,
@@ -167,7 +168,7 @@ def gain(finding: Finding) -> str:
     if finding.pays_later:
         return ""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        return f"{fmt.step_change(finding.predicted_step_ms + finding.gain_ms, finding.predicted_step_ms)} a step"
+        return f"{fmt.step_change(finding.predicted_step_ms + finding.gain_ms, finding.predicted_step_ms)} per step"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} per step"
     return ""

@@ -30,7 +30,7 @@ def test_the_run_leads_and_the_profile_stands_beside_it() -> None:
     assert busy[0][:2] == ["GPU", "busy"] and "90" in busy[0][2]
     assert busy[1][2] == "profiled" or busy[1][1] == "busy,"
     table = _table(lines)
-    assert table[0].split("  ")[-1].strip() == "a profiled step" and "a step of the run" in table[0]
+    assert table[0].split("  ")[-1].strip() == "profiled step" and "step of the run" in table[0]
     idle = next(line for line in table if "idle" in line)
     assert idle.index("1.00") < idle.index("10") < idle.index("11.0")  # ms of the run, its share in percent, ms of the profile
 
@@ -42,15 +42,15 @@ def test_an_owner_is_named_beside_a_cause_that_is_not_called_the_same() -> None:
 
 
 def _table(lines: list[str]) -> list[str]:
-    return lines[next(i for i, line in enumerate(lines) if line.startswith("Where a step goes")) :]
+    return lines[next(i for i, line in enumerate(lines) if line.startswith("Parts of a step")) :]
 
 
 def test_markdown_has_the_same_columns() -> None:
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics={"gpu_busy_share": 0.45})
-    assert "| where a step goes | a step of the run | share | a profiled step |" in markdown(run)
+    assert "| parts of a step | step of the run | share | profiled step |" in markdown(run)
     assert "| GPU busy, profiled | 45" in markdown(run)
     plain = run_of(ledger=[(o, c, ns, None) for o, c, ns, _ in LEDGER])
-    assert "| where a step goes | a profiled step | share |" in markdown(plain)
+    assert "| parts of a step | profiled step | share |" in markdown(plain)
 
 
 def test_no_name_is_markup_in_a_comment_or_moves_a_terminal_s_cursor() -> None:
@@ -69,7 +69,7 @@ def test_a_terminal_reads_what_to_change_before_the_numbers_and_a_reason_once() 
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
     run = dataclasses.replace(run, findings=[finding_of("launch-bound")], metrics={**run.metrics, "mfu": doubt, "hfu": doubt})
     shown = text(run)
-    places = [shown.index(title) for title in ("What to change", "Where a step goes", "Numbers")]
+    places = [shown.index(title) for title in ("What to change", "Parts of a step", "Numbers")]
     assert places == sorted(places)
     assert shown.count("The step time is inferred.") == 1 and shown.count("(caution") >= 2
 

@@ -26,7 +26,7 @@ window.mount = (data) => mounted({{ parentElement: document.querySelector("#root
 def drawn(page: Page) -> dict[str, Any]:
     """Draw a step of 100 ms that two changes shorten to 50 and 25 ms, at its own address."""
     result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
-    data = staircase.picture(result, stairs, staircase.Asked())
+    data = staircase.picture(result, stairs, staircase.CostFacts())
     data |= {
         "of": "run",
         "dark": False,

@@ -1,4 +1,4 @@
-"""Where a step goes: the times and names that Verdict, Timeline, Idle and Work all show."""
+"""The parts of a step: the times and names that Verdict, Timeline, Idle and Work all show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST_OF_WAITS = 0.25  # share of all waits: a shorter wait is not named
 NAMED = 2  # waits in a sentence
 UNTRUSTED = "GPU times of this recording cannot be trusted."
 
-PHRASES = {  # after a time, where the cause's label alone is no English
+PHRASES = {  # words after a time, for causes with a label that would not be English after "for"
     "data_wait": "for the data loader",
     "allocator": "for the allocator",
     "blocking_copy": "for blocking copies",
@@ -36,7 +36,7 @@ Wait = tuple[str, str | None, float]  # owner, cause, ms
 
 @dataclass(frozen=True)
 class StepAnswer:
-    """The parts of a device's step (of the recorded time without steps), ms, which sum to ``step_ms``.
+    """The parts of a device's step (or of the recorded time), which sum to ``step_ms``.
 
     ``names`` are the first change's own names of waits, by cause. ``uneven`` are the waits that only a few steps have.
     """
@@ -80,7 +80,7 @@ class StepAnswer:
         return " and ".join(self._wait(owner, cause, ms) for owner, cause, ms in waits)
 
     def _wait(self, owner: str, cause: str | None, ms: float) -> str:
-        """Return a wait in words, for an uneven one also its time in the slow steps and in the others."""
+        """Return a wait in words; for an uneven wait also its time in the slow steps and in the other steps."""
         time, wait = fmt.duration_ms(ms), self.uneven.get(cause or "")
         if wait is None or not wait.mean_ms:
             return f"{time} {self._reason(owner, cause)}"
@@ -98,7 +98,7 @@ class StepAnswer:
 
 
 def answer_of(result: RunResult, rank: RankResult | None) -> StepAnswer | None:
-    """Return where a step of a device goes; None if that is not known."""
+    """Return the parts of a device's step; None if they are not known."""
     verdict = judge(rank) if rank is not None else None
     if rank is None or verdict is None or result.withdrawn_by is not None:
         return None
@@ -126,7 +126,7 @@ def own_names(result: RunResult, parts: Sequence[StepPart]) -> dict[str, str]:
 
 
 def own_names_in_words(result: RunResult, run: str) -> list[str]:
-    """Return what the Verdict of ``run`` calls its waits, as sentences beside the names of causes."""
+    """Return sentences with the Verdict's own names of waits in ``run``, by the names of their causes."""
     answer = answer_of(result, result.lead)
     names = answer.names if answer is not None else {}
     labels = {cause: colour_of("idle", cause).label for cause in names}

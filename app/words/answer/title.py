@@ -160,13 +160,13 @@ def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Findin
     changed, count = stairs.choices[choice], choice.bit_count()
     every = len(stairs.changes) if choice & ~stairs.planned_choice else stairs.planned
     prepared = [headline.action(finding) for finding in findings[: first.bit_count() - 1]]
-    sentences = [f"Before it: {', '.join(prepared)}."] if prepared else []
+    sentences = [f"First: {', '.join(prepared)}."] if prepared else []
     if choice != first:
         lines, every_one = cost(findings[first.bit_count() - 1]), choice == first_choice(stairs, result) or count == every
         all_of = "Both" if count == 2 else f"All {number_word(count)}"
         named = all_of if every_one else f"{number_word(count).capitalize()} of {number_word(every)}"
         sentences.append(
-            f"{named} changes: ≈\u00a0{fmt.part_ms(stairs.now.ms, changed.ms)} a step, {factor(stairs.now.ms, changed)}."
+            f"{named} changes: ≈\u00a0{fmt.part_ms(stairs.now.ms, changed.ms)} per step, {factor(stairs.now.ms, changed)}."
         )
         sentences += [f"The first takes {lines} of code."] if lines else []
     return " ".join(sentences)
@@ -175,7 +175,7 @@ def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Findin
 def _larger_later(stairs: Staircase, choice: int, lead: Finding, result: RunResult) -> str:
     """Return why a later change with a clearly larger predicted gain is not the first; "" without one.
 
-    The changes of ``choice`` are no such changes, because the page shows their step.
+    The changes of ``choice`` do not count, because the page shows the step after them.
     """
     shown = {finding.rule for finding in chosen(stairs, choice, result)}
     larger = [
@@ -232,8 +232,8 @@ def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: Stai
 def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairStep] | None = None) -> str:
     """Return what a change removes.
 
-    ``steps`` are the step before and after the change. With them, all waits that it shortens are named; else, or if those are
-    the finding's own, the finding's title says it.
+    ``steps`` are the step before and after the change. With them, the text names all waits that the change shortens. Without
+    them, or if the finding already names these waits, the text is the finding's title.
     """
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
@@ -263,7 +263,7 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
         return Title([("text", fmt.ended(headline.action(warning)))], "", cause)
     head, rest = split(headline.on_poster(result))
     if selectable and lead is None and not result.withdrawn_by:
-        under = f"{under} Select a change to see what it gives.".strip()
+        under = f"{under} Select a change to see its gain.".strip()
     return Title([("text", head)], "", " ".join(filter(None, (rest, under if under not in rest else ""))))
 
 
@@ -279,5 +279,5 @@ def _healthy(result: RunResult) -> Title:
     busy = f"{busy[0].upper()}{busy[1:]}."
     under = advice.below(result) or ""
     start, _, rest = under.partition(". ")
-    under = rest if busy.startswith(start) else under  # the sentence with the busy share has it already
+    under = rest if busy.startswith(start) else under  # The sentence with the busy share already contains it.
     return Title([("text", f"Healthy: {gain}.")], "", f"{busy} {under}".strip())

@@ -19,13 +19,13 @@ def bases(comparison: Comparison) -> tuple[str, str]:
     An example is "A: step time from the run's own step marks, 30 profiled steps, 8 loader workers".
     """
     a, b = (
-        f"{name}: " + ", ".join(filter(None, (_evidence(side, sources), _profiled(side), _workers(side))))
+        f"{name}: " + ", ".join(filter(None, (_sources_of(side, sources), _profiled(side), _workers(side))))
         for name, side, sources in zip("AB", (comparison.a, comparison.b), comparison.sources, strict=True)
     )
     return a, b
 
 
-def _evidence(side: Side, sources: Sequence[StepSource]) -> str:
+def _sources_of(side: Side, sources: Sequence[StepSource]) -> str:
     times = f"the mean of {len(side.runs)} runs, " if len(side.runs) > 1 else ""
     return f"step time from {times}{' and '.join(STEP_SOURCES[source].name for source in sources)}"
 
@@ -60,9 +60,13 @@ def dots_title(comparison: Comparison) -> str:
         for name, each, ms, side, sources in sides
         if ms is not None and not min(each) * (1 - BESIDE) <= ms <= max(each) * (1 + BESIDE)
     ]
-    runs = f"; the run's own take {' and '.join(own)}" if own else ""
+    runs = f"; the run's own steps take {' and '.join(own)}" if own else ""
     faster, slower = ("B", "A") if max(b) < min(a) else ("A", "B")
-    means = f"every one of {faster} is shorter than any of {slower}" if apart else "they overlap, so alone they tell little"
+    means = (
+        f"every step of {faster} is shorter than any of {slower}"
+        if apart
+        else "they overlap, so they show little by themselves"
+    )
     return f"Profiled steps: {ranges}; {means}{runs}"
 
 

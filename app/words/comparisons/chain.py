@@ -45,10 +45,10 @@ def title(chain: RunChain) -> str:
     """Return the total effect of the chain."""
     first, last = chain.runs[0].metrics["best_step_time_ms"].value, chain.runs[-1].metrics["best_step_time_ms"].value
     if not first or not last or chain.speedup is None:
-        return f"The audit of {len(chain.runs)} runs; not every one has a step time"
+        return f"The audit of {len(chain.runs)} runs; not every run has a step time"
     changes, faster = fmt.many(len(chain.changes), "change"), f"{chain.speedup:.3g} times as fast"
     if _same_work(chain):
-        return f"{fmt.duration_ms(first)} → {fmt.duration_ms(last)} a step over {changes}: {faster}"
+        return f"{fmt.duration_ms(first)} → {fmt.duration_ms(last)} per step over {changes}: {faster}"
     return f"{fmt.many(len(chain.changes), 'change')}: {faster} for the same work, with other batches"
 
 
@@ -57,7 +57,7 @@ def _same_work(chain: RunChain) -> bool:
 
 
 def _of_what(chain: RunChain) -> str:
-    return " a step" if _same_work(chain) else ", for a step's work of the run before"
+    return " per step" if _same_work(chain) else ", for the work of a step of the run before"
 
 
 def _shares(chain: RunChain) -> list[str]:

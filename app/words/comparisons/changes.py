@@ -16,7 +16,7 @@ from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
 NOT_MEASURABLE = "no measurable change"
 CANNOT_TELL = "cannot tell"
-NOT_COMPARABLE = "not comparable: the operations of a side are counted in part"
+NOT_COMPARABLE = "not comparable: the operations of one side are only partly counted"
 UNMARKED: dict[RowWord, str] = {  # rows without an amount
     "not_measurable": NOT_MEASURABLE,
     "cannot_tell": CANNOT_TELL,
@@ -108,7 +108,7 @@ def match_title(rows: tuple[Match, ...], kind: str) -> str:
         return f"No {kind}'s time changed by as much as {fmt.share(LEAST_PART)} of the step"
     first = rows[0]
     change = float(first.change_ns) / 1e6
-    return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
+    return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} per step"
 
 
 def host_operators(comparison: Comparison) -> list[ComparisonRow]:

@@ -68,10 +68,10 @@ def _beside(comparison: Comparison) -> str:
     """Return both step times of runs that are not versions of each other, such as "30 ms and 26.3 ms"."""
     known = (comparison.best.a, comparison.best.b)
     if None not in known:
-        return f"{step_times(comparison).replace(' → ', ' and ')} a step"
+        return f"{step_times(comparison).replace(' → ', ' and ')} per step"
     sides = zip("AB", (comparison.a, comparison.b), known, comparison.sources, strict=True)
     return ", ".join(
-        f"{about(side, sources)}{fmt.duration_ms(ms)} a step in {name}"
+        f"{about(side, sources)}{fmt.duration_ms(ms)} per step in {name}"
         if ms is not None
         else f"no step time is known of {name}"
         for name, side, ms, sources in sides
@@ -102,7 +102,7 @@ def headline(comparison: Comparison) -> str:
             return f"No verdict. {fmt.clean(withdrawn)}"
         unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
         return f"No verdict: no step time is known of {unknown}."
-    answer, times = comparison.verdict.answer, f"{step_times(comparison)} a step."
+    answer, times = comparison.verdict.answer, f"{step_times(comparison)} per step."
     sized, digits = f"(95\u00a0%: {intervals.of_ratio(comparison)})", intervals.ratio_digits(comparison.verdict)
     if answer == "faster":
         return f"{b} is about {fmt.times(best.a / best.b, digits)} as fast as {a} {sized}: {times}"
@@ -134,12 +134,12 @@ def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
         rates = f"{_batches(rate.batch)}, {rates}"
     if rate.verdict.shown and not rate.verdict.size_known:
         more = "more" if rate.verdict.word == "faster" else "fewer"
-        return f"{b} does {more} {work} a second than {a}, size uncertain: {rates}; a step takes {steps}."
+        return f"{b} does {more} {work} per second than {a}, size uncertain: {rates}; a step takes {steps}."
     if rate.verdict.shown:
         return f"{b} {intervals.of_rates(rate, a)}: {rates}; a step takes {steps}."
     if rate.verdict.answer == "no_change":
-        return f"{intervals.no_change(rate.verdict)} between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
-    return f"Cannot tell whether {a} or {b} does more {work} a second: {rates}; a step takes {steps}."
+        return f"{intervals.no_change(rate.verdict)} between {a} and {b} in {work} per second: {rates}; a step takes {steps}."
+    return f"Cannot tell whether {a} or {b} does more {work} per second: {rates}; a step takes {steps}."
 
 
 def _batches(ratio: Fraction) -> str:
@@ -178,8 +178,8 @@ def lacks_gpu_work(comparison: Comparison) -> str | None:
     """Return which sides' profiles have no GPU work; None if all have some."""
     sides = (("A", comparison.a), ("B", comparison.b))
     lacking = [name for name, side in sides if not side.gpu_worked and side.first.manifest.traces]
-    holds = "profiles of A and B hold" if len(lacking) == 2 else f"profile of {''.join(lacking)} holds"
-    return f"The {holds} no GPU work." if lacking else None
+    contain = "profiles of A and B contain" if len(lacking) == 2 else f"profile of {''.join(lacking)} contains"
+    return f"The {contain} no GPU work." if lacking else None
 
 
 def cut_off(comparison: Comparison) -> str | None:
@@ -292,9 +292,8 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
         return []
     gone = "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone"
     grown = [finding for finding in comparison.findings_new if is_grown(finding, comparison.waterfall_run)]
-    there = [
-        finding for finding in comparison.findings_new if finding not in grown
-    ]  # in A too, but there another change came first
+    # In A, too, but another change came first there.
+    there = [finding for finding in comparison.findings_new if finding not in grown]
     sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("Large enough to matter in B", there))
     costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
     return [(heading, each) for heading, each in costing if each]

@@ -14,9 +14,9 @@ FAR = 1.5  # a smaller ratio would read as "no change" with two digits
 
 
 def of_change(low_ms: float | None, high_ms: float | None) -> str:
-    """Return the 95 % interval of a change (ms) in words, open where nothing bounds it."""
+    """Return the 95 % interval of a change (ms) in words; an end that is None is open."""
     if low_ms is None and high_ms is None:
-        return "nothing bounds the change."
+        return "the size of the change is not known."
     if low_ms is None or high_ms is None:
         bound = _below(high_ms) if high_ms is not None else _above(low_ms or 0.0)
         return f"a step is {bound} (95 % interval)."
@@ -65,12 +65,12 @@ def ratios(comparison: Comparison) -> list[Ratio]:
 
 
 def no_change(verdict: Verdict) -> str:
-    """Return the statement of a change that is no larger than the verdict's interval leaves open."""
+    """Return the statement that the change is at most as large as the verdict's interval allows."""
     return f"No change larger than {fmt.share(verdict.largest_change or 0.0)}"
 
 
 def what_would_tell(comparison: Comparison) -> str | None:
-    """Return what to record where it cannot be told which side is faster; None elsewhere."""
+    """Return what to record if the recordings do not show which side is faster; else None."""
     if comparison.answer != "cannot_tell" or comparison.unrelated:
         return None
     if any(source not in ("user", "marks") for side in comparison.sources for source in side):
@@ -91,21 +91,21 @@ def _above(low_ms: float) -> str:
 
 
 def of_rate(rate: Throughput) -> str:
-    """Return the interval of the work per second, such as ": 19.2 to 21.0 × the samples a second".
+    """Return the interval of the work per second, such as ": 19.2 to 21.0 × the samples per second".
 
     It is "" if it is not known.
     """
     if rate.interval is None or not rate.verdict.shown:
         return ""
     low, high = rate.interval if rate.ratio >= 1 else (1 / rate.interval[1], 1 / rate.interval[0])
-    each = f"the {work_name(rate)} a second" if rate.ratio >= 1 else "as long"
+    each = f"the {work_name(rate)} per second" if rate.ratio >= 1 else "as long"
     return f": {fmt.number(low, 3)} to {fmt.times(high)} {each} (95 % interval)"
 
 
 def of_rates(rate: Throughput, a: str) -> str:
     """Return what a run does compared with ``a``: its work per second, or its time for the same work."""
     if rate.ratio >= 1:
-        return f"does {fmt.times(rate.ratio)} the {work_name(rate)} a second of {a}"
+        return f"does {fmt.times(rate.ratio)} the {work_name(rate)} per second of {a}"
     low, high = rate.interval or (None, None)
     digits = 2 if low and high and high > WIDE * low and rate.ratio < 1 / FAR else 3
     return f"takes {fmt.times(1 / rate.ratio, digits)} as long as {a} for the same {_work(rate)}"

@@ -32,7 +32,7 @@ class _Family(NamedTuple):
 def behind_compute(comparison: Comparison) -> str | None:
     """Return which kernels caused a change of the compute time, or None.
 
-    An example is "Kernels, as profiled: matrix products 12.6 → 4.10 ms a step (12 fewer, most in aten::mm)". It is None if the
+    An example is "Kernels, as profiled: matrix products 12.6 → 4.10 ms per step (12 fewer, most in aten::mm)". It is None if the
     compute parts changed little, or if no kernel's time is known.
     """
     steps = steps_divided(comparison)
@@ -64,15 +64,15 @@ def _spoken(family: _Family) -> str:
     name = categories.named(family.category)
     facts = ", ".join(filter(None, (_more(family.rows), _most(family))))
     if not a or not b:
-        return f"{name} in {'B' if b else 'A'} alone, {fmt.duration_ms(a or b)} a step ({facts})"
-    return f"{name} {fmt.duration_ms(a)} → {fmt.duration_ms(b)} a step ({facts})"
+        return f"{name} in {'B' if b else 'A'} alone, {fmt.duration_ms(a or b)} per step ({facts})"
+    return f"{name} {fmt.duration_ms(a)} → {fmt.duration_ms(b)} per step ({facts})"
 
 
 def _more(rows: Sequence[Match]) -> str:
-    """Return the rounded difference of the number of kernels per step; "as many" if it is zero."""
+    """Return the rounded difference of the number of kernels per step; "the same number" if it is zero."""
     more = round(float(sum(row.count_b - row.count_a for row in rows)))
     if not more:
-        return "as many"
+        return "the same number"
     return f"{fmt.count(abs(more))} {'more' if more > 0 else 'fewer'}"
 
 

@@ -11,15 +11,15 @@ from sawtooth.app.theme import colour_of
 STEP = "step"  # the setting that distinguishes the runs of `sawtooth run --every`
 LEADS = 0.5  # share of the change: a smaller part is only one of several
 GROWS = {  # the usual reasons why a part of the step grows during a training
-    "allocator": "memory is allocated and freed again and again, as by torch.cuda.empty_cache(), or where little is left.",
-    "data_wait": "the loader falls behind, as where a cache is full, or files lie elsewhere.",
-    "python_host": "Python takes longer, as where lists or logs grow, or garbage is collected.",
-    "host_compute": "operators on the CPU take longer, as where something else takes its cores.",
-    "launch_bound": "the host launches later, as where something else takes its cores.",
+    "allocator": "memory is allocated and freed again and again, for example by torch.cuda.empty_cache(), or because little is free.",
+    "data_wait": "the loader falls behind, for example because a cache is full, or because files are stored elsewhere.",
+    "python_host": "Python takes longer, for example because lists or logs grow, or because garbage is collected.",
+    "host_compute": "operators on the CPU take longer, for example because another program takes its cores.",
+    "launch_bound": "the host launches later, for example because another program takes its cores.",
     "host_sync": "the host waits for the GPU more often.",
-    "compilation": "code is compiled again, as where shapes change.",
-    "tensor_core_compute": "kernels take longer, as with larger shapes or lower clocks.",
-    "other_compute": "kernels take longer, as with larger shapes or lower clocks.",
+    "compilation": "code is compiled again, for example because shapes change.",
+    "tensor_core_compute": "kernels take longer, for example because of larger shapes or lower clocks.",
+    "other_compute": "kernels take longer, for example because of larger shapes or lower clocks.",
 }
 
 
@@ -51,4 +51,4 @@ def why(comparison: Comparison) -> str | None:
     usual = GROWS.get(part.cause or part.owner, "")
     if finding := next((each for each in comparison.findings_new if part.cause in each.explains.causes), None):
         usual = f"{finding.title}. {finding.fix}"  # found in the later profile, but not in the first
-    return f"Most of the change is {label}, {fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)} a step{': ' + usual if usual else '.'}"
+    return f"Most of the change is {label}, {fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)} per step{': ' + usual if usual else '.'}"

@@ -72,7 +72,7 @@ def nothing(comparison: Comparison) -> str | None:
         return None
     same = comparison.verdict.ci95_ms == (0.0, 0.0)  # the verdict says that both sides are the same recording
     if comparison.a.command and comparison.a.command == comparison.b.command and not same:
-        return "Both ran the same command: what differs is in the code, the data or the machine."
+        return "Both ran the same command: the difference is in the code, the data or the machine."
     lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
     if lacking:
         return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record {' and '.join(lacking)} again with `sawtooth run`, a loop shorter than five seconds with `--after 1`."
@@ -102,9 +102,8 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
 
     If there is only one difference, it explains at least the parts that it affects.
     """
-    recorded = [
-        each for each in comparison.effects if not each.differences[0].argument
-    ]  # the effect of an argument shows in the other differences
+    # The effect of an argument shows in the other differences.
+    recorded = [each for each in comparison.effects if not each.differences[0].argument]
     alone = recorded == [effect]
     if effect.share is None or not comparison.verdict.shown or (alone and effect.share < LEAST_PART_SHARE):
         # An argument may have nothing to do with the change.
@@ -162,9 +161,9 @@ def tested(comparison: Comparison) -> str | None:
     sentence = f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{by}: {fixes}."
     if prediction.also_changed:
         also = "; ".join(prediction.also_changed)
-        return f"{sentence} B differs in more ({also}). The prediction does not include this, so the result does not test it."
+        return f"{sentence} B also differs in other ways ({also}). The prediction does not include this, so the result does not test it."
     if prediction.tried is not None:
-        return f"{sentence} B has another number ({prediction.tried:g}), so the result does not test the prediction."
+        return f"{sentence} B uses another number ({prediction.tried:g}), so the result does not test the prediction."
     return " ".join(filter(None, (sentence, _why_missed(comparison, prediction) if missed else None)))
 
 
@@ -183,11 +182,11 @@ def _why_missed(comparison: Comparison, prediction: Prediction) -> str | None:
     others = [row for row in comparison.waterfall_run if (row.owner, row.cause) not in acted and row.change_ms * off > 0]
     most = max(others, key=lambda row: abs(row.change_ms), default=None)
     if most is not None and abs(most.change_ms) >= MOST_OF_IT * abs(off):
-        return f"The prediction leaves {_from_to(most)} as it was."
+        return f"The prediction does not change {_from_to(most)}."
     own = [row for row in comparison.waterfall_run if (row.owner, row.cause) in acted and row.ms_b]
     if not own:
         return None
-    return f"The difference is in what the change acts on: {_from_to(max(own, key=lambda row: row.ms_b))}."
+    return f"The difference is in a part that the change affects: {_from_to(max(own, key=lambda row: row.ms_b))}."
 
 
 def _from_to(row: RunRow) -> str:
@@ -201,7 +200,7 @@ def _came_to(comparison: Comparison, ms: float) -> str:
     """Return B's step time and its source, such as "measured 157 ms by the stopwatch"."""
     approximately = about(comparison.b, comparison.sources[1])
     sources = " and ".join(STEP_SOURCES[source].name for source in comparison.sources[1])
-    return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {sources}"
+    return f"{'estimated' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {sources}"
 
 
 def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:
@@ -217,9 +216,8 @@ def _unseen(comparison: Comparison) -> str | None:
     if comparison.b.first.manifest.traces or measured is None or first is None or first.predicted_step_ms is None:
         return None
     known = {trait.key for trait in comparison.a.traits} & {trait.key for trait in comparison.b.traits}
-    if any(
-        choice.partition(" ")[0] in known for choice in first.explains.sets
-    ):  # both sides show the setting, so it is either a difference above or the same
+    # If both sides show the setting, it is either a difference above or the same.
+    if any(choice.partition(" ")[0] in known for choice in first.explains.sets):
         return None
     return (
         f"B has no profile that shows whether it follows A's first advice, {action(first)}: predicted "

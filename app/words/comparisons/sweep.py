@@ -110,13 +110,15 @@ def lines(sweep: Sweep) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
-HOST_LIMITS = " Where the host is the limit there is no number but from where to where: at another time it is up to 1.5 times as quick or as slow."
+HOST_LIMITS = (
+    " If the host is the limit, only a range is given: at another time the host may be up to 1.5 times as fast or as slow."
+)
 
 
 def sentence(sweep: Sweep) -> str:
     """Return which value to choose, why, and the source of the predictions."""
     base = sweep.predicted[0].base if sweep.predicted else None
-    how = f" Predictions are made from the trace of the run at {base:g}." if base is not None else ""
+    how = f" Predictions are made from the trace of the run with {base:g}." if base is not None else ""
     unsure = HOST_LIMITS if any(at.host_limits for at in sweep.predicted) else ""
     return fmt.spaced(f"{sweep.why}{how}{unsure}")
 

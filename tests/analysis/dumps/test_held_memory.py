@@ -95,7 +95,7 @@ def test_fragmentation_at_the_end(tmp_path: Path) -> None:
     cache = memory.fragmentation
     sizes = (cache.reserved_bytes, cache.used_bytes, cache.free_bytes, cache.stuck_bytes, cache.largest_free_bytes)
     assert [size // MIB for size in sizes] == [12, 1, 11, 7, 5]
-    assert any("empty_cache() cannot give it back" in line for line in details(memory))
+    assert any("empty_cache() cannot return it" in line for line in details(memory))
 
 
 @pytest.mark.parametrize("free_mib", [1, 40])
@@ -170,7 +170,7 @@ def test_snapshots_without_stacks_or_history_say_so(tmp_path: Path) -> None:
     plain_events = [event("alloc", 0, MIB)]
     assert of(tmp_path, [], plain_events).categories[0].name == "unknown: recorded without stacks"
     only_now = of(tmp_path, [segment(0, [(MIB, "active_allocated")])], [])
-    assert "no history was recorded" in headline(only_now)
+    assert "No history was recorded" in headline(only_now)
     no_frames = [event("alloc", 0, MIB, [{"name": 3}, "x", {"filename": None}])]  # type: ignore[list-item]
     assert "backward, without a Python stack" in text([of(tmp_path, [], no_frames)])
     assert "| What it is for |" in markdown([of(tmp_path, [], plain_events)])

@@ -80,7 +80,7 @@ def test_different_calls_and_sizes_are_named(tmp_path: Path) -> None:
 
 def test_one_dump_names_the_call_and_what_is_unknown(tmp_path: Path) -> None:
     assert said(tmp_path, {1: flight(waiting(9), FOUR)}) == (
-        "Rank 1 waits in all_reduce 9 of group group_0; without dumps of the other ranks nobody knows who is missing."
+        "Rank 1 waits in all_reduce 9 of group group_0. Without dumps of the other ranks, the missing ranks are not known."
     )
 
 

@@ -128,7 +128,7 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
     planned = replace(result, findings=[graph, half], plan=plan_of(whatif, best, [graph, half]))
     first, then = words.plan_lines(planned)
     assert first.startswith("Change it: 741") and then.startswith("Change it: 700")
-    assert "a step with 2 changes" in words.plan_title(planned)
+    assert "per step with 2 changes" in words.plan_title(planned)
     assert words.plan_title(replace(planned, plan=())) is None
 
 

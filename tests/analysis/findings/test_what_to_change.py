@@ -49,7 +49,7 @@ def test_a_tick_of_the_address_says_what_it_brings(loop: str) -> None:
     test = opened("verdict", loop, fixes="launch-bound")
     drawn = staircase_of(test)
     assert drawn is not None and [change["rule"] for change in included(drawn)] == ["launch-bound"]
-    assert "for what takes a day now" in words_of(test)
+    assert "for a training that takes a day now" in words_of(test)
 
 
 def test_the_tab_s_title_follows_what_is_ticked(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ ALIKE = None  # the page says what the report says
             finding_with(predicted_step_ms=8.0, predicted_speedup=1.25, ceiling_ms_per_step=3.0),
             "gain",
             "10.0 → ≈ 8.00 ms",
-            "saves ≈ 2.0 ms a step (20 %)",
+            "saves ≈ 2.0 ms per step (20 %)",
         ),
         (
             finding_with(predicted_step_ms=9.96, predicted_speedup=1.004),
@@ -111,7 +111,7 @@ ALIKE = None  # the page says what the report says
             "no gain on its own: another bottleneck takes over",
             ALIKE,
         ),
-        (finding_with(ceiling_ms_per_step=3.0), "ceiling", "saves at most 3.00 ms a step", ALIKE),
+        (finding_with(ceiling_ms_per_step=3.0), "ceiling", "saves at most 3.00 ms per step", ALIKE),
         (finding_with(ceiling_ms_per_step=0.0), "caution", "gain not predicted", ALIKE),
         (finding_with(), "caution", "gain not predicted", ALIKE),
         (finding_with(ends_the_run=True), "caution", "ends the run", ALIKE),

@@ -563,7 +563,7 @@ def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_p
     kept_up = analysed(data, marked(tmp_path / "b" / "marks.jsonl", 20.0), **WAITS, loader_workers=2)
     assert not kept_up.findings
     assert headline(kept_up) == (
-        "A step takes 20.0\u00a0ms, and the loader keeps up: it gives 2,000\u00a0samples/s, the loop takes 800\u00a0samples/s."
+        "A step takes 20.0\u00a0ms, and the loader keeps up: it can load 2,000\u00a0samples/s, and the loop uses 800\u00a0samples/s."
     )
 
 
@@ -701,7 +701,7 @@ def test_a_truncated_trace_does_not_answer_for_the_gpu(tmp_path: Path) -> None:
     whole = trace.json()
     (tmp_path / "cut.json").write_bytes(whole[: len(whole) * 3 // 4])
     result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "cut.json")
-    assert headline(result).startswith("The trace file is cut off and holds no GPU work. Copy it again")
+    assert headline(result).startswith("The trace file is cut off and contains no GPU work. Copy it again")
     assert "of each ≈" in (below(result) or "")
 
 

@@ -84,7 +84,7 @@ def test_overlap_of_busy_and_lost_shares_is_explained() -> None:
 def test_loss_of_many_causes_is_reported_as_such() -> None:
     verdict = judged(("host_sync", 60_000), ("data_wait", 55_000), ("allocator", 50_000))
     assert verdict.loss is not None and verdict.loss.cause is None and verdict.loss.ms == pytest.approx(0.165)
-    assert "several causes, none of which owns most of it" in headline(verdict)
+    assert "several causes, none of which has most of it" in headline(verdict)
 
 
 def test_unknown_tensor_core_use_is_not_reported_as_none() -> None:

@@ -26,9 +26,9 @@ GAIN = Finding("a", "warning", "a", act("Do it."), "medium", predicted_step_ms=6
 @pytest.mark.parametrize(
     ("changed", "brings", "detail"),
     [
-        ({}, "saves ≈ 2.4 ms a step (3.6 %)", "then ≈ 64.6 ms, medium confidence"),
-        ({"predicted_low_ms": 60.0, "predicted_high_ms": 66.0, "predicted_step_ms": 33.5, "predicted_speedup": 2.0}, "saves ≈ 33.5 ms a step (50 %)", "then ≈ 33.5 ms (60.0 to 66.0 ms), medium confidence"),
-        ({"predicted_step_ms": None, "ceiling_ms_per_step": 1.5}, "saves at most 1.50 ms a step", "medium confidence"),
+        ({}, "saves ≈ 2.4 ms per step (3.6 %)", "then ≈ 64.6 ms, medium confidence"),
+        ({"predicted_low_ms": 60.0, "predicted_high_ms": 66.0, "predicted_step_ms": 33.5, "predicted_speedup": 2.0}, "saves ≈ 33.5 ms per step (50 %)", "then ≈ 33.5 ms (60.0 to 66.0 ms), medium confidence"),
+        ({"predicted_step_ms": None, "ceiling_ms_per_step": 1.5}, "saves at most 1.50 ms per step", "medium confidence"),
         ({"predicted_speedup": 1.0}, "no gain on its own: another bottleneck takes over", ""),
     ],
 )  # fmt: skip

@@ -37,7 +37,7 @@ def pair(app_data: DataFolder, tmp_path) -> tuple[str, str]:
 def test_an_address_shows_the_comparison_with_its_waterfall(pair):
     test = opened(a=pair[0], b=pair[1])
     text = words_of(test)
-    assert "after is faster than before, size uncertain: 1.00\u00a0ms →\u00a0800\u00a0µs a step." in text
+    assert "after is faster than before, size uncertain: 1.00\u00a0ms →\u00a0800\u00a0µs per step." in text
     assert "The step changed by −200\u00a0µs" in text
     waterfall = charts(test)[0]["data"]
     assert [bar["x"][0] for bar in waterfall] == pytest.approx([1.0, -0.2, 0.8])
@@ -52,7 +52,7 @@ def test_the_tab_is_called_as_the_verdict(pair, monkeypatch):
     titles = []
     monkeypatch.setattr(st, "set_page_config", lambda **config: titles.append(config.get("page_title")))
     opened(a=pair[0], b=pair[1])
-    assert titles[-1] == "after is faster than before, size uncertain: 1.00\u00a0ms → 800\u00a0µs a step"
+    assert titles[-1] == "after is faster than before, size uncertain: 1.00\u00a0ms → 800\u00a0µs per step"
     opened_at("audit", run=pair[0])
     assert titles[-1].endswith(" · before")
     opened_at("live")
@@ -200,7 +200,7 @@ def test_the_first_screen_says_how_much_why_and_how_sure(pair):
     text = words_of(opened(a=pair[0], b=pair[1]))
     # 1,000 → 800 µs, the product 600 → 400 µs: what is saved is tensor-core compute
     assert (
-        "All 200\u00a0µs saved came from tensor-core compute. Kernels, as profiled: matrix products 600\u00a0µs →\u00a0400\u00a0µs a step (as many, most in "
+        "All 200\u00a0µs saved came from tensor-core compute. Kernels, as profiled: matrix products 600\u00a0µs →\u00a0400\u00a0µs per step (the same number, most in "
         in text
     )
     assert "). Low confidence: a step is " in text
@@ -221,7 +221,7 @@ def test_names_that_are_alike_or_long_stand_once_below_the_verdict_and_not_in_it
     alike = [add(app_data, tmp_path, "trace", step_us=us, matmul_us=us // 2) for us in (1000, 800)]
     a, b = (f"trace ({run[:6]})" for run in alike)
     text = words_of(opened(a=alike[0], b=alike[1]))
-    assert "B is faster than A, size uncertain: 1.00\u00a0ms →\u00a0800\u00a0µs a step." in text
+    assert "B is faster than A, size uncertain: 1.00\u00a0ms →\u00a0800\u00a0µs per step." in text
     assert f"A: {a}; B: {b}" in text
     long = add(app_data, tmp_path, "gpu-node-17_21877.1763912345678901234.pt.trace", step_us=500, matmul_us=250)
     text = words_of(opened(a=alike[0], b=long))

@@ -79,7 +79,7 @@ def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
 
 @pytest.mark.parametrize(
     ("high_ms", "confidence", "said"),
-    [(90.0, "high", "high confidence"), (99.5, "high", "may bring nothing"), (99.5, "low", "low confidence")],
+    [(90.0, "high", "high confidence"), (99.5, "high", "may gain nothing"), (99.5, "low", "low confidence")],
 )
 def test_nobody_is_sure_of_what_may_bring_nothing(high_ms: float, confidence: Any, said: str) -> None:
     change = gains("a", 15.0, confidence, predicted_low_ms=80.0, predicted_high_ms=high_ms)
@@ -93,7 +93,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     said = [(advice.beside_others(result, finding) or "").replace("\xa0", " ") for _, finding in advice.numbered(result)]
     assert said == [
         "",
-        "After change 1 it saves ≈ 4.20 ms, more than alone: what that removes hides part of it until then.",
+        "After change 1 it saves ≈ 4.20 ms, more than alone: until then, time that change 1 removes hides a part of this gain.",
         "",
     ]
 
@@ -105,7 +105,7 @@ def test_what_has_to_be_done_first_is_counted_named_and_first_in_the_plan(alone_
     plan = (PlanStep("reads", 100.0, 100.0, 100.0, 100.0), PlanStep("graph", 100.0, 40.0, 35.0, 45.0))
     result = replace(run_of(ledger=SLOW), findings=[reads, graph], plan=plan)
     assert headline(result).replace("\xa0", " ") == "Change reads, then change graph: 100 → ≈ 40.0 ms"
-    assert (advice.plan_title(result) or "").endswith("a step with 2 changes")
+    assert (advice.plan_title(result) or "").endswith("per step with 2 changes")
     assert [line.replace("\xa0", " ") for line in advice.plan_lines(result)] == [
         "Change reads: little gain alone, makes the next change possible",
         "Change graph: 100 ms → ≈ 40.0 ms (35.0 to 45.0 ms)",
@@ -142,7 +142,7 @@ def healthy(mfu: float, *findings: Finding) -> RunResult:
 def test_a_run_that_works_all_the_time_and_well_is_called_healthy_with_what_may_still_help() -> None:
     result = healthy(0.55, gains("fp8", 40.0, "low"), gains("small", 1.2))
     assert headline(result).startswith("Healthy: the GPU is busy 99")
-    assert "no sure change would bring more than 1.2" in headline(result).replace("\xa0", " ")
+    assert "no sure change would gain more than 1.2" in headline(result).replace("\xa0", " ")
     assert (below(result) or "").startswith("What might still help: Change fp8")
 
 
@@ -169,12 +169,12 @@ def test_no_example_of_a_loader_has_a_batch_size_that_would_be_pasted() -> None:
 @pytest.mark.parametrize(
     ("reason", "steps", "in_step", "sentence"),
     [
-        ("evaluation", (60, 120, 180), True, "Evaluation takes 1.50 ms of that on average: 90.0 ms every 60 steps."),
-        ("evaluation", (60, 120, 180), False, "Evaluation takes 1.50 ms a step more on average, 90.0 ms every 60 steps: no part of these times."),
-        ("checkpoint", (60, 120), False, "Writing checkpoints takes 1.50 ms a step more on average, 90.0 ms every 60 steps: no part of these times."),
+        ("evaluation", (60, 120, 180), True, "Evaluation takes 1.50 ms of the step on average: 90.0 ms every 60 steps."),
+        ("evaluation", (60, 120, 180), False, "Evaluation is not included in these times: 90.0 ms every 60 steps (1.50 ms per step on average)."),
+        ("checkpoint", (60, 120), False, "Writing checkpoints is not included in these times: 90.0 ms every 60 steps (1.50 ms per step on average)."),
         ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance says nothing: less than a hundredth of the step
         ("unknown", (60, 120, 180, 240, 300, 360, 420), False,
-         "Between its steps the loop pauses for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not hold."),
+         "Between its steps the loop pauses for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not include."),
         ("unknown", (60, 120), False, None),  # how often is not known by its distance
     ],
 )  # fmt: skip
@@ -224,7 +224,7 @@ def test_a_verdict_without_a_sure_change_says_what_to_try_first() -> None:
     assert (
         (advice.below(result) or "")
         .replace("\xa0", " ")
-        .endswith("What to try first: Change layout: saves at most 10.0 ms a step.")
+        .endswith("What to try first: Change layout: saves at most 10.0 ms per step.")
     )
     assert advice.below(result, [small]) == below(result, [small])
     assert advice.first(replace(run_of(ledger=SLOW), findings=[])) is None
@@ -242,9 +242,9 @@ def test_what_the_loader_bounds_is_said_once() -> None:
     result = replace(run_of(ledger=SLOW), findings=[first, second])
     said = [(advice.beside_others(result, finding) or "").replace("\xa0", " ") for finding in (first, second)]
     assert said == [
-        "Batches come every 80.0 ms at the soonest: a step gets no shorter before the loader gives them sooner.",
-        "The loader bounds it as it does change 1: together they save no more than the larger of them.",
+        "The loader delivers a batch every 80.0 ms at best: a step cannot become shorter until the loader is faster.",
+        "The loader limits this gain and that of change 1: together they save no more than the larger of the two.",
     ]
     assert headline(result).replace("\xa0", " ") == (
-        "Change launches: up to 20.0 ms of each 100 ms step, since batches come every 80.0 ms at the soonest"
+        "Change launches: up to 20.0 ms of each 100 ms step, because the loader needs at least 80.0 ms per batch"
     )

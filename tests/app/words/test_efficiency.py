@@ -89,10 +89,10 @@ def test_a_lower_clock_and_a_wider_dtype_cost_parts_of_their_own(parts) -> None:
 
 @pytest.mark.parametrize(
     ("ms", "hardly", "said"),
-    [(0.0, True, "Every matrix product"), (0.00367, True, "all but 3.67\u00a0µs a step"), (0.612, False, "run 612\u00a0µs a step without")],
+    [(0.0, True, "Every matrix product"), (0.00367, True, "all but 3.67\u00a0µs per step"), (0.612, False, "run 612\u00a0µs per step without")],
 )  # fmt: skip
 def test_a_hundredth_without_tensor_cores_is_no_finding(ms: float, hardly: bool, said: str) -> None:
-    assert said in efficiency.without_tensor_cores(ms, hardly, "a step")
+    assert said in efficiency.without_tensor_cores(ms, hardly, "per step")
 
 
 @pytest.mark.parametrize(("dtypes", "helps"), [({"tf32": 1.0}, "Compute in bf16 (autocast)."), ({"tf32": 1.0, "fp32": 1.0}, "or allow TF32.")])  # fmt: skip
@@ -104,7 +104,7 @@ def test_who_computes_in_tf32_is_not_told_to_allow_it(dtypes: dict[str, float], 
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "first"), [({"fp32": 3.0, "bf16": 1.0}, "Precision"), ({"fp32": 1.0, "bf16": 3.0}, "Larger")]
+    ("dtypes", "first"), [({"fp32": 3.0, "bf16": 1.0}, "Lower the precision"), ({"fp32": 1.0, "bf16": 3.0}, "Use larger")]
 )
 def test_precision_comes_before_shapes_where_most_flops_are_wide(dtypes: dict[str, float], first: str) -> None:
     rank = SimpleNamespace(

@@ -193,7 +193,7 @@ def test_an_mfu_of_few_known_flops_is_no_large_number() -> None:
     [
         ({}, "Compile the model"),
         ({"confidence": "low"}, "Compile the model"),  # a guess with a gain in its whole interval
-        ({"predicted_high_ms": 65.6}, None),  # it may bring nothing either
+        ({"predicted_high_ms": 65.6}, None),  # it may gain nothing either
         ({"predicted_step_ms": 64.7, "predicted_speedup": 65.7 / 64.7}, None),  # it brings less than noise
     ],
 )
@@ -229,7 +229,7 @@ def test_a_change_with_twice_the_sure_gain_leads(high_ms: float, topics: tuple[s
 
 def test_a_change_that_may_bring_nothing_says_so_on_the_poster_that_includes_it() -> None:
     wide = replace(PAD, predicted_high_ms=70.0)
-    assert on_poster(run_with(wide), [wide]) == "Pad 774 and 50257 to multiples of 64 (may bring nothing)"
+    assert on_poster(run_with(wide), [wide]) == "Pad 774 and 50257 to multiples of 64 (may gain nothing)"
     assert on_poster(run_with(wide), [wide, replace(PAD, rule="other", action=act("Mend it."))]).endswith(
         " + Mend it"
     )  # what both bring, the times say

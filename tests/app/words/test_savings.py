@@ -32,10 +32,10 @@ def lines(
 
 
 def test_time_energy_and_money_of_a_day_of_training() -> None:
-    assert lines(TWELVE_TIMES) == {"for what takes a day now": "24.0 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
+    assert lines(TWELVE_TIMES) == {"for a training that takes a day now": "24.0 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
     found = lines(TWELVE_TIMES, price=3.0, watt=100.0)
-    assert found["energy saved a day"] == "≈ 17.6 kWh"
-    assert found["saved a day on 8 GPUs"] == "≈ $ 528.00"
+    assert found["energy saved per day"] == "≈ 17.6 kWh"
+    assert found["saved per day on 8 GPUs"] == "≈ $ 528.00"
 
 
 def test_of_the_steps_to_go() -> None:
@@ -48,26 +48,26 @@ def test_of_the_steps_to_go() -> None:
 def test_what_is_saved_has_the_range_that_the_gain_has() -> None:
     several = replace(TWELVE_TIMES, low_ms=20.8, high_ms=52.0)  # of 312: 14/15 and 5/6 of 192 GPU-hours: 179.2 and 160
     found = lines(several, price=3.0, watt=100.0)
-    assert found["energy saved a day"] == "16.0 to 17.9 kWh"
-    assert found["saved a day on 8 GPUs"] == "$ 480.00 to $ 537.60"
+    assert found["energy saved per day"] == "16.0 to 17.9 kWh"
+    assert found["saved per day on 8 GPUs"] == "$ 480.00 to $ 537.60"
     change = Finding(
         "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
     )
-    assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved a day"] == "16.0 to 17.9 kWh"
+    assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved per day"] == "16.0 to 17.9 kWh"
     perhaps_nothing = replace(change, predicted_high_ms=330.0)  # the step may as well become longer
-    assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved a day"] == "up to 17.9 kWh"
+    assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved per day"] == "up to 17.9 kWh"
     open_ended = replace(change, predicted_high_ms=None)
-    assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved a day"] == "up to 17.9 kWh"
+    assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved per day"] == "up to 17.9 kWh"
 
 
 def test_a_slower_step_saves_nothing() -> None:
     slower = CombinedPrediction(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
-    assert lines(slower, price=3.0, watt=100.0) == {"for what takes a day now": "24.0 → ≈ 25.0 h"}
+    assert lines(slower, price=3.0, watt=100.0) == {"for a training that takes a day now": "24.0 → ≈ 25.0 h"}
 
 
 def test_a_day_and_what_is_left_of_it_have_one_unit() -> None:
     quick = CombinedPrediction(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
-    assert lines(quick) == {"for what takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
+    assert lines(quick) == {"for a training that takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
     assert lines(quick, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
 
 
@@ -77,7 +77,7 @@ def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("source", "under", "sure"),
-    [("marks", "a step, measured: 131 to 166 ms", True), ("profile", "a step as profiled; the run 131 to 166 ms", True), ("telemetry", "a step, estimated: 131 to 166 ms", False)],
+    [("marks", "per step, measured: 131 to 166 ms", True), ("profile", "per step as profiled; the run 131 to 166 ms", True), ("telemetry", "per step, estimated: 131 to 166 ms", False)],
 )  # fmt: skip
 def test_a_step_has_its_range_beside_it_and_says_what_it_rests_on(source: str, under: str, sure: bool) -> None:
     result = run_of(best_ms=148.0, source=source)

@@ -25,7 +25,7 @@ def test_the_headline_has_the_first_change_with_its_own_factor_and_the_line_belo
     result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
     first, whole, under = lines(stairs, 3, result)
     assert first == "Use the fused optimizer: 100 → ≈ 50.0 ms 2.0 × (1.8–2.2)"
-    assert whole == "Both changes: ≈ 25.0 ms a step, 4.0 × (3.3–4.5). The first takes two lines of code."  # b = 3, c = 4
+    assert whole == "Both changes: ≈ 25.0 ms per step, 4.0 × (3.3–4.5). The first takes two lines of code."  # b = 3, c = 4
     assert under == "Cause: rule-0 costs time."  # the bar shows how long the GPU works
     assert lines(stairs, 2, result)[:2] == [
         "Use the fused optimizer: 100 → ≈ 25.0 ms 4.0 × (3.3–4.5)",
@@ -52,14 +52,14 @@ def test_the_cause_names_every_wait_that_the_first_change_shortens_longest_first
 def test_a_change_that_only_prepares_another_one_is_not_the_headline() -> None:
     result, stairs = stairs_of((100.0, 95.0, 105.0), (25.0, 22.0, 30.0))
     first, whole, _ = lines(stairs, 3, result)
-    assert first.endswith("100 → ≈ 25.0 ms 4.0 × (3.3–4.5)") and whole.startswith("Before it: Use the fused optimizer.")
+    assert first.endswith("100 → ≈ 25.0 ms 4.0 × (3.3–4.5)") and whole.startswith("First: Use the fused optimizer.")
 
 
 def test_a_wide_interval_does_not_look_certain() -> None:
     result, stairs = stairs_of((50.0, 20.0, 80.0), (25.0, 10.0, 40.0))
     assert ("badge", "2.0\xa0× (1.2–5.0)") in title.title(stairs, 3, result).pieces
-    facts = dict(staircase.facts(result, stairs, 3, staircase.Asked()))
-    assert facts["for what takes a day now"].replace("\xa0", " ") == "24.0 → 2.40 to 9.60 h"
+    facts = dict(staircase.facts(result, stairs, 3, staircase.CostFacts()))
+    assert facts["for a training that takes a day now"].replace("\xa0", " ") == "24.0 → 2.40 to 9.60 h"
 
 
 def test_work_of_the_gpu_that_the_first_change_removes_does_not_look_like_good_work() -> None:
@@ -69,7 +69,7 @@ def test_work_of_the_gpu_that_the_first_change_removes_does_not_look_like_good_w
         (("other_compute", None, 25.0), ("idle", None, 5.0)),
     )
     choices = {choice: replace(step, parts=after if choice & 1 else now) for choice, step in stairs.choices.items()}
-    drawn = staircase.picture(result, replace(stairs, choices=choices), staircase.Asked())
+    drawn = staircase.picture(result, replace(stairs, choices=choices), staircase.CostFacts())
     avoidable = next(at for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "avoidable compute")
     assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == avoidable] == [65.0]
     assert avoidable not in [kind for kind, *_ in drawn["states"]["1"]["parts"]]
@@ -88,7 +88,7 @@ def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_othe
     result = replace(result, findings=[found])
     limited = staircase.of_run(result, stairs)
     assert limited is not None
-    state = staircase.picture(result, limited, staircase.Asked())["states"]["1"]
+    state = staircase.picture(result, limited, staircase.CostFacts())["states"]["1"]
     assert (state["text"], state["span"], state["factor"], state["limit"]) == ("≥\xa045.0\xa0ms", "", "≤\xa02.2\xa0×", True)
     assert lines(limited, 1, result)[:2] == [
         "Keep shapes the same: 100 → ≥ 45.0 ms up to 2.2 ×",
@@ -169,7 +169,7 @@ def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
     drawn = staircase.picture(
         result,
         stairs,
-        staircase.Asked(),
+        staircase.CostFacts(),
         [staircase.Measured("after", "compare?a=1&b=2", StairStep(26.0, None, None, (("idle", "host_sync", 26.0),)), 2)],
     )
     labels = [kind["label"] for kind in drawn["kinds"]]

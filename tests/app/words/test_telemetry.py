@@ -26,7 +26,8 @@ def activities_of(means: dict[str, float], profiled: float | None, of_run: float
 
 
 @pytest.mark.parametrize(
-    ("busy", "word"), [(0.21, "The same of the profiled steps."), (0.50, "more than NVML says"), (0.10, "less than NVML says")]
+    ("busy", "word"),
+    [(0.21, "The same share in the profiled steps."), (0.50, "more than by NVML"), (0.10, "less than by NVML")],
 )
 def test_each_figure_of_activity_says_what_it_counts_and_why_it_differs(busy: float, word: str) -> None:
     rows = activities_of({"util_pct": 20.0, "tensor_active_pct": 2.9}, busy, 0.18)

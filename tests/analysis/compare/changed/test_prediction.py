@@ -131,7 +131,7 @@ def test_another_number_than_the_advised_one_does_not_test_the_prediction(tmp_pa
         assert found.prediction.held is False and said.startswith(f"{start}, 306 % longer than predicted: Use 5 of them.")
         assert len(intervals.ratios(found)) == 2 and len(prediction_record.records(folder)) == 1
     else:
-        another = f"B has another number ({number}), so the result does not test the prediction."
+        another = f"B uses another number ({number}), so the result does not test the prediction."
         assert found.prediction.held is None and said == f"{start}: Use 5 of them. {another}"
         assert not any(ratio.predicted for ratio in intervals.ratios(found)) and not prediction_record.records(folder)
 
@@ -180,8 +180,8 @@ def test_a_missed_prediction_names_the_part_that_differs():
 
     a = of("a" * 16, 140_000_000, 60_000_000, advised)
     for wait, kernels, said in (
-        (1_000_000, 99_000_000, "67 % longer than predicted: Change it. The prediction leaves other compute (60.0 ms → 99.0 ms) as it was."),
-        (40_000_000, 60_000_000, "67 % longer than predicted: Change it. The difference is in what the change acts on: data loader (140 ms → 40.0 ms)."),
+        (1_000_000, 99_000_000, "67 % longer than predicted: Change it. The prediction does not change other compute (60.0 ms → 99.0 ms)."),
+        (40_000_000, 60_000_000, "67 % longer than predicted: Change it. The difference is in a part that the change affects: data loader (140 ms → 40.0 ms)."),
         (1_000_000, 60_000_000, "Change it."),
     ):  # fmt: skip
         found = compare(with_loader(a, "inline"), with_loader(of("b" * 16, wait, kernels), "in workers"))

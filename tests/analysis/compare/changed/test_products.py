@@ -87,6 +87,19 @@ def test_a_batch_multiplies_one_dimension_of_each_activation_and_the_work_alike(
     assert batch_ratio({*OF_64, "64,100"}, {*OF_8192, "64,300"}, 128.0) is None  # a weight was widened, too
 
 
+def test_swapped_sides_give_the_inverse_ratio():
+    """Two ratios fit from A to B in the first pair. In the second pair, only A to B has a ratio."""
+    a = {"100,100", "7,100"}
+    b = {"100,101", "100,102", "7,101", "7,102"}
+    for left, right in ((a, b), (OF_64, {*OF_8192, "8192,9999"})):
+        for work_ratio in (1.012, 1.018, 128.0):
+            forth, back = batch_ratio(left, right, work_ratio), batch_ratio(right, left, 1 / work_ratio)
+            assert (forth is None) == (back is None)
+            assert forth is None or forth == 1 / back
+    assert batch_ratio(a, b, 1.012) == Fraction(101, 100) and batch_ratio(a, b, 1.018) == Fraction(102, 100)
+    assert batch_ratio(OF_64, {*OF_8192, "8192,9999"}, 128.0) == 128
+
+
 def test_other_batch_size_is_recognised_from_shapes():
     a, b = (
         replace(

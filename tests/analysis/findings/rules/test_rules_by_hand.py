@@ -264,7 +264,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     assert found.title.startswith("Launching a step takes the CPU 4 ms; the GPU needs 1 ms and has ")
     assert found.fix.endswith("about 4.0 times as large hardly takes longer.")
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
-    assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples a second"
+    assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples per second"
     assert "saves" not in brings(found) and found.ceiling_ms_per_step is None
     assert not any(digit in change.before + change.after for change in found.changes for digit in "0123456789")
     known = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=UserFacts(samples_per_step=64)))
@@ -278,8 +278,8 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("name", "times", "below_it"),
     [
-        ("pauses", 1.8, "Between its steps the loop pauses for 100 ms, 2 times in 250 steps: 44 % of the run, which these times do not hold."),
-        ("pauses_to_save", 2.0, "Writing checkpoints takes 1.00 ms a step more on average, 100 ms every 100 steps: no part of these times."),
+        ("pauses", 1.8, "Between its steps the loop pauses for 100 ms, 2 times in 250 steps: 44 % of the run, which these times do not include."),
+        ("pauses_to_save", 2.0, "Writing checkpoints is not included in these times: 100 ms every 100 steps (1.00 ms per step on average)."),
     ],
 )  # fmt: skip
 def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(name: str, times: float, below_it: str) -> None:

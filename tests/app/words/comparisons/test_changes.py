@@ -152,7 +152,7 @@ def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
     assert found.cpu_beside_gpu and found.prediction is None and found.effects == ()
     assert (
         words.headline(found)
-        == f"{gpu.manifest.name} ran on NVIDIA H200 and {cpu.manifest.name} ran on the CPU: 773\u00a0ms and ≈\u00a039.5\u00a0ms a step."
+        == f"{gpu.manifest.name} ran on NVIDIA H200 and {cpu.manifest.name} ran on the CPU: 773\u00a0ms and ≈\u00a039.5\u00a0ms per step."
     )
     assert words.below(found).endswith("do not show the effect of a change to the training.") and words.findings(found) == []
     assert compare_json(found)["reasons_not_to_compare"][0]["key"] == "gpu_work"
@@ -202,7 +202,7 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
     told = comparison_of(changed_rate)
     assert (told.verdict, told.confidence, told.why) == (compare_json(changed_rate)["verdict"], "low", "Few steps.")
     without = replace(found, b=replace(found.b, runs=(replace(runs[1], lead=None),)))
-    assert words.below(without).startswith("The profile of B holds no GPU work.")
+    assert words.below(without).startswith("The profile of B contains no GPU work.")
 
 
 def test_a_part_that_is_gone_is_none_and_a_narrow_interval_one_number():
@@ -248,7 +248,7 @@ def test_a_lost_part_is_none_in_the_profiled_steps_alone_where_the_run_takes_lon
 
 def test_operations_of_another_batch_stand_for_samples():
     rate = Throughput("FLOP", 5e12, 1e14, Verdict("faster", "high", ""), (19.0, 20.9), Fraction(64))
-    assert intervals.of_rate(rate) == ": 19.0 to 20.9\u00a0× the samples a second (95 % interval)"
+    assert intervals.of_rate(rate) == ": 19.0 to 20.9\u00a0× the samples per second (95 % interval)"
     assert (
         "floating-point" in intervals.of_rate(replace(rate, batch=None))
         and intervals.of_rate(replace(rate, interval=None)) == ""
@@ -265,7 +265,7 @@ def test_runs_that_are_no_change_of_each_other_have_no_change():
     found = replace(compare(side(a), side(b)), other_model=True)
     assert {row.change for row in changes.metric_rows(found) if row.what in ("Step time", "MFU")} == {fmt.MISSING}
     unknown = replace(found, best=replace(found.best, a=None))
-    assert words.headline(unknown).endswith(": no step time is known of A, 20.0\u00a0ms a step in B.")
+    assert words.headline(unknown).endswith(": no step time is known of A, 20.0\u00a0ms per step in B.")
     assert setup_changes.left(found) is None
 
 
@@ -280,4 +280,4 @@ def test_what_each_side_rests_on_is_said_with_its_steps_and_workers():
         "A: step time from the run's own step marks, 5 profiled steps",
         "B: step time from the stopwatch, 1 profiled step, 14 loader workers",
     )
-    assert basis.dots_title(found).endswith("; the run's own take 9.00\u00a0ms in A and 9.00\u00a0ms in B")
+    assert basis.dots_title(found).endswith("; the run's own steps take 9.00\u00a0ms in A and 9.00\u00a0ms in B")

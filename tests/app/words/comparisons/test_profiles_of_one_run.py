@@ -33,7 +33,7 @@ def test_a_later_step_that_is_slower_says_what_grew():
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8))
     assert words.headline(comparison).startswith("step 40,000 takes about 1.08\u00a0× as long as step 1,000")
     (sentence, *_) = words.sentences(comparison)
-    assert sentence.startswith("Most of the change is allocator, +800\u00a0µs a step: memory is allocated and freed")
+    assert sentence.startswith("Most of the change is allocator, +800\u00a0µs per step: memory is allocated and freed")
     assert "fragmented" not in sentence, "nothing shows it"
 
 
@@ -41,7 +41,7 @@ def test_what_the_later_profile_shows_of_the_cause_itself_is_said():
     title, fix = "Memory is fragmented (2 of 7 GB free): the allocator asks again", "Use expandable segments."
     finding = Finding("allocator-churn", "warning", title, act(fix), "high", 0.8, explains=Explains(("allocator",)))
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8, findings=[finding]))
-    assert profiles_of_one_run.why(comparison).endswith(f"a step: {title}. {fix}")
+    assert profiles_of_one_run.why(comparison).endswith(f"per step: {title}. {fix}")
 
 
 @pytest.mark.parametrize(
