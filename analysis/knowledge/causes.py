@@ -1,7 +1,7 @@
 """The causes of lost time: one row per cause, with all its texts and properties.
 
 To add a cause of host time, write its row before ``launch_bound``: patterns for the launching thread, its texts, a palette
-colour that no other cause has, and how a replay removes it. All pages then use it. Its test is a hand-made trace in
+colour that no other cause has, and how a replay removes the cause. All pages then use the row. Its test is a hand-made trace in
 ``tests/analysis/derive/lost/test_idle.py``. It changes the derived files, so increase ``analysis/version.py``. A cause without
 a host pattern also needs code in ``analysis/derive/lost/idle.py`` (idle time) or ``exposed.py`` (copies, communication).
 """
@@ -87,18 +87,19 @@ class Cause:
 _COPIED = "{kernel} ran alone for {took}: "
 _COMMUNICATED = "{kernel} ran without computation for {took}"
 
-# In this order, the first of several causes on the launching thread gets the time, and the last one of host time the rest.
+# If several causes apply to the launching thread, the first in this order gets the time. Host time without any other cause goes to
+# the last cause of host time.
 CAUSES = (
     Cause(
         key="profiler",
         label="the profiler itself",
-        proof="The trace records that the profiler held the host: it asked for buffers, flushed them or instrumented code.",
+        proof="The trace records that the profiler stopped the host to ask for buffers, to flush them or to instrument code.",
         who="nobody",
-        to_do="Nothing: it is gone without the profiler, and the estimate leaves it out.",
+        to_do="Nothing: this time does not exist without the profiler, and the estimate leaves it out.",
         colour="smoke",
         loses_to="the profiler itself",
         late_rank="the profiler",
-        evidence={"idle": "The profiler held the host for {took}."},
+        evidence={"idle": "The profiler stopped the host for {took}."},
         on_host=OnHost(
             overheads=re.compile(r"Activity Buffer Request|Buffer Flush|Instrumentation|Resource", re.IGNORECASE), slowed=False
         ),
@@ -108,7 +109,7 @@ CAUSES = (
         label="data loader",
         proof="The queue is empty and the launching thread is inside the DataLoader's next, or in a range that fetches input.",
         who="your code",
-        to_do="More loader workers, prefetching, cheaper decoding and augmentation, or data that lies nearer.",
+        to_do="Use more loader workers, prefetching, cheaper decoding and augmentation, or storage closer to the host.",
         colour="vermilion",
         loses_to="waiting for the data loader",
         late_rank="its data loader",
@@ -123,7 +124,7 @@ CAUSES = (
         label="allocator",
         proof="The queue is empty and the launching thread is in a call that allocates or frees device memory, or waits in one.",
         who="your code",
-        to_do="Leave memory room and shapes alone, so that the caching allocator reuses its blocks; no empty_cache in the loop.",
+        to_do="Leave some memory free and keep shapes the same, so that the caching allocator reuses its blocks. Do not call empty_cache in the loop.",
         colour="violet",
         loses_to="allocating and freeing device memory",
         late_rank="its allocator",
@@ -137,9 +138,9 @@ CAUSES = (
     Cause(
         key="compilation",
         label="compilation",
-        proof="The queue is empty and the launching thread compiles, tunes or loads code: the first launch of a kernel that takes 50 times as long as launches do loads it.",
+        proof="The queue is empty and the launching thread compiles, tunes or loads code. The first launch of a kernel counts as loading if it takes 50 times as long as a usual launch.",
         who="your code",
-        to_do="Stable shapes, so that nothing is compiled again, and warm-up before the steps that count.",
+        to_do="Keep shapes the same, so that nothing is compiled again, and warm up before the steps that count.",
         colour="indigo",
         loses_to="compilation",
         late_rank="compilation",
@@ -155,16 +156,16 @@ CAUSES = (
     Cause(
         key="blocking_copy",
         label="blocking copy",
-        proof="A copy from pageable memory, or a synchronous one, holds the launching thread or runs while nothing computes.",
+        proof="A copy from pageable memory, or a synchronous copy, blocks the launching thread or runs while nothing computes.",
         who="your code",
-        to_do="Pinned memory and non_blocking=True, and tensors made on the GPU where they are used.",
+        to_do="Use pinned memory and non_blocking=True, and make tensors on the GPU.",
         colour="honey",
         loses_to="copies that block the host",
         late_rank="copies that block its host",
         waits_for="It waits for copies that block the host.",
         evidence={
-            "idle": "The host was held by {call} ({doing}){where}, a copy from pageable memory or a synchronous one, and could not queue ahead.",
-            "exposed_memcpy": _COPIED + "a copy from pageable memory or a synchronous one holds the host ({doing}){where}.",
+            "idle": "The host was blocked in {call} ({doing}){where}, a copy from pageable memory or a synchronous copy, and could not queue ahead.",
+            "exposed_memcpy": _COPIED + "a copy from pageable memory, or a synchronous copy, blocks the host ({doing}){where}.",
         },
         on_host=OnHost(),
         removal=("host_time", "waits"),
@@ -172,7 +173,7 @@ CAUSES = (
     Cause(
         key="host_compute",
         label="operators on the CPU",
-        proof="The queue is empty and the launching thread is inside an operator that computes for 50 µs and more and calls nothing of the GPU.",
+        proof="The queue is empty and the launching thread is inside an operator that computes for at least 50 µs without a GPU call.",
         who="your code",
         to_do="Compute on the GPU: move the tensors there first, or do this in the loader's workers.",
         colour="plum",
@@ -188,7 +189,7 @@ CAUSES = (
         label="kernel launches",
         proof="The queue is empty and the launching thread is inside operators or launch calls.",
         who="your code",
-        to_do="CUDA graphs, torch.compile, larger batches: fewer launches for the same work.",
+        to_do="Launch less for the same work: CUDA graphs, torch.compile, larger batches.",
         colour="sienna",
         loses_to="the host launching kernels",
         late_rank="kernel launches",
@@ -200,7 +201,7 @@ CAUSES = (
     Cause(
         key="python_host",
         label="Python on the host",
-        proof="The queue is empty and the launching thread is outside every operator and call: what is left of the host's time.",
+        proof="The queue is empty and the launching thread is outside every operator and call: the rest of the host's time.",
         who="your code",
         to_do="Move logging, metrics and bookkeeping out of the loop, or do them every hundredth step.",
         colour="ochre",
@@ -216,9 +217,9 @@ CAUSES = (
     Cause(
         key="host_sync",
         label="host waits for a result (sync)",
-        proof="The host had blocked on the GPU before and could not queue ahead: idle time after a wait, up to the time truly waited.",
+        proof="The GPU is idle after the host waited for it, because the host could not queue ahead: at most for as long as the host waited.",
         who="your code",
-        to_do="No .item(), .cpu() or print of a tensor in the loop; keep what is logged on the GPU and read it rarely.",
+        to_do="Do not call .item(), .cpu() or print on a tensor in the loop. Keep logged values on the GPU and read them rarely.",
         colour="crimson",
         loses_to="the host waiting for a result (sync)",
         late_rank="its host waiting for a result (sync)",
@@ -234,7 +235,7 @@ CAUSES = (
         label="gaps between kernels",
         proof="The operation that ends the gap was queued before the gap began, and its stream was free.",
         who="nobody",
-        to_do="Nothing by itself: fewer, longer kernels have fewer such gaps, and CUDA graphs shorten them.",
+        to_do="Nothing directly: fewer, longer kernels have fewer such gaps, and CUDA graphs shorten the gaps.",
         colour="slate",
         loses_to="gaps between queued kernels",
         late_rank="gaps between kernels",
@@ -255,13 +256,13 @@ CAUSES = (
             "idle": "{kernel} had been queued {lead} before and its stream was free: it waited for another stream.",
             "exposed_comm": _COMMUNICATED + ": it waited for a later rank.",
         },
-        across_ranks="A collective ran without computation and waited for a rank that had not come to it yet.",
+        across_ranks="A collective ran without computation and waited for a rank that had not joined it yet.",
         confidence="medium",
     ),
     Cause(
         key="comm_transfer",
         label="communication transfer",
-        proof="A collective runs, all its ranks have come, and nothing computes beside it.",
+        proof="A collective runs, all its ranks have joined it, and nothing computes at the same time.",
         who="your code",
         to_do="Overlap it with computation, send less or in other portions, or use a faster link.",
         colour="orchid",
@@ -269,19 +270,19 @@ CAUSES = (
         late_rank=None,
         waits_for="It waits for data from other GPUs.",
         evidence={"exposed_comm": _COMMUNICATED + ": transfer."},
-        across_ranks="A collective ran without computation; all its ranks had come, so this is the transfer.",
+        across_ranks="A collective ran without computation; all its ranks had joined it, so this is the transfer.",
     ),
     Cause(
         key=UNATTRIBUTED,
         label="cause not in the trace",
-        proof="Nothing: the launch, or what the operation waited for, is not in the trace.",
+        proof="The launch, or what the operation waited for, is not in the trace.",
         who="nobody",
         to_do="Record more: the host's calls, and every rank of the job.",
         colour="fog",
         loses_to="waits that the trace does not explain",
         late_rank="waits that its trace does not explain",
         evidence={
-            "idle": "Nothing in the trace says why {kernel} started {took} late: its launch, or what it waited for, is missing.",
+            "idle": "Nothing in the trace shows why {kernel} started {took} late: its launch, or what it waited for, is missing.",
             "exposed_memcpy": _COPIED + "an asynchronous copy that no computation overlapped ({doing}){where}.",
             "exposed_comm": _COMMUNICATED + "; with one rank, waiting for others and transfer cannot be told apart.",
         },
@@ -294,7 +295,6 @@ CAUSE_KEYS = tuple(CAUSE_OF)
 HOST_CAUSES = tuple(cause.key for cause in CAUSES if cause.on_host is not None)  # what the host does between two calls
 WAIT_CAUSES = tuple(cause.key for cause in CAUSES if "waits" in cause.removal)  # why a call waits for the GPU
 REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # a replay can remove these
-NOT_RANKED_FIRST = tuple(
-    cause.key for cause in CAUSES if cause.who == "nobody"
-)  # never the largest loss, because users cannot remove it
+# These causes are never named as the largest loss, because users cannot remove them.
+NOT_RANKED_FIRST = tuple(cause.key for cause in CAUSES if cause.who == "nobody")
 BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # due to other ranks

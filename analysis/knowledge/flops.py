@@ -25,7 +25,7 @@ Dims = list[Any]
 Shape = list[int]
 Formula = Callable[[Dims, list[str]], float | None]
 
-FP32_UNCERTAIN = "fp32 or tf32"  # dtype of FP32 products whose kernels do not tell whether they used tensor cores
+FP32_UNCERTAIN = "fp32 or tf32"  # dtype of FP32 products whose kernels do not show whether they used tensor cores
 
 _INTEGER = re.compile(r"-?\d+")
 
@@ -36,7 +36,7 @@ def operator_flops(
     """Return the FLOPs of one call; None if it is not a FLOP operator or its shapes are not sufficient.
 
     ``input_dims``, ``concrete_inputs`` and ``input_strides`` are the trace's ``Input Dims``, ``Concrete Inputs`` and ``Input
-    Strides``, one entry per argument. Shapes do not tell how many values of a sparse operand are zero: its FLOPs are unknown.
+    Strides``, one entry per argument. Shapes do not show how many values of a sparse operand are zero, so its FLOPs are unknown.
     Complex products count like real ones, as in PyTorch's counter.
     """
     formula = _FORMULAS.get(op_name)
@@ -46,7 +46,7 @@ def operator_flops(
     try:
         return formula(input_dims, concrete)
     except (IndexError, TypeError, ValueError):
-        return None  # an argument list of another version, or a truncated shape
+        return None  # The argument list is of another version, or a shape is truncated.
 
 
 def is_flop_operator(op_name: str) -> bool:

@@ -18,15 +18,15 @@ PARTIAL_DEVICE = 0.95
 GEFORCE_HALF_RATE = 2.0  # professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate
 HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # compute capabilities of both GeForce and professional boards
 
-LINK_FULL = 0.6  # share of the step, or of the link: the copies limit such a step, whether they overlap with work or not
+LINK_FULL = 0.6  # share of the step, or of the link; above it, copies limit the step even if they overlap with work
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Time that a kernel is resident but that CUPTI does not record, in ns.
+    """The time for which a kernel is resident but which CUPTI does not record, in ns.
 
-    NVML's utilization includes it; a trace does not.
+    NVML's utilization includes this time; a trace does not.
     """
 
     ns: float
@@ -42,7 +42,7 @@ UNMEASURED_DISPATCH = Dispatch(
 )
 # Between two kernels of one graph a trace has 0.60 to 0.67 us on an H200 and an H100. Five runs without the profiler had -0.07,
 # 0.20, 0.28, 0.36 and 0.43 us per kernel beyond the kernels' own time, all at 100 % utilization.
-GRAPH_DISPATCH = Dispatch(250.0, 0.0, 600.0, "five loops of one graph a step, on an H200 and an H100")
+GRAPH_DISPATCH = Dispatch(250.0, 0.0, 600.0, "five loops of one graph per step, on an H200 and an H100")
 
 _MOBILE = re.compile(r"laptop|mobile|max-q(?! workstation)|notebook", re.IGNORECASE)
 _GENERIC_NAME = re.compile(r"^(amd radeon graphics|nvidia graphics device|)$", re.IGNORECASE)
@@ -53,7 +53,7 @@ class GpuPeaks:
     """Peaks of one device as PyTorch sees it (one GCD of an MI250, one MIG slice).
 
     ``peaks`` maps a dtype of DTYPES to dense TFLOP/s (int8: TOP/s). A dtype without a rate on the device is absent.
-    ``quoted_clock_mhz`` is the SM clock of the quoted 16-bit peak, None where it does not follow from the data. ``power_w`` is
+    ``quoted_clock_mhz`` is the SM clock of the quoted 16-bit peak, None if it does not follow from the data. ``power_w`` is
     the board's limit as delivered. ``identified_by`` is name, shape (compute capability, SMs, memory) or formula.
     """
 

@@ -84,7 +84,7 @@ def first_match(table: str, name: str) -> KernelNameRule | None:
 def _without_parameters(name: str) -> str:
     """Remove the parameter list from a demangled C++ name.
 
-    Its types, such as ``cudnn::reduced_divisor``, are those of other code.
+    The types in the list, such as ``cudnn::reduced_divisor``, belong to other code and would mislead.
     """
     if not name.endswith(")"):
         return name
@@ -149,7 +149,7 @@ def _classify(
     compute_major: int | None,
 ) -> KernelClass:
     if kind in ("memcpy", "memset"):
-        return KernelClass(kind, "no", f"the profiler files it as {kind}")
+        return KernelClass(kind, "no", f"the profiler records it as {kind}")
     category = _category(name, op)
     use, reason = _tensor_cores(
         name=name, category=category, op=op, dtypes=dtypes, vector=vector, vendor=vendor, compute_major=compute_major
@@ -166,7 +166,7 @@ def _category(name: str, op: str | None) -> str:
     if by_name == "other" or (by_name in FLOP_CATEGORIES and by_op in FLOP_CATEGORIES):
         return by_op
     if by_name == "fused" and by_op == "gemm":
-        return by_op  # no product launches Inductor's other code, so the name is not the kernel's own
+        return by_op  # A product launches no other code of Inductor, so the name does not describe the kernel.
     return by_name
 
 
@@ -194,16 +194,16 @@ def _tensor_cores(
     if vector or (op and _VECTOR_OPS.match(op)):
         return "no", "matrix times vector: bound by memory, done with plain arithmetic"
     if category == "other" or (category != operator_category(op) and not dtypes):
-        return "unknown", "neither the kernel's name nor an operator tells"
+        return "unknown", "neither the kernel's name nor an operator shows it"
     return _by_dtype(category, dtypes, vendor, compute_major)
 
 
 def _by_dtype(category: str, dtypes: tuple[str, ...], vendor: str | None, compute_major: int | None) -> tuple[TensorCores, str]:
     if not dtypes:
-        return "unknown", "the kernel's name does not tell, and the operator's dtypes were not recorded"
+        return "unknown", "the kernel's name does not show it, and the operator's dtypes were not recorded"
     dtype = dtypes[0]
     if category in ("rnn", "state_space"):
-        return ("no", f"{dtype} inputs") if dtype in _PLAIN_DTYPES else ("unknown", "the kernel's name does not tell")
+        return ("no", f"{dtype} inputs") if dtype in _PLAIN_DTYPES else ("unknown", "the kernel's name does not show it")
     if dtype in _LIKELY_DTYPES:
         return "likely", f"{category} of {dtype} inputs"
     if dtype in _PLAIN_DTYPES:
@@ -212,7 +212,7 @@ def _by_dtype(category: str, dtypes: tuple[str, ...], vendor: str | None, comput
         return "no", f"{category} of {dtype} inputs: before Ampere tensor cores multiply 16-bit and int8 only"
     if dtype == "fp64" and vendor == "nvidia" and compute_major is not None and compute_major >= 12:
         return "no", "FP64 on a GPU without FP64 tensor cores"
-    return "unknown", f"{category} of {dtype} inputs: the name does not tell whether TF32 or plain arithmetic was used"
+    return "unknown", f"{category} of {dtype} inputs: the name does not show whether TF32 or plain arithmetic was used"
 
 
 def _is_vector_product(op_name: str | None, input_dims: list[Any] | None) -> bool:

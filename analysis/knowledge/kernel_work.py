@@ -124,10 +124,9 @@ def convolution_work(
         _backward_products(image, weight, output, groups, gradients) if backward else _forward_products(weight, output, groups)
     )
     row = f"conv.{row_dtype(dtype)}.{layout}.{_kind(image, weight, output, groups)}.{'backward' if backward else 'forward'}"
-    visible = min(
-        math.prod(image), math.prod(image[:2]) * math.prod(output[2:]) * math.prod(weight[2:])
-    )  # a stride may skip most of it
-    moved = (visible + math.prod(weight) + math.prod(output)) * ITEM_BYTES[dtype] * len([w for w in gradients if w])
+    # A stride may skip most of the image.
+    read = min(math.prod(image), math.prod(image[:2]) * math.prod(output[2:]) * math.prod(weight[2:]))
+    moved = (read + math.prod(weight) + math.prod(output)) * ITEM_BYTES[dtype] * len([w for w in gradients if w])
     if groups > 1:
         return KernelWork(row, dtype, moved, flops=sum(p.flops for p in products))
     return KernelWork(row, dtype, moved, products)

@@ -1,4 +1,4 @@
-"""The key of a piece of lost time: its cause, or its owner where nothing recorded explains it."""
+"""The key of a piece of lost time: its cause, or its owner if no recorded cause explains it."""
 
 from __future__ import annotations
 

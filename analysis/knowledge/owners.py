@@ -31,7 +31,7 @@ class Owner:
     loses_to: str = ""
 
 
-# An instant in which several run belongs to the first of them.
+# If several owners' operations run at the same time, the first owner in this order gets the time.
 OWNERS = (
     Owner(
         key="tensor_core_compute",
@@ -46,7 +46,7 @@ OWNERS = (
         key="other_compute",
         label="other compute",
         work="other compute",
-        meaning="Another kernel computes; those whose use of tensor cores is unknown as well.",
+        meaning="Another kernel computes, including kernels whose use of tensor cores is unknown.",
         colour="sky",
         computes=True,
         kernels=True,
@@ -62,7 +62,7 @@ OWNERS = (
         key="exposed_comm",
         label="exposed communication",
         work="communication",
-        meaning="A collective runs and nothing computes beside it.",
+        meaning="A collective runs and nothing computes at the same time.",
         colour="pink",
         kernels=True,
         lost=True,
@@ -72,7 +72,7 @@ OWNERS = (
         key="exposed_memcpy",
         label="copy not overlapped",
         work="copy",
-        meaning="Memory is copied, by the copy engine or by a kernel made for it, and nothing computes beside it.",
+        meaning="Memory is copied, by the copy engine or by a kernel made for it, and nothing computes at the same time.",
         colour="amber",
         lost=True,
         loses_to="copies not overlapped by compute",

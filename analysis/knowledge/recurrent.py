@@ -12,6 +12,6 @@ SCRATCH_BYTES = 8 << 20
 
 
 def layers_and_directions(dims: Any) -> int:
-    """Return the number of layers × directions of a pass with these shapes, 0 where it is not known."""
+    """Return the number of layers × directions of a pass with these shapes, 0 if it is not known."""
     state = dims[HIDDEN_STATE] if isinstance(dims, list) and len(dims) > HIDDEN_STATE else None
     return state[0] if isinstance(state, list) and state and isinstance(state[0], int) else 0

@@ -1,8 +1,9 @@
 """Roofline per operator: the best time for its FLOPs and bytes on this GPU, and how near it comes.
 
 An operator needs at least the time of its FLOPs at the peak of its dtype, and the time of its bytes at the memory's bandwidth.
-The longer of the two bounds it. The attained share is that least time ÷ the measured time; the opportunity is the time above
-it. Peaks are those of the manufacturer, which no kernel quite reaches. An attained share of 0.7 to 0.8 is a good kernel.
+The longer of the two is the operator's least time. The attained share is the least time ÷ the measured time, and the opportunity
+is the measured time above the least time. Peaks are the manufacturer's, which no kernel quite reaches: a good kernel attains
+0.7 to 0.8.
 """
 
 from __future__ import annotations

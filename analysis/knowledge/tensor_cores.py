@@ -45,9 +45,9 @@ def why_not_tensor_cores(
     tf32_on: bool = False,
     input_strides: list[Any] | None = None,
 ) -> WhyNot | None:
-    """Return why an operator's kernel uses no tensor cores; None where the question does not apply.
+    """Return why an operator's kernel uses no tensor cores; None if the question does not apply.
 
-    It applies to products, convolutions and attention whose kernel has class ``no``. An ``unknown`` kernel has no reason yet.
+    The question applies to products, convolutions and attention whose kernel has class ``no``. An ``unknown`` kernel has no reason yet.
     Helpers around products (split-K reductions, conversions) are named as such. The dtype is checked first, then the GPU, then
     the shape; otherwise it is the library's choice. ``kernel`` is the kernel's name, used for the dtype if none was recorded.
     ``tf32_on`` says that the trace shows other FP32 operators of this category on tensor cores.
@@ -55,9 +55,9 @@ def why_not_tensor_cores(
     if kernel_class.tensor_cores != "no" or kernel_class.category not in FLOP_CATEGORIES:
         return None
     if any(word in kernel_class.reason for word in ("adds up", "prepares")):
-        return WhyNot("helper", "A step around the product that multiplies nothing itself.")
+        return WhyNot("helper", "A helper kernel around the product, which multiplies nothing itself.")
     if "matrix times vector" in kernel_class.reason:
-        return WhyNot("vector", "A matrix times a vector: bound by memory, tensor cores would not make it faster.")
+        return WhyNot("vector", "A matrix times a vector: memory limits it, so tensor cores would not make it faster.")
     if gpu is not None and not _has_tensor_cores(gpu):
         return WhyNot("no_tensor_cores", f"{gpu.name} has no tensor cores.")
     dtype = operand_dtype(op_name, input_types) if op_name else None
@@ -109,8 +109,8 @@ def misaligned_rows(op_name: str, dims: list[Any] | None, strides: list[Any] | N
 
     A row length is the number of elements from one row to the next. A tile is loaded along the contiguous dimension, so only
     the distance between its rows must be aligned; the number of rows does not matter. For an operand, that is the larger of its
-    two strides. For the result, which is contiguous, it is the last dimension. That is all that is known if strides were not
-    recorded.
+    two strides. For the result, which is contiguous, it is the last dimension. If strides were not recorded, only the result's
+    row length is known.
     """
     first = FIRST_OPERAND.get(op_name, 0)
     operands = (dims or [])[first : first + 2]

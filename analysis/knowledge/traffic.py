@@ -16,7 +16,7 @@ def operator_bytes(
     """Return the bytes that one call must move at least: every input read once, every output written once.
 
     This is exact for FLOP operators. For others, the output is assumed to be as large as the broadcast of the inputs. That is
-    right for elementwise operators, copies, normalization and softmax. The result is None for operators that it does not fit.
+    right for elementwise operators, copies, normalization and softmax. The result is None for operators of other kinds.
     """
     if not input_dims or not input_types:
         return None
