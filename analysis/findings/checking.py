@@ -120,7 +120,7 @@ def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) ->
 
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
-    """Return the evidence of ``rule``, each with its judgement for the run's step (None if below the threshold)."""
+    """Return the evidence of ``rule``, each with its judgement (None if it is below the threshold)."""
     measured = [remaining for evidence in rule.measure(context) if (remaining := beside_acting(context, evidence)) is not None]
     return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
 

@@ -95,5 +95,5 @@ SHARDED_CHANGES = (
 
 
 def one_graph(context: RuleContext, outside: tuple[int, ...] = ()) -> AsGraph:
-    """Return the edit that launches a step as one graph, without input copies and the operations ``outside``."""
+    """Return the edit that launches a step as one graph, without input copies and without ``outside``."""
     return AsGraph(outside_ops=(*copies(context, FROM_HOST).ids, *outside))

@@ -40,7 +40,7 @@ def _collectives(context: RuleContext) -> pd.DataFrame:
 
 
 def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
-    """Return the share of each collective's duration by which it delays the kernels that run at the same time.
+    """Return the share of each collective's duration by which it delays overlapping kernels.
 
     Each block of a collective occupies one multiprocessor. 0 if the number of multiprocessors is not known.
     """

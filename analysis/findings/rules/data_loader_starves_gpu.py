@@ -132,7 +132,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 class _LoaderAdvice(NamedTuple):
-    """What to do about the loader. ``delayed`` names its limit, and ``sure`` is True if this limit was measured."""
+    """What to do about the loader; ``delayed`` names its limit, ``sure`` is True if it was measured."""
 
     delayed: str
     action: Action
@@ -233,7 +233,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
 
 
 def _enough_workers(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tuple[int, float]:
-    """Return the fewest workers that load a batch in ``rest_ms``, or else the fastest number, and the step's time, ms."""
+    """Return the fewest workers that load a batch in ``rest_ms``, else the fastest number, and the step."""
     cores, seen = cores_of(facts), int(facts.loader_workers or 0)
     core_ms = 1e3 * (cost.batch * cost.cpu_s + cost.collate_s) / cores if inline else 0.0
     rates = [predict(cost, workers, cores, seen) for workers in range(1, MAX_WORKERS_PER_CORE * cores + 1)]
@@ -244,7 +244,7 @@ def _enough_workers(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: 
 
 
 def _at_the_loaders_rate(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
-    """Yield a finding if only step marks are recorded and the loop uses samples as fast as the workers can load them."""
+    """Yield a finding if there are only step marks and the loop is as fast as its loader's workers."""
     cost, workers, rates = sample_cost(facts), int(facts.loader_workers or 0), loader_rates(facts, step_ms)
     if cost is None or not workers or rates is None or not rates[0].low <= rates[1] <= rates[0].high:
         return

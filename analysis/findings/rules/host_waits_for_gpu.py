@@ -177,7 +177,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _actions(context: RuleContext) -> frozenset[int]:
-    """Return the calls in which a policy acts. They must wait, because the environment needs the values that they read."""
+    """Return the calls in which a policy acts; they must wait, because the environment needs the actions."""
     acts = acting(context)
     return acts.calls if acts is not None else frozenset()
 

@@ -182,7 +182,7 @@ def _sizes_of(rows: pd.DataFrame) -> set[int]:
 
 
 def _feature_sizes(rows: pd.DataFrame) -> set[int]:
-    """Return the numbers of columns of each second operand that is a single matrix: the sizes that layers multiply by.
+    """Return the sizes that layers multiply by: the columns of second operands that are a single matrix.
 
     A size that only occurs in products of many matrices, or as a number of rows, is a length, such as a number of tokens.
     """

@@ -146,7 +146,7 @@ def _fill_title(pipeline: Pipeline) -> str:
 
 
 def _more_microbatches(context: RuleContext, pipeline: Pipeline, host_ms: float) -> tuple[int, float, float]:
-    """Return the best number of microbatches, its gain per step, and the gain if launches took no time, in ms.
+    """Return the best number of microbatches, its gain per step, and the gain without launch time, ms.
 
     The last value is for MICROBATCHES_PER_STAGE microbatches per stage.
     """

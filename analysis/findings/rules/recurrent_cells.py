@@ -120,7 +120,7 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
 
 
 def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edit]:
-    """Return the edits that run the loop's other work once for all time steps, instead of once per time step."""
+    """Return the edits that run the loop's other work once for all time steps, not once per time step."""
     edits: list[Edit] = []
     own = set(mine.both["gpu_op_id"].tolist())
     for step, part in cells.groupby("step"):

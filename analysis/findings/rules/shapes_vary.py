@@ -56,7 +56,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding on padding, or else an info finding if the FLOPs of steps of one kind differ by more than UNLIKE."""
+    """Yield a finding on padding, or else an info finding if the FLOPs of like steps differ too much."""
     padding = _padding(context)
     if padding is not None and reaches(padding, context.step, CALL_TO_LOOK_AT):
         yield padding

@@ -43,7 +43,7 @@ NO_CLOCKS = "A profile does not record clocks or the reasons for throttling."
 
 
 def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost], findings: Sequence[Finding]) -> tuple[TelemetryStatement, ...]:  # fmt: skip
-    """Return the statements of the samples, checked against the profile; empty if the profiled GPU was not sampled."""
+    """Return the samples' statements, checked against the profile; empty if its GPU was not sampled."""
     sampled = lead.telemetry
     if sampled is None or sampled.profiled:
         return ()
