@@ -124,7 +124,7 @@ def test_what_cannot_be_seen_says_what_to_record():
     unseen = [row for row in of("gpt_small").values() if row.status == "not checked" and row.technique.why_not is None]
     assert unseen
     for row in unseen:
-        assert "`" in row.sentence or "profile one evaluation" in row.sentence, row
+        assert "`" in row.sentence or "profile an evaluation" in row.sentence, row
 
 
 def test_a_finding_is_one_technique_s_and_python_work_is_no_matter_of_graphs():

@@ -71,7 +71,7 @@ def test_a_link_far_below_its_bandwidth_is_the_clue() -> None:
     4 MB in 1500 µs between two GPUs are 2.67 GB/s of the 450 of NVLink 4.
     """
     slow = finding("communicates_slowly", "exposed-communication")
-    assert slow is not None and "2.7 GB/s" in slow.fix and "450" in slow.fix and "why the link is slow" in slow.fix
+    assert slow is not None and "2.7 of the 450 GB/s" in slow.fix and "450" in slow.fix and "why the link is slow" in slow.fix
 
 
 def test_communication_of_an_optimizer_gets_no_advice_for_gradients() -> None:

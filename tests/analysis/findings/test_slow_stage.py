@@ -28,7 +28,7 @@ TIMED = UserFacts(
 @pytest.mark.parametrize(
     ("changes", "stage", "title", "advice", "change"),
     [
-        ({}, "collate", ": collating takes 5.7 ms of a batch's 5.76 ms (train.py:9 in pad)", "Vectorise the collate", VECTORISED),
+        ({}, "collate", ": collating takes 5.7 ms of the 5.76 ms for a batch (train.py:9 in pad)", "Vectorise the collate", VECTORISED),
         ({"loader_workers": 0}, "collate", ": collating takes 5.7 ms", "Vectorise the collate", VECTORISED),
         ({"loader_padding": 0.4}, "collate", ": collating takes", "40 % of a batch is padding", BUCKETED),
         ({"loader_sample_ms": 2, "loader_sample_cpu_ms": 1.9}, "sample", "computes for 95 % of its time (train.py:3 in Texts", "", None),
@@ -37,7 +37,7 @@ TIMED = UserFacts(
         ({"loader_pin_ms": 9, "loader_padding": 0.4}, "pinning", ": one thread", "groups samples of similar length", SENT_SMALL),
         ({"loader_pin_ms": 1}, "collate", ": collating", "Vectorise", VECTORISED),  # four workers make a batch in 1.44 ms
         ({"loader_pin_ms": 9, "loader_workers": 0}, "pinning", ": pinning a batch takes 9 ms", "pin_memory=False", SENT_SMALL),
-        ({"loader_pin_ms": 3, "loader_workers": 0}, "collate", "of a batch's 8.76 ms", "Vectorise", VECTORISED),
+        ({"loader_pin_ms": 3, "loader_workers": 0}, "collate", "of the 8.76 ms for a batch", "Vectorise", VECTORISED),
     ],
 )  # fmt: skip
 def test_the_longest_stage_of_a_batch_has_its_own_advice(changes, stage, title, advice, change):
@@ -45,9 +45,8 @@ def test_the_longest_stage_of_a_batch_has_its_own_advice(changes, stage, title, 
     assert stage_of(facts) == stage
     said, to_do = limited_by(facts)
     assert title in said and advice in to_do.sentence
-    assert ("more workers" in to_do.sentence.lower()) is (
-        (stage != "pinning" and facts.loader_workers != 0) or stage == "sample"
-    )
+    advises_workers = "more workers" in to_do.sentence.lower().replace("more workers do not help", "")
+    assert advises_workers is ((stage != "pinning" and facts.loader_workers != 0) or stage == "sample")
     if change is not None:
         assert cheaper_batch(facts) == change
 

@@ -59,7 +59,7 @@ def test_each_token_is_a_graph_and_the_prompt_is_read_as_before(tmp_path: Path) 
     and its read. A graph of the whole step would take its 72 kernels of 4 µs, 288 µs, and no launches of the prompt.
     """
     found, alone = graph_of(generated(tmp_path / "one")), graph_of(generated(tmp_path / "three", prompts=3))
-    assert "8 tokens of" in found.title and "one CUDA graph" in found.fix and "each token" in found.fix
+    assert "each of 8 tokens takes" in found.title and "one CUDA graph" in found.fix and "each token" in found.fix
     assert found.predicted_step_ms is not None and alone.predicted_step_ms is not None
     assert found.predicted_step_ms > 0.288 + 0.1
     # Two prompts more are 16 operators more, launched one by one at what the host needs for each without the profiler.
@@ -75,7 +75,7 @@ def test_a_training_step_has_no_tokens() -> None:
 def test_generation_as_a_graph_a_token_against_the_stopwatch() -> None:
     found, measured = finding("generate_growing", "launch-bound"), 3.796  # generate_fixed, ms
     assert found is not None and found.predicted_low_ms is not None and found.predicted_high_ms is not None
-    assert "16 tokens of" in found.title
+    assert "each of 16 tokens takes" in found.title
     assert found.predicted_step_ms == pytest.approx(measured, rel=0.15)
     assert found.predicted_low_ms <= measured <= found.predicted_high_ms
 
