@@ -76,7 +76,8 @@ def test_a_link_opens_the_same_comparison(unpacked: Path, app_data: DataFolder) 
     said = SAID["comparison"]
     address = urlsplit(said["address"])
     page = opened_at(address.path.strip("/"), **dict(parse_qsl(address.query)))
-    step_times = said["sentence"].rpartition(": ")[2].replace("→ ", "→\u00a0")  # the words before it were rewritten since
+    # The words before the times were rewritten since, and "a step" became "per step".
+    step_times = said["sentence"].rpartition(": ")[2].replace("→ ", "→\u00a0").replace("a step", "per step")
     text = words_of(page)
     assert "mlp_4096 is about 4.1" in text and "as fast as mlp_4093 (" in text and step_times in text
     table = next(frame.value for frame in page.dataframe if "matched_by" in frame.value.columns)
