@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if gpu is not None and len(math):
         how = "its math backend, which writes the matrix of scores"
         note = "Predicted with the time of fused kernels for these sizes."
-        yield from _finding(context, math, as_fused(*written_out(math), gpu), how, note, FIND_OUT, CHANGES)
+        yield from _finding(context, math, as_fused(*written_out(math), gpu), how, note, advice=(FIND_OUT, CHANGES))
         return
     calls = operators(context, CALL)
     if not calls.count:
@@ -78,8 +78,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         [WithoutOps(tuple(padding["gpu_op_id"].tolist()))],
         "kernels that pad the head size",
         "Predicted without the padding copies; the attention kernels stay.",
-        CHOOSE_SIZE,
-        SIZE_CHANGES,
+        advice=(CHOOSE_SIZE, SIZE_CHANGES),
     )
 
 
@@ -96,9 +95,10 @@ def _finding(
     edits: list[Edit],
     how: str,
     note: str,
-    action: Action,
-    changes: tuple[CodeChange, ...],
+    *,
+    advice: tuple[Action, tuple[CodeChange, ...]],
 ) -> Iterator[Evidence]:
+    action, changes = advice
     cost = ms_per_step(rows, context.work_steps)
     if not len(rows) or context.is_trifle(cost):
         return

@@ -73,9 +73,7 @@ FED = "Predicted without the wait for batches, but not faster than the workers d
 NOT_TIMED = "Samples were not timed (`sawtooth run` does it), so the needed number of workers is unknown."
 NOT_FED = "At the measured time per sample, more workers hardly shorten the step."
 CORES_SHARED = " If the training computes on the CPU, it shares the host's cores with the loader."
-CROWDED = (
-    2.0  # Upper bound of the step relative to its prediction. On one crowded host, 70 ms were predicted and 133 ms measured.
-)
+CROWDED = 2.0  # Upper bound of the step relative to its prediction (on one crowded host: predicted 70 ms, measured 133 ms).
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 NOT_PINNED = "Not predicted: the trace does not show how long a batch takes with other pinning or without it."
 ALWAYS_FED = "Predicted by the replay without the waits for the loader, as if the loader always kept up."
