@@ -156,12 +156,13 @@ def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
 
 
 def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:
-    """Return what precedes the first change, the step after all chosen changes, and the first change's cost."""
-    changed, count, every = stairs.choices[choice], choice.bit_count(), stairs.planned or len(stairs.changes)
+    """Return what precedes the first change, the step after all chosen ones, and the first one's cost."""
+    changed, count = stairs.choices[choice], choice.bit_count()
+    every = len(stairs.changes) if choice & ~stairs.planned_choice else stairs.planned
     prepared = [headline.action(finding) for finding in findings[: first.bit_count() - 1]]
     sentences = [f"First: {', '.join(prepared)}."] if prepared else []
     if choice != first:
-        lines, every_one = cost(findings[first.bit_count() - 1]), choice == first_choice(stairs, result) or count >= every
+        lines, every_one = cost(findings[first.bit_count() - 1]), choice == first_choice(stairs, result) or count == every
         all_of = "Both" if count == 2 else f"All {number_word(count)}"
         named = all_of if every_one else f"{number_word(count).capitalize()} of {number_word(every)}"
         sentences.append(
