@@ -29,42 +29,42 @@ TRACEBACK = "SAWTOOTH_TRACEBACK"
 # The module of each command, and its line in the list of commands. A module is imported only when its command is called,
 # because `sawtooth --help` would otherwise take seconds to import pandas and SciPy.
 COMMANDS = {
-    "ingest": ("ingest", "ingest", "Bring in traces and telemetry; prints the run's id on the last line."),
+    "ingest": ("ingest", "ingest", "Ingest traces and telemetry; prints the run's id on the last line."),
     "report": ("report", "report", "Report a run's step time, what the GPU waits for, and what to change."),
     "compare": ("compare", "compare", "Compare two runs: faster, slower, no change or cannot tell, and why; gates for CI."),
-    "gate": ("gate", "gate", "Compare a build with a stored baseline, for pull requests: gates, summary, one comment."),
+    "gate": ("gate", "gate", "Compare a build with a stored baseline, for pull requests: gates, a summary and a comment."),
     "audit": (
         "audit",
         "audit",
-        "Check a run against the tuning guides; of several runs, what each change was to bring and brought.",
+        "Check a run against the tuning guides; for several runs, show the predicted and measured gain of each change.",
     ),
-    "sweep": ("sweep", "sweep", "Arrange runs by the setting in which they differ, and name the one to choose."),
+    "sweep": ("sweep", "sweep", "List runs by the setting in which they differ, and recommend one value."),
     "runs": ("runs", "runs_app", "List the runs, newest first; rm, tag, rename, open, prune."),
     "publish": ("publish", "publish", "Send a run's numbers and report to W&B, MLflow, Trackio or TensorBoard."),
     "export": ("bundle", "export", "Write runs with their sources into one .sawtooth file."),
-    "import": ("bundle", "import_", "Bring in the runs of a .sawtooth file."),
-    "map": ("map", "map_", "Summarise each rank of a job of many, where its trace lies: a folder, S3, Google Cloud, Azure."),
+    "import": ("bundle", "import_", "Import the runs of a .sawtooth file."),
+    "map": ("map", "map_", "Summarise each rank of a large job where its trace is stored: a folder, S3, Google Cloud, Azure."),
     "reduce": (
         "reduce",
         "reduce",
-        "Make a run of a job's summaries: who holds it up, why, and what it would gain; prints the run's id.",
+        "Make a run from a job's summaries: which ranks delay it, why, and what it would gain; prints the run's id.",
     ),
-    "run": ("run", "run", "Run a training command as it is, and record why its GPU waits: sawtooth run train.py --epochs 3"),
+    "run": ("run", "run", "Run a training command unchanged, and record why its GPU waits: sawtooth run train.py --epochs 3"),
     "try": ("try_", "try_", "Make the advised changes inside a training, and measure each: sawtooth try train.py --epochs 3"),
-    "attach": ("attach", "attach", "Record a training that already runs, and say why its GPU waits: sawtooth attach PID"),
-    "sample": ("sample", "sample", "Sample the GPUs beside a training job, here or pushed to a dashboard (--push)."),
+    "attach": ("attach", "attach", "Record a training that already runs, and print why its GPU waits: sawtooth attach PID"),
+    "sample": ("sample", "sample", "Sample the GPUs beside a training, into a file or to a dashboard (--push)."),
     "calibrate": (
         "calibrate",
         "calibrate",
-        "Measure this machine's GPU, so that telemetry's step time is surer; needs PyTorch.",
+        "Measure this machine's GPU, to compute more accurate step times from telemetry; needs PyTorch.",
     ),
-    "loader": ("loader", "loader", "Time a DataLoader by itself, and say how many workers feed the GPU."),
+    "loader": ("loader", "loader", "Time a DataLoader alone, and print how many workers the GPU needs."),
     "collectives": (
         "dumps",
         "collectives",
-        "Say which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder.",
+        "Print which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder.",
     ),
-    "memory": ("dumps", "memory", "Say who holds the GPU's memory at its peak, from a snapshot of torch.cuda.memory."),
+    "memory": ("dumps", "memory", "Print what uses the GPU's memory at its peak, from a snapshot of torch.cuda.memory."),
     "doctor": ("doctor", "doctor", "Check the data folder and the settings."),
     "serve": ("serve", "serve", "Serve the dashboard."),
     "mcp": ("mcp", "mcp", "Serve an agent by the Model Context Protocol, or write the skill that teaches it (--skill DIR)."),
@@ -82,7 +82,7 @@ THEIR_OWN_OPTIONS = {
 
 
 class OnDemand(TyperGroup):
-    """A group whose help uses the table above, and which imports only the called command."""
+    """A command group that takes its help from COMMANDS, and imports only the called command."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name, the command and its arguments."""
@@ -144,8 +144,7 @@ def options(
 def main() -> None:
     """Run the command line.
 
-    An error that the user can act on becomes one sentence and exit code 2. Any other error becomes one sentence and exit code
-    3.
+    An error of the user's input or machine becomes one sentence and exit code 2. A bug becomes one sentence and exit code 3.
     """
     signal.signal(signal.SIGINT, _stopped)
     try:
@@ -163,7 +162,7 @@ def main() -> None:
         sys.stderr.close()
     except OSError as error:
         place = Path(str(error.filename)).name[:80] if error.filename else "The output or a temporary file"
-        todo = f" Allow it to {getpass.getuser()}, or copy it." if isinstance(error, PermissionError) and error.filename else ""
+        todo = f" Give {getpass.getuser()} access, or copy it." if isinstance(error, PermissionError) and error.filename else ""
         say(f"sawtooth: {place!r} cannot be read or written ({error.strerror}).{todo}", err=True)
         sys.exit(COULD_NOT)
     except Exception as error:
@@ -178,7 +177,7 @@ def _stopped(*_: object) -> None:
 
 
 def _bug(error: Exception) -> str:
-    """Return the text for an unexpected error: where it happened, and how to see the details."""
+    """Return the text about an unexpected error: its place in the code, and how to see the details."""
     if os.environ.get(TRACEBACK):
         return "".join(traceback.format_exception(error))
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""The frame of the app, run once for every page view; see ``sawtooth.app.page.navigation``."""
+"""The script that Streamlit runs for every page view; see ``sawtooth.app.page.navigation``."""
 
 import streamlit as st
 

@@ -1,7 +1,4 @@
-"""Text of numbers, with two or three digits and a unit, and of names.
-
-Missing values are never formatted here: a reading without a value shows its reason, not a dash that looks like a value.
-"""
+"""Format numbers, with two or three digits and a unit, and untrusted names."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from sawtooth.app.printable import printable
 MISSING = "—"  # replaces a missing value; its reason is always next to it or on hover
 SIGNIFICANT = 3  # more digits would be noise: steps of one run differ by more than 0.1 %
 SHOWN_AS_FACTOR = 1.05  # speed-up: a smaller one would read as 1.0 ×, which looks like no gain
-READ_FOR_ONE = 8  # characters that may compose into one
+READ_FOR_ONE = 8  # characters that are read for each shown one, because several characters may compose into one
 NAME_LENGTH = 120  # a longer name would wrap every table; the tooltip and the CSV have the full name
 
 # Characters that begin a directive, an address or an arrow in Streamlit's Markdown, even as an entity.
@@ -76,7 +73,7 @@ def step_change(before_ms: float, after_ms: float) -> str:
 
 
 def shortened(before_ms: float, after_ms: float) -> str:
-    """Return by how much a step is shorter, computed from the rounded times, so that they add up.
+    """Return by how much a step is shorter, as the difference of the rounded times that are shown.
 
     For example, 33.6 and 15.9 ms differ by 17.7 ms.
     """
@@ -91,7 +88,7 @@ def shortened(before_ms: float, after_ms: float) -> str:
 def share(value: float) -> str:
     """Return a share (0 to 1) in percent, such as 88 %, 6.2 % or 0.52 %.
 
-    It is never 100 % for a smaller share, or 0 % for a larger one.
+    A share below 1 is never rounded to 100 %, and a share above 0 never to 0 %.
     """
     percent = value * 100
     if percent == 0:
@@ -158,7 +155,7 @@ def speedup(value: float) -> str:
     return factor(value) if value >= SHOWN_AS_FACTOR else signed(share(1 / value - 1), 1 / value - 1)
 
 
-LEAST_MS = 0.1  # a shorter time is clearer in µs, also beside one in ms
+LEAST_MS = 0.1  # ms: a shorter time is shown in µs, even next to a time in ms
 
 
 def part_ms(whole_ms: float, ms: float) -> str:
@@ -170,7 +167,7 @@ def part_ms(whole_ms: float, ms: float) -> str:
 def span_ms(low_ms: float, high_ms: float, whole_ms: float = 0.0) -> str:
     """Return a range of times: "37.2 to 46.7 ms", "820 µs to 37.1 ms", or one time if both read alike.
 
-    With ``whole_ms``, the times have its unit, as of ``part_ms``.
+    With ``whole_ms``, the times have its unit, as in ``part_ms``.
     """
     low, high = (part_ms(whole_ms, ms) for ms in (low_ms, high_ms))
     if low == high:
@@ -199,7 +196,7 @@ def spaced(sentence: str) -> str:
 
 
 def ended(sentence: str) -> str:
-    """Return a sentence with its full stop, since another may follow it."""
+    """Return a sentence with a full stop at its end, if it has no final punctuation yet."""
     return sentence if sentence.endswith((".", "?", "!", "…")) else f"{sentence}."
 
 
@@ -229,9 +226,9 @@ BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}
 
 
 def reading(key: str, value: Reading) -> str:
-    """Return a reading of metric ``key`` as text; a missing one is MISSING.
+    """Return a reading of metric ``key`` as text; a missing value becomes MISSING.
 
-    Its reason is ``value.why_missing``. If a failed check makes the value a bound, its sign is shown, as in "≥ 42 %".
+    If a failed check makes the value a bound, its sign is shown, as in "≥ 42 %".
     """
     if value.value is None:
         return MISSING
@@ -239,7 +236,7 @@ def reading(key: str, value: Reading) -> str:
 
 
 def bounded(text: str, bound: Bound | None) -> str:
-    """Return a value with the sign of its bound; one that is rounded to "< 0.01 %" has a sign already."""
+    """Return a value's text with the sign of its bound; the text "< 0.01 %" already has a sign."""
     if text.startswith("<") and bound is not None:
         return text if bound == "most" else f"{BOUNDS[bound]}0"
     return f"{BOUNDS[bound]}{text}" if bound is not None else text
@@ -247,7 +244,7 @@ def bounded(text: str, bound: Bound | None) -> str:
 
 def clean(name: str, length: int | None = None) -> str:
     """Return an untrusted text without control and direction characters, cut to ``length`` with "…"."""
-    if length is not None:  # so that a name of megabytes costs no more than a short one
+    if length is not None:  # a name of megabytes must not cost more time than a short one
         name = name[: READ_FOR_ONE * length]
     kept = unicodedata.normalize("NFC", printable(name))
     return f"{kept[: length - 1]}…" if length is not None and len(kept) > length else kept
@@ -264,9 +261,9 @@ def plain(name: str, length: int | None = NAME_LENGTH) -> str:
 def markdown(name: str, length: int | None = NAME_LENGTH) -> str:
     """Return an untrusted text for Markdown: labels of buttons, links, metrics, tabs and captions.
 
-    Escaping alone is not enough. After the escapes are resolved, addresses become links, ``:name:`` becomes an icon, and ``->``
-    becomes an arrow. An invisible word joiner follows the characters that begin one of these. Other characters have none, so
-    that users can copy most names unchanged.
+    Escaping alone is not enough: after the escapes are resolved, addresses become links, ``:name:`` becomes an icon, and ``->``
+    becomes an arrow. An invisible word joiner after the first character of such a text prevents this. There is none elsewhere,
+    so that users can copy most names unchanged.
     """
     text, pieces = clean(name, length), []
     for at, sign in enumerate(text):

@@ -1,4 +1,4 @@
-"""The store for reading: one restricted DuckDB per process, shared by pages and API."""
+"""The library that reads the store: one restricted DuckDB per process, shared by pages and API."""
 
 from __future__ import annotations
 

@@ -12,16 +12,17 @@ T = TypeVar("T", bound="str | list[str]")
 
 @dataclass(frozen=True)
 class Screen:
-    """One screen: a place of the navigation, or a further view of one.
+    """One screen: a place of the navigation, or a further view of a place.
 
-    ``name`` is its file in ``app/screens``. The name of a place is also the path of its address, and its first view.
+    ``name`` is the name of its file in ``app/screens``. The name of a place is also the path of its address. The place itself
+    is the first of its views.
     """
 
     name: str
     title: str
     icon: str = ""
-    tab: str = ""  # its name among the views of its place, if that is not the title
-    of: str = ""  # the place whose view it is, unless it is a place itself
+    tab: str = ""  # its label among the tabs of its place, if that is not the title
+    of: str = ""  # the place to which it belongs, unless it is a place itself
     needs_run: bool = True
 
     @property
@@ -48,13 +49,13 @@ SCREENS: tuple[Screen, ...] = (
     Screen("reference", "Reference", ":material/menu_book:", needs_run=False),
     Screen("logins", "Logins", ":material/key:", needs_run=False),
 )
-MENU = ("sql", "reference", "logins")  # places that the sidebar shows as quiet links below the others
+MENU = ("sql", "reference", "logins")  # places that the sidebar shows as small links below the other places
 PLACES = tuple(screen.name for screen in SCREENS if not screen.of and screen.name not in MENU)
 
-# The paths of older versions, which had an address of its own for each view, and Kernels, Operators and Modules for Work.
+# The paths of older versions: each view had its own path, and Work was divided into Kernels, Operators and Modules.
 _GROUPED_BY = {"kernels": "Kernel", "operators": "Operator", "modules": "Module"}
 MOVED = {"": "runs"} | dict.fromkeys(_GROUPED_BY, "work") | {screen.name: screen.name for screen in SCREENS if screen.of}
-# Parameters of these three, and what they are now; a choice that is not listed is the first one, or now has columns.
+# The parameters of these three screens as parameters of Work. A choice that is not listed needs no parameter.
 _SEARCHES = ("kernel", "operator", "module")
 _CHOICES = {
     ("kernels_by", "Category"): {"by": "Category"}, ("kernels_by", "Tensor cores"): {"by": "Category"},
@@ -74,13 +75,13 @@ def views_of(place: str) -> tuple[Screen, ...]:
 
 
 def view_at(place: str, view_name: str | None) -> Screen:
-    """Return the view that the address parameter ``view`` asks for, else the place's first one."""
+    """Return the view called ``view_name`` of a place, else the first view of the place."""
     views = views_of(place)
     return next((view for view in views if view.name == view_name), views[0])
 
 
 def with_view(name: str, parameters: Mapping[str, T]) -> dict[str, str | T]:
-    """Return ``parameters`` of a screen's address, with its ``view`` if it is not its place's first."""
+    """Return ``parameters`` of a screen's address, with ``view`` if it is not the first of its place."""
     return {**({"view": name} if screen_named(name).of else {}), **parameters}
 
 
@@ -91,7 +92,7 @@ def address(name: str, parameters: Mapping[str, str] | Mapping[str, list[str]]) 
 
 
 def moved(path: str, query: str) -> str:
-    """Return the new address, with all parameters, of a path of ``MOVED``."""
+    """Return the new address, with all parameters, for a path in ``MOVED``."""
     path = path.strip("/")
     parameters = parse_qs(query, keep_blank_values=True)
     form = parameters.pop("view", [])
@@ -102,7 +103,7 @@ def moved(path: str, query: str) -> str:
 def moved_runs(query: str) -> str | None:
     """Return the new address of Runs if its ``view`` is the form of the list, now called ``show``.
 
-    None for an address of today.
+    The result is None if the address is not old.
     """
     parameters = parse_qs(query, keep_blank_values=True)
     form = parameters.get("view", [""])[-1]
@@ -112,7 +113,7 @@ def moved_runs(query: str) -> str | None:
 def moved_work(query: str) -> str | None:
     """Return the new address of Work if it has parameters of Kernels, Operators or Modules.
 
-    None for an address of today.
+    The result is None if the address is not old.
     """
     parameters = parse_qs(query, keep_blank_values=True)
     view = parameters.get("view", [""])[-1]

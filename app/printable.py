@@ -1,7 +1,4 @@
-"""Untrusted texts without characters that move a cursor, reverse a line or are invisible.
-
-Terminals and pages never get these characters.
-"""
+"""Remove characters from untrusted texts that move a cursor, reverse a line or are invisible."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return ``text`` with a space in place of each such character, except those in ``kept``."""
+    """Return ``text`` with each such character replaced by a space, except characters in ``kept``."""
     return _NOT_PLAIN.sub(lambda sign: " " if _unseen(sign[0], kept) else sign[0], text)
 
 

@@ -1,7 +1,8 @@
-"""The addresses of a data folder's servers, each in a file that its server locks.
+"""The addresses of the running servers of a data folder.
 
-The lock shows that the server is running, so a killed server leaves no false address. ``python -m sawtooth.app.served_address``
-exits with 0 if a server answers; it is the health check of the container image.
+Each server writes its address into a file and locks the file. The lock shows that the server runs, so a killed server leaves no
+false address. ``python -m sawtooth.app.served_address`` exits with 0 if a server answers; it is the health check of the
+container image.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DEFAULT_ADDRESS = "127.0.0.1"
 # Addresses for all interfaces, and how this machine reaches such a server.
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 HEALTH_PATH = "_stcore/health"
-HEALTH_S = 4.0  # a busy server answers late; the image's health check allows five seconds
+HEALTH_S = 4.0  # time in which a busy server must answer; the image's health check allows five seconds
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
 
 
 def addresses(data: DataFolder) -> list[Served]:
-    """Return where servers of ``data`` listen on this machine, the last started one first."""
+    """Return the addresses of the running servers of ``data`` on this machine, the last started one first."""
     listening = []
     for path in data.access.glob("served-*.json"):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), path.open("rb") as file:
@@ -96,7 +97,7 @@ def _file(data: DataFolder, port: int) -> Path:
 
 
 def main() -> int:
-    """Return 0 if a server of the data folder answers; without a stored address, ask the default one."""
+    """Return 0 if a server of the data folder answers; without a stored address, try the default address."""
     servers = addresses(DataFolder(default_data_folder())) or [Served()]
     return 0 if any(served.answers() for served in servers) else 1
 

@@ -13,8 +13,8 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.installation import default_data_folder
 
 GB = 1_000_000_000
-DEFAULT_UPLOAD_CAP = 32 * GB  # a rank's trace of a long capture is 5 GB; the real protection is the disk check below
-DISK_RESERVE = GB // 2  # free space after an upload: the recording, the derived file and the system need room too
+DEFAULT_UPLOAD_CAP = 32 * GB  # a long trace of one rank has 5 GB; DISK_RESERVE protects the disk
+DISK_RESERVE = GB // 2  # space that must stay free after an upload, for the recording, the derived file and the system
 SHORTEST_TOKEN = 12  # characters: a shorter token could be guessed by trying
 
 
@@ -22,8 +22,8 @@ SHORTEST_TOKEN = 12  # characters: a shorter token could be guessed by trying
 class Settings:
     """The options of this server.
 
-    ``token`` is None before the start, and afterwards only with ``no_token``. ``external_links`` allows the only link to
-    another site. ``mcp`` answers agents at /mcp.
+    ``token`` is None until the server has started; afterwards it is None only with ``no_token``. ``external_links`` shows the
+    only button that sends data to another site. ``mcp`` serves agents at /mcp.
     """
 
     data: DataFolder
@@ -40,11 +40,11 @@ class Settings:
 
 
 def settings_from(environment: dict[str, str]) -> Settings:
-    """Build the settings from environment variables. Raises UsageError for an invalid value."""
+    """Return the settings from environment variables; raises UsageError for an invalid value."""
     token = environment.get("SAWTOOTH_TOKEN") or None
     if token is not None and len(token) < SHORTEST_TOKEN:
         raise UsageError(
-            f"The token has {len(token)} characters; take at least {SHORTEST_TOKEN}, or give none and one is made."
+            f"The token has {len(token)} characters, but needs at least {SHORTEST_TOKEN}. Without a token, Sawtooth makes one."
         )
     data = environment.get("SAWTOOTH_DATA")
     return Settings(
@@ -88,7 +88,7 @@ def _gigabytes(text: str | None, default: int) -> int:
     try:
         value = float(text)
     except ValueError:
-        raise UsageError(f"SAWTOOTH_MAX_UPLOAD_GB is {text!r}; it takes a number of gigabytes.") from None
+        raise UsageError(f"SAWTOOTH_MAX_UPLOAD_GB is {text!r}. It must be a number of gigabytes.") from None
     if not 0 < value < 1e9:
-        raise UsageError(f"SAWTOOTH_MAX_UPLOAD_GB is {text!r}; it must be above 0 and finite.")
+        raise UsageError(f"SAWTOOTH_MAX_UPLOAD_GB is {text!r}. It must be above 0 and finite.")
     return int(value * GB)

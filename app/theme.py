@@ -17,7 +17,7 @@ from sawtooth.analysis.knowledge.lost_time import known_by
 class Colour:
     """The label of an owner or cause, and its colours on a light and on a dark page.
 
-    ``hatched`` ones have a pattern wherever they are drawn. ``texture`` is the pattern of wide areas, as a Plotly pattern
+    A ``hatched`` colour has a pattern wherever it is drawn. ``texture`` is the pattern of wide areas, as a Plotly pattern
     shape; it is empty for a plain fill.
     """
 
@@ -32,7 +32,7 @@ class Colour:
         return self.dark if dark else self.light
 
 
-# By name: light, dark, hatched. Owners and causes refer to these names. A new cause needs its own colour.
+# Each colour by its name: light, dark, hatched. Owners and causes refer to these names. A new cause needs its own colour.
 PALETTE: dict[str, tuple[str, str, bool]] = {
     "blue": ("#0072B2", "#4AA3DF", False),
     "sky": ("#3A93CC", "#9AD1F5", False),
@@ -55,7 +55,7 @@ PALETTE: dict[str, tuple[str, str, bool]] = {
     "stone": ("#929292", "#747474", False),
     "fog": ("#5C5C5C", "#7A7A7A", False),
 }
-# Colours of lost time: neighbours in hue have different textures.
+# The textures of the colours of lost time. Colours of similar hue have different textures.
 TEXTURES = {
     "pink": "/", "orchid": "\\", "amber": "+", "honey": "|", "vermilion": "/", "crimson": "x", "sienna": "\\", "ochre": ".", "violet": "-",
     "indigo": "|", "umber": "+", "coral": "|", "plum": "-", "smoke": "/", "fog": ".",
@@ -86,8 +86,8 @@ ALARM = Colour("trouble", "#B3261E", "#F47C74")  # a fault over time, such as a 
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
 
 
-# Host work on the timeline's lanes has quiet blues and greys, because by itself it is neither useful nor lost GPU time. A
-# call that is a cause of lost time has that cause's colour.
+# Host work on the timeline has muted blues and greys, because it is neither useful nor lost GPU time. A call that is a cause of
+# lost time has the colour of that cause.
 HOST_KINDS: dict[str, Colour] = {
     "annotation": Colour("annotation", "#6B7C8C", "#8FA1B3"),
     "op": Colour("operator", "#7C95AF", "#6A819A"),
@@ -123,7 +123,7 @@ QUANTITIES: dict[str, Colour] = {
 }
 
 
-MIDDLE_LUMINANCE = 0.179  # black and white have the same contrast on it: (1.05 × 0.05) ** 0.5 − 0.05
+MIDDLE_LUMINANCE = 0.179  # black and white text have the same contrast on it: (1.05 × 0.05) ** 0.5 − 0.05
 
 
 def colour_of_quantity(column: str) -> Colour:
@@ -150,7 +150,7 @@ def luminance(colour: str) -> float:
 
 
 def ink_on(colour: str) -> str:
-    """Return black or white, whichever reads better on ``colour``; one always has a contrast of 4.5:1."""
+    """Return black or white, whichever has the higher contrast to ``colour``, which is at least 4.5:1."""
     return "#000000" if luminance(colour) > MIDDLE_LUMINANCE else "#FFFFFF"
 
 

@@ -1,7 +1,4 @@
-"""The answers of the MCP tools.
-
-Their fields are the tools' output schemas, so every field says what it is.
-"""
+"""The answers of the MCP tools; their fields are the tools' output schemas."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ DIAGNOSTICS_MOST = 20
 
 @dataclass(frozen=True)
 class Time:
-    """A step time in ms with its 95 % interval. ``ms`` is null if it is unknown; ``note`` then says why."""
+    """A step time in ms with its 95 % interval; if it is unknown, ``ms`` is null and ``note`` says why."""
 
     ms: float | None
     low_ms: float | None = None
@@ -61,7 +58,7 @@ class RunList:
 
 @dataclass(frozen=True)
 class LostTime:
-    """Time per step that the GPU loses to a cause. ``cause`` is the key that ``what_if`` takes."""
+    """Time per step that the GPU loses to a cause. ``cause`` is the key that ``what_if`` needs."""
 
     cause: str
     label: str
@@ -72,11 +69,10 @@ class LostTime:
 
 @dataclass(frozen=True)
 class Advised:
-    """A finding: what to change and what it gains.
+    """A finding: what to change, and the gain of the change.
 
-    ``finding`` is the key that ``explain`` and ``what_if`` take.
-
-    ``claims`` is "gain" (predicted), "ceiling" (at most ``gain_ms``), "throughput" or "caution" (no time is claimed).
+    ``finding`` is the key that ``explain`` and ``what_if`` need. ``claims`` is "gain" (predicted), "ceiling" (at most
+    ``gain_ms``), "throughput" or "caution" (no gain of time is claimed).
     """
 
     finding: str
@@ -127,11 +123,11 @@ class RunReport:
 class RunComparison:
     """Two runs compared.
 
-    ``verdict`` is about ``after`` against ``before``: faster, slower, faster_size_unknown, slower_size_unknown, no_change or
+    ``verdict`` compares ``after`` with ``before``: faster, slower, faster_size_unknown, slower_size_unknown, no_change or
     cannot_tell. ``confidence`` and ``why`` are about the verdict.
 
-    ``change_ms`` is after minus before with its 95 % interval. ``parts`` divide it by owner and cause of time. ``also_differs`` are
-    conditions with other values on both sides, such as the GPU, its clock, versions and the batch size.
+    ``change_ms`` is after minus before, with its 95 % interval. ``parts`` divide it by owner and cause of time. ``also_differs``
+    are conditions that differ between both runs, such as the GPU, its clock, versions and the batch size.
     """
 
     before: dict[str, str]
@@ -156,7 +152,7 @@ class RunComparison:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A finding in full: its proof, its source lines, the change to make, and when the rule is wrong."""
+    """A finding in full: its evidence, its source lines, the change to make, and when the rule is wrong."""
 
     finding: Advised
     how: str
@@ -171,7 +167,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a query. ``more`` says that there were others beyond the limit."""
+    """The rows of a query. ``more`` is true if the query has further rows beyond the limit."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -180,7 +176,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class BroughtIn:
-    """The runs that files became, and what was left out or noticed."""
+    """The runs that were made from files, a sentence for each file that was left out, and notices."""
 
     runs: list[ListedRun]
     left_out: list[str]
@@ -188,7 +184,7 @@ class BroughtIn:
 
 
 def time_of(reading: Reading) -> Time:
-    """Return a step time of the registry as an answer."""
+    """Return a reading of a step time as an answer."""
     note = " ".join(reading.notes) if reading.value is not None else (reading.why_missing or "")
     return Time(reading.value, reading.low, reading.high, reading.trust, note)
 
@@ -247,7 +243,7 @@ def advised(number: int, finding: Finding) -> Advised:
 
 
 def comparison_of(comparison: Comparison) -> RunComparison:
-    """Return a comparison as an answer, from the same contract as ``sawtooth compare --format json``."""
+    """Return a comparison as an answer, from the JSON of ``sawtooth compare --format json``."""
     plain = compare_json(comparison)
     best = plain["best_step_time_ms"]
     return RunComparison(

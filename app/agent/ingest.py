@@ -18,11 +18,11 @@ from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.runs.manifests import add_tags
 
 NAME_LENGTH = 200  # characters of a file's name
-MAX_FILES = 1000  # of one call; a larger job comes by the command line
-JOB_TIMEOUT_SECONDS = 50.0  # most MCP clients give up after 60; the job itself goes on
+MAX_FILES = 1000  # files of one call; the command line reads larger jobs
+JOB_TIMEOUT_SECONDS = 50.0  # longest wait for a job, which then goes on: most MCP clients give up after 60 s
 POLL_SECONDS = 0.1
 
-Name = Annotated[str, Field(description="Name of the run; by default the first file's.")]
+Name = Annotated[str, Field(description="Name of the run; by default the name of the first file.")]
 Tags = Annotated[list[str] | None, Field(description="Tags, such as baseline or batch_size=64.")]
 
 
@@ -36,9 +36,9 @@ def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
         name: Name = "",
         tags: Tags = None,
     ) -> answers.BroughtIn:
-        """Bring in traces (.json, .json.gz), Nsight exports (.sqlite) and telemetry as a run.
+        """Read traces (.json, .json.gz), Nsight exports (.sqlite) and telemetry into a run.
 
-        The files stay as they are.
+        The files are not changed.
         """
         files: list[tuple[Path, str]] = []
         for text in paths:
@@ -72,7 +72,7 @@ def from_uploads(
         name: Name = "",
         tags: Tags = None,
     ) -> answers.BroughtIn:
-        """Make a run of uploaded traces and telemetry.
+        """Make a run from uploaded traces and telemetry.
 
         Upload each file first: PUT /api/v1/uploads?name=FILE with the headers Authorization: Bearer TOKEN and X-Sawtooth: 1.
         The answer's `upload` is the id. Paths on the server are not accepted.
@@ -96,7 +96,7 @@ def from_uploads(
 
 def _check_count(files: Sequence[tuple[Path, str]]) -> None:
     if not 1 <= len(files) <= MAX_FILES:
-        raise UsageError(f"{len(files):,} files; give 1 to {MAX_FILES:,}.")
+        raise UsageError(f"{len(files):,} files are given. Give 1 to {MAX_FILES:,}.")
 
 
 def _clean_tags(tags: list[str] | None) -> list[str]:

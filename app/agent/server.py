@@ -1,7 +1,7 @@
 """The MCP server: seven tools on one data folder.
 
-``Tools`` holds their data. Only ``ingest`` differs between stdio and HTTP: over stdio it takes paths on this machine, over HTTP it
-takes uploads, because a remote caller must not name files of the server.
+``Tools`` computes their answers. Only ``ingest`` differs between stdio and HTTP. Over stdio it takes paths on this machine. Over
+HTTP it takes uploads, because a remote caller must not name files of the server.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
 
 INSTRUCTIONS = """Sawtooth says why the GPU of a PyTorch training waits, what to change, and how long a step takes afterwards.
-Start with list_runs, or ingest a trace. Then call report: it names where a step's time goes and the findings.
+Start with list_runs, or ingest a trace. Then call report: it shows where a step's time goes, and the findings.
 Call explain for the evidence and the code of a finding, and what_if for the step time after one or several changes.
-After a change was made and recorded again, call compare: it says whether the new run is faster, with an interval.
-Quote intervals and the words "predicted" or "measured"; never add the gains of two findings, ask what_if for both."""
+When a change has been made and recorded, call compare: it says whether the new run is faster, with an interval.
+Quote intervals and the words "predicted" or "measured". Never add the gains of two findings; call what_if with both."""
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-AT_ONCE = 2  # calls at a time: each may use a core, and people look at pages meanwhile
+AT_ONCE = 2  # calls at the same time: each may use a core, and pages need the others
 SLOT_TIMEOUT_SECONDS = 60.0  # a call waits this long for one of the AT_ONCE slots
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Run = Annotated[str, Field(description="Id or name of a run, as list_runs shows it.")]
-Ingest = Callable[..., answers.BroughtIn]  # the function that the tool ``ingest`` calls; its parameters are the tool's
+Ingest = Callable[..., answers.BroughtIn]  # the function behind the tool ``ingest``; the tool has its parameters
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Give the model the sentence of an error that it can act on. The SDK hides all other errors."""
+    """Pass the sentences of Sawtooth's errors on to the model; the SDK hides all other errors."""
     try:
         yield
     except SawtoothError as error:
@@ -54,8 +54,8 @@ def refusals() -> Iterator[None]:
 def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) -> MCPServer:
     """Return a server of ``tools``.
 
-    ``ingest`` is the tool that takes files, with its own parameters and description. With ``ingest_in_jobs``, it only waits for a
-    job in another process, so it takes none of the slots.
+    ``ingest`` is the tool that reads files, with its own parameters and description. With ``ingest_in_jobs``, a job in another
+    process reads the files, so the call needs no slot.
     """
     slots = threading.BoundedSemaphore(AT_ONCE)
 
@@ -89,7 +89,7 @@ def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) ->
 
     @read_only_tool("List runs")
     def list_runs(
-        search: Annotated[str, Field(description="Text in the name or in a tag; empty lists all.")] = "",
+        search: Annotated[str, Field(description="Text in the name or in a tag; if empty, all runs are listed.")] = "",
         limit: Annotated[int, Field(ge=1, le=200)] = 20,
     ) -> answers.RunList:
         """List recorded runs, newest first, with their step time and headline if they are analysed."""
@@ -105,7 +105,7 @@ def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) ->
         before: Annotated[str, Field(description="Id or name of the run before the change.")],
         after: Annotated[str, Field(description="Id or name of the run after the change.")],
     ) -> answers.RunComparison:
-        """Say whether the run after a change is faster or slower or if that cannot be told, and why."""
+        """Say whether the run after a change is faster or slower, or that this cannot be decided, and why."""
         return tools.compare(before, after)
 
     @read_only_tool("Predict a step after changes")
@@ -128,7 +128,7 @@ def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) ->
     ) -> WhatIfPrediction:
         """Predict the step time after one or several changes, with an interval.
 
-        Gains do not add up: give all changes at once.
+        Gains do not add up: give all changes in one call.
         """
         return tools.what_if(
             run,
@@ -142,9 +142,9 @@ def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) ->
         rank: Annotated[int | None, Field(description="Rank of the job; by default the one that the report is about.")] = None,
         limit: Annotated[int, Field(ge=1, le=2000, description="Rows of the answer.")] = 200,
     ) -> answers.Rows:
-        """Run one read-only SQL statement on a run's tables, for what no other tool answers.
+        """Run one read-only SQL statement on a run's tables, to find out what no other tool answers.
 
-        It has limits of time and memory.
+        Time and memory are limited.
 
         Times are integer nanoseconds. The main tables are gpu_ops (name_id, start_ns, dur_ns, stream, step), cpu_ops,
         runtime_calls, gaps (cause), steps, kernels, samples and names (name_id, name). The resource sawtooth://tables describes
@@ -156,10 +156,10 @@ def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) ->
     def explain(
         run: Run, finding: Annotated[str, Field(description="Key of a finding, as the report names it.")]
     ) -> answers.Explanation:
-        """Show a finding's proof, its source lines, the change to make, and when the rule is wrong."""
+        """Show a finding's evidence, its source lines, the change to make, and when the rule is wrong."""
         return tools.explain(run, finding)
 
-    server.tool(name="ingest", title="Bring in files", annotations=WRITES)(
+    server.tool(name="ingest", title="Ingest files", annotations=WRITES)(
         with_refusals(ingest) if ingest_in_jobs else with_slot(ingest)
     )
     _add_resources(server, tools)

@@ -1,4 +1,4 @@
-"""What the MCP tools answer, from one data folder. It knows nothing of the protocol."""
+"""The answers of the MCP tools from one data folder, without the protocol."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
 LINES_MOST = 8  # source lines of an explanation
-EVIDENCE_MOST = 20  # rows of evidence: an agent reads all of them
-PLACES_LOOKED_AT = 20  # events whose stacks are read
+EVIDENCE_MOST = 20  # rows of evidence in an answer, few because an agent reads all of them
+PLACES_LOOKED_AT = 20  # events of a finding whose Python stacks are read
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The answers of the tools from ``library``."""
+    """The functions that compute the tools' answers from ``library``."""
 
     library: Library
 
     def run(self, text: str) -> Manifest:
-        """Return the run with this id or name. Raises NotFoundError."""
+        """Return the run with this id or name; raises NotFoundError if there is none."""
         return self.library.folder.resolve_run(text)
 
     def result(self, text: str) -> RunResult:
@@ -57,7 +57,7 @@ class Tools:
         return answers.RunList([self.listed_run(run) for run in runs[:limit]], len(runs))
 
     def listed_run(self, run: Manifest) -> answers.ListedRun:
-        """Return a run as a line of the list; nothing is analysed for it."""
+        """Return an entry of the list; a run that is not analysed yet is not analysed for it."""
         card = stored_card(run, self.library.folder)
         step = card.readings.get("best_step_time_ms") if card is not None else None
         return answers.ListedRun(
@@ -77,11 +77,11 @@ class Tools:
         return answers.comparison_of(compare(*sides))
 
     def what_if(self, run: str, changes: Changes) -> WhatIfPrediction:
-        """Return the run's step with ``changes``."""
+        """Return the predicted step time of the run with ``changes``."""
         return predict(self.result(run), changes, self.library)
 
     def query(self, run: str, sql: str, rank: int | None, limit: int) -> answers.Rows:
-        """Return the first ``limit`` rows of a reading statement."""
+        """Return the first ``limit`` rows of a read-only statement."""
         result = self.result(run)
         recording_id = self._recording(result, rank)
         causes = causes_of([each for each in result.ranks if each.recording_id == recording_id])
@@ -94,7 +94,7 @@ class Tools:
         )
 
     def _recording(self, result: RunResult, rank: int | None) -> str:
-        """Return the recording of ``rank``, by default the lead's, else the run's first."""
+        """Return the recording's id of ``rank``; without a rank, that of the lead, else the run's first."""
         recordings = result.manifest.recordings
         if rank is not None:
             at = next((each.id for each in result.manifest.traces if each.rank == rank), None)
@@ -109,7 +109,7 @@ class Tools:
         return (result.manifest.traces or recordings)[0].id
 
     def explain(self, run: str, finding: str) -> answers.Explanation:
-        """Return a finding in full. Raises NotFoundError if the run has no such finding."""
+        """Return a finding in full; raises NotFoundError if the run has no such finding."""
         result = self.result(run)
         by_slug = {each.rule: (number, each) for number, each in numbered(result)}
         if finding not in by_slug:
@@ -132,7 +132,7 @@ class Tools:
         )
 
     def _source_lines(self, result: RunResult, finding: Finding) -> list[str]:
-        """Return the user's lines at the finding's events, innermost, most frequent first."""
+        """Return the user's innermost code line at each of the finding's events, most frequent first."""
         lead = result.lead
         if lead is None:
             return []
@@ -154,7 +154,7 @@ def _most_frequent(lines: Iterable[str]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: numbers that are not finite and missing values become null."""
+    """Return a value for JSON; missing values and numbers that are not finite become null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

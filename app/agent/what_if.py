@@ -1,6 +1,6 @@
-"""A run's step after changes: those of its findings, and others that a caller describes.
+"""Predict a run's step after changes: those of its findings, and others that the caller describes.
 
-The pages replay the same edits, so a change of findings has the same answer here as there.
+Changes of findings have the same prediction as on the pages, because both replay the same edits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app import format as fmt
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-FACTOR_MOST = 100.0  # times as slow: more is a slip of the decimal point
+FACTOR_MOST = 100.0  # largest factor: a larger one is probably a mistake
 CHANGES_MOST = 50
 TRIED = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))  # causes that an edit can remove
 
 
 @dataclass(frozen=True)
 class LessLostTime:
-    """Less time lost to a cause of the report's ``lost``: ``keep_share`` of it stays (0 removes it)."""
+    """Less lost time of a cause in the report's ``lost``: ``keep_share`` of it remains (0 removes it)."""
 
     cause: str
     keep_share: float = 0.0
@@ -36,10 +36,7 @@ class LessLostTime:
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Kernels whose name contains ``name`` take ``factor`` of their time.
-
-    0.5 is twice as fast, 0 removes them.
-    """
+    """Kernels whose name contains ``name`` take ``factor`` × their time: 0.5 halves it, 0 removes them."""
 
     name: str
     factor: float
@@ -47,7 +44,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes to try together. ``batch_factor`` (2 doubles the batch) is predicted alone."""
+    """Changes to predict together. ``batch_factor`` (2 doubles the batch) can only be predicted alone."""
 
     findings: Sequence[str] = ()
     lost_time: Sequence[LessLostTime] = ()
@@ -58,7 +55,7 @@ class Changes:
 
     @property
     def own(self) -> bool:
-        """Whether there are changes other than those of findings."""
+        """Whether there are other changes than those of findings."""
         return bool(self.lost_time or self.kernels or self.host_time_factor is not None or self.cuda_graph)
 
 
@@ -66,10 +63,9 @@ class Changes:
 class WhatIfPrediction:
     """The step before and after the changes in ms.
 
-    The interval contains four of five such predictions.
-
-    ``gain_ms`` is before minus after. ``not_counted`` are findings whose gain a replay cannot show; they are left out.
-    ``samples_per_second_factor`` is set for another batch size.
+    In four of five such predictions, the interval contains the measured step. ``gain_ms`` is before minus after.
+    ``not_counted`` are findings that are left out, because a replay cannot show their gain. ``samples_per_second_factor`` is
+    the new rate of samples ÷ the old one, for another batch size only.
     """
 
     before_ms: float
@@ -84,7 +80,7 @@ class WhatIfPrediction:
 
 
 def predict(result: RunResult, changes: Changes, library: Library) -> WhatIfPrediction:
-    """Return the run's step with ``changes``. Raises UsageError if they say nothing or cannot be replayed."""
+    """Return the run's step with ``changes``; raises UsageError for none, or if they cannot be replayed."""
     if (check := result.withdrawn_by) is not None:
         raise UsageError(check.sentence)
     lead = result.lead
@@ -93,7 +89,7 @@ def predict(result: RunResult, changes: Changes, library: Library) -> WhatIfPred
     findings = _findings(result, changes.findings)
     if changes.batch_factor is not None:
         if findings or changes.own:
-            raise UsageError("Another batch size is predicted alone. Ask for the other changes in a call of their own.")
+            raise UsageError("Another batch size can only be predicted alone. Ask for the other changes in another call.")
         return _of_batch(result, lead.best.ms, changes.batch_factor, library)
     if not findings and not changes.own:
         raise UsageError("Name at least one change: a finding, a cause of lost time, kernels, the host, a graph or a batch.")
@@ -140,10 +136,7 @@ def _replayed(
 
 
 def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatIf) -> list[Edit]:
-    """Return the edits of the changes that are not findings.
-
-    Raises UsageError for one that changes nothing.
-    """
+    """Return the edits of the changes that are not findings; raises UsageError for one without effect."""
     if len(changes.lost_time) + len(changes.kernels) > CHANGES_MOST:
         raise UsageError(f"At most {CHANGES_MOST} changes are predicted in one call.")
     edits: list[Edit] = [_of_cause(less, whatif) for less in changes.lost_time]
@@ -159,7 +152,7 @@ def _of_cause(less: LessLostTime, whatif: WhatIf) -> Edit:
     if not 0 <= less.keep_share <= 1:
         raise UsageError(f"keep_share is {less.keep_share:g}; it is the share that stays, from 0 to 1.")
     if less.cause in WAIT_CAUSES and less.keep_share:
-        raise UsageError(f"Waits of {less.cause} are removed whole: give it a keep_share of 0.")
+        raise UsageError(f"Waits of {less.cause} can only be removed completely. Give a keep_share of 0.")
     if less.cause in HOST_CAUSES:
         return WithoutHostCause(less.cause, less.keep_share)
     host = whatif.problem.host
@@ -176,7 +169,7 @@ def _of_kernels(kernel: KernelTime, recording: Recording, lead: RankResult, what
     replayed = set(whatif.problem.ops.op.tolist())
     ops = tuple(int(row[0]) for row in rows if int(row[0]) in replayed)
     if not kernel.name or not ops:
-        raise UsageError(f"No GPU operation of the replayed steps has a name with {kernel.name[:80]!r} in it.")
+        raise UsageError(f"No GPU operation of the replayed steps has a name that contains {kernel.name[:80]!r}.")
     return ScaledOps(ops, factor, factor, factor) if factor else WithoutOps(ops)
 
 

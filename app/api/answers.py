@@ -34,7 +34,7 @@ def refusal(status: int, sentence: str, code: str = "refused", headers: dict[str
 
 
 def run_of(request: Request) -> Manifest:
-    """Return the manifest of the run in the address. Raises NotFoundError, also for an invalid id."""
+    """Return the manifest of the run in the address; raises NotFoundError, also for an invalid id."""
     try:
         return settings().data.read_manifest(request.path_params["run"])
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""``/api/v1/find``: what the search of every page (Ctrl-K) offers beside the places."""
+"""``/api/v1/find``: the runs, findings and kernels that the search of every page (Ctrl-K) offers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sawtooth.app.words import advice
 from sawtooth.ingest.errors import SawtoothError
 
 MOST_RUNS, MOST_KERNELS = 2000, 300
-SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # of a kernel's name in the list, and in an address that searches for it
+SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # characters of a kernel's name in the list, and in the address of its search
 
 Entry = tuple[str, str, str]  # kind, name and address
 
@@ -45,8 +45,8 @@ def _entries(run: str) -> list[Entry]:
 
 
 def _findings(result: RunResult) -> Iterator[Entry]:
-    """Yield the findings; one that is a bar of the Verdict's staircase opens there."""
-    known = cached_file(settings().data, result.manifest, STAIRS).exists()  # replaying it here would take seconds
+    """Yield the findings; the address of one that is a bar of the Verdict's staircase opens this bar."""
+    known = cached_file(settings().data, result.manifest, STAIRS).exists()  # computing a staircase here would take seconds
     stairs = stairs_of(library(), result) if known else None
     bars = {rule: str(number) for number, rule in enumerate(stairs.changes if stairs is not None else (), 1)}
     for number, finding in advice.numbered(result):

@@ -1,4 +1,4 @@
-"""``/api/v1/jobs``: start reading uploads, show progress, cancel."""
+"""``/api/v1/jobs``: start a job that reads uploads, show its progress, and cancel it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/api/v1/live/<session>``: receives pushed samples and acknowledges them once they are on disk.
+"""``/api/v1/live/<session>``: receive pushed samples, and acknowledge them when they are on the disk.
 
 The protocol is described in ``sawtooth.ingest.sampler``.
 """
@@ -24,7 +24,7 @@ from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
 from sawtooth.ingest.telemetry.session import is_session_id
 
-IDLE_SECONDS = 20  # if a batch of 1 MiB pauses longer between two packets, its sender is gone
+IDLE_SECONDS = 20  # if no packet of a batch arrives for this time, its sender has disconnected
 BODY_SECONDS = 60  # 1 MiB at 140 kbit/s
 BATCHES_PER_SECOND = 40  # 40 MB/s while catching up; a sampler usually sends two per second
 BURST = 80
@@ -32,7 +32,7 @@ CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
 class BatchRateLimit:
-    """A limit on batches per second for each session, with a burst.
+    """A limit on batches per second for each session: ``rate`` in the long run, and ``burst`` at once.
 
     ``SESSIONS`` limits the number of remembered sessions.
     """
@@ -106,9 +106,11 @@ async def push(request: Request) -> Response:
     except RefusedError as error:
         return refusal(error.status, str(error))
     except BodyTooLongError:
-        return refusal(413, "A batch holds at most 1 MiB.")
+        return refusal(413, "A batch has at most 1 MiB.")
     except TimeoutError:
-        return refusal(408, f"Nothing of the batch arrived for {IDLE_SECONDS} seconds, or not all of it within {BODY_SECONDS}.")
+        return refusal(
+            408, f"The batch paused for more than {IDLE_SECONDS} seconds, or took more than {BODY_SECONDS} seconds in all."
+        )
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the batch.")
     return _stamped({"size": held.size}, 200 if held.agreed else 409, received_ns)
@@ -126,7 +128,7 @@ def _session(request: Request) -> str:
 
 
 def _too_many() -> Response:
-    return refusal(429, "Too many batches a second.", "busy", {"retry-after": "1"})
+    return refusal(429, "Too many batches per second.", "busy", {"retry-after": "1"})
 
 
 def _stamped(content: dict[str, object], status: int, received_ns: int) -> Response:

@@ -1,7 +1,7 @@
-"""``/mcp``: the tools of the MCP server over HTTP, if ``sawtooth serve --mcp`` asked for them.
+"""``/mcp``: the tools of the MCP server over HTTP, for ``sawtooth serve --mcp``.
 
-``sawtooth.app.server.access`` guards the route like every other: host, origin, token, and the limit of wrong tokens. The SDK's
-own check of the host would refuse every name but this machine's, so it is off.
+``sawtooth.app.server.access`` protects the route like every other: host, origin, token, and the limit on wrong tokens. The SDK's
+own check of the host is off, because it would refuse every host name except this machine's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
 
 PATH = "/mcp"
-BODY_BYTES = 1 << 20  # a query has at most 10,000 characters; files come by the uploads' own route
+BODY_BYTES = 1 << 20  # a query has at most 10,000 characters; files are uploaded by another route
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 

@@ -21,7 +21,7 @@ from sawtooth.app.publish.prometheus import RUNS_MOST, exposition
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-LOOKED_AT = 4 * RUNS_MOST  # newest runs: of several with one name only the newest counts
+LOOKED_AT = 4 * RUNS_MOST  # newest runs that are read: of runs with the same name, only the newest is shown
 SESSIONS_MOST = 50
 MISSING = "Metrics need the package prometheus-client on this server: pip install 'sawtooth[metrics]'."
 

@@ -40,7 +40,7 @@ async def report(request: Request) -> Response:
 async def trace(request: Request) -> Response:
     """Return the source of a run's trace, gzip-compressed.
 
-    ``?rank=k`` or ``?recording=id`` selects one of several. ``?merged=1`` returns all of them as one trace.
+    ``?rank=k`` or ``?recording=id`` selects one of several traces. ``?merged=1`` returns all of them as one trace.
     """
     manifest = await run_in_threadpool(run_of, request)
     if request.query_params.get("merged"):

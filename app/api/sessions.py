@@ -27,10 +27,10 @@ async def index(request: Request) -> Response:
 
 @errors_answered
 async def show(request: Request) -> Response:
-    """Return the present state of one session.
+    """Return the current state of one session.
 
-    It has means of each GPU over the last ten seconds, its sawtooth, alerts, findings, and the step rate if the training sends step
-    marks.
+    The state contains means of each GPU over the last ten seconds, its sawtooth, alerts, findings, and the step rate if the
+    training sends step marks.
     """
     state = await run_in_threadpool(state_of, str(request.path_params["session"]))
     if state is None:
@@ -39,7 +39,7 @@ async def show(request: Request) -> Response:
 
 
 def state_of(name: str) -> dict[str, Any] | None:
-    """Return the present state of the session called ``name``; None if there is none."""
+    """Return the current state of the session with the id ``name``; None if there is no such session."""
     session = live_sessions().get(name)
     info = session_info(session.folder) if session is not None else None
     if session is None or info is None:

@@ -29,7 +29,7 @@ from sawtooth.ingest.manifest import Manifest
 
 NAME_LENGTH = 80  # characters of a name inside a slice; the drawer shows the full name
 _DEPTH_BITS = 16  # bits of a USMALLINT
-TILES_MOST = 8  # per request: every source of one time range
+TILES_MOST = 8  # tiles per request, which suffice for all sources of one time range
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()
@@ -79,7 +79,7 @@ def encoded(tile: TimelineTile) -> bytes:
 
 
 def _numbered(columns: list[NDArray[Any]]) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct values of two columns, sorted, and each column as positions in them."""
+    """Return the sorted distinct values of two columns, and each column as positions in these values."""
     of_first = len(columns[0])
     distinct, position = np.unique(np.concatenate(columns), return_inverse=True)
     return distinct.tolist(), position[:of_first], position[of_first:]
@@ -90,7 +90,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def answered(find: Callable[[Request], Response]) -> Handler:
-    """Make a route of a function that reads the store: it runs in a thread; errors become sentences."""
+    """Return a route that runs ``find`` in a thread, because it reads the store; errors become sentences."""
 
     @errors_answered
     async def answer(request: Request) -> Response:
@@ -104,7 +104,7 @@ def _tiles(request: Request) -> Response:
     level, index = number(request, "level"), number(request, "index")
     sources = request.query_params.get("sources", "").split(",")
     if len(sources) > TILES_MOST:
-        raise UsageError("A request asks for too many tiles of the timeline.")
+        raise UsageError(f"A request may ask for at most {TILES_MOST} tiles of the timeline.")
     with opened(request) as rank:
         parts = [encoded(timeline_tiles.tile(rank.recording, source, rank.device, level, index)) for source in sources]
     # A recording never changes. Its analysis changes only with Sawtooth's version or the run's other ranks.
@@ -112,7 +112,7 @@ def _tiles(request: Request) -> Response:
 
 
 def number(request: Request, name: str) -> int:
-    """Return a number of the query. Raises UsageError if the store cannot hold it."""
+    """Return a number of the query; raises UsageError if it is missing, invalid or too large."""
     try:
         value = int(request.query_params[name][:20])
         if abs(value) >= 1 << 62:
@@ -124,7 +124,7 @@ def number(request: Request, name: str) -> int:
 
 @contextmanager
 def opened(request: Request) -> Iterator[RankView]:
-    """Open the requested recording and device. Raises NotFoundError if the run has no such recording."""
+    """Open the requested recording and device; raises NotFoundError if the run has no such recording."""
     result = requested_result(request)
     recording_id, device = request.query_params.get("recording", ""), request.query_params.get("device", "0")
     rank = rank_of(result, recording_id, device)

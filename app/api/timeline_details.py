@@ -20,10 +20,10 @@ from sawtooth.app.words.answer.step import StepAnswer, answer_of
 from sawtooth.ingest.errors import UsageError
 
 OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
-LEAST_OUTSIDE = 0.001  # share of a view: less is a rounding error
-OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has the others
+LEAST_OUTSIDE = 0.001  # share of a view: a smaller rest is a rounding error
+OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has all of them
 NAME_LENGTH = 60
-OCCURRENCES_MOST = 1000  # flags on the timeline: more would look like a line
+OCCURRENCES_MOST = 1000  # flags on the timeline: more flags could not be told apart
 
 
 def _slice(request: Request) -> Response:
@@ -47,7 +47,7 @@ def _slice(request: Request) -> Response:
             {
                 "slice": _placed(details.row, source),
                 "title": title,
-                # Without the full name if it equals the short one.
+                # A fact that repeats the title is left out: the full name, if it is short.
                 "facts": [fact for fact in words.slice_facts(details) if fact[1] != title],
                 "links": links,
                 "stack": words.stack(details.stack),
@@ -57,7 +57,7 @@ def _slice(request: Request) -> Response:
 
 
 def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
-    """Return a slice in the timeline's form."""
+    """Return a slice in the form that the timeline's component expects."""
     return {
         "source": source,
         "id": row.get("id", 0),
@@ -71,7 +71,7 @@ def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _stretch(request: Request) -> Response:
-    """Return the content of ``start`` to ``end``: owners, lost time, and the longest operations."""
+    """Return owners, lost time and the longest operations between ``start`` and ``end``."""
     with opened(request) as rank:
         start, end = number(request, "start"), number(request, "end")
         contents = tables.stretch(rank, start, end)
@@ -93,7 +93,7 @@ def _stretch(request: Request) -> Response:
 def _owned(owners: Sequence[tuple[str, int]], length_ns: float) -> list[dict[str, Any]]:
     """Return the owners of a view, largest first.
 
-    One row is the time before the device's first operation and after its last, so that all rows add up to the view.
+    Time before the device's first operation and after its last one is a row too, so that all rows sum to the view.
     """
     rest_ns = round(length_ns - sum(ns for _, ns in owners))
     rest = [("outside", OUTSIDE, rest_ns)] if owners and rest_ns >= LEAST_OUTSIDE * length_ns else []
@@ -113,7 +113,7 @@ def _answer(request: Request) -> StepAnswer | None:
 
 
 def _by_label(lost: Iterable[tuple[str, str | None, float]], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return lost time by label, largest first; the owners of a cause are added up."""
+    """Return lost time by label, largest first; times with the same label are added up."""
     rows: dict[str, dict[str, Any]] = {}
     for owner, cause, ms in lost:
         colour = colour_of(owner, cause)
@@ -124,9 +124,9 @@ def _by_label(lost: Iterable[tuple[str, str | None, float]], names: Mapping[str,
 
 
 def _find(request: Request) -> Response:
-    """Return the next slice after ``at`` with ``q`` in its name, the number of hits and its position.
+    """Return the next slice after ``at`` (with ``back``, the previous one) with ``q`` in its name.
 
-    With ``back``, return the previous one instead.
+    The response also contains the number of such slices, and the position of this one among them.
     """
     with opened(request) as rank:
         occurrence = tables.find(
@@ -137,7 +137,7 @@ def _find(request: Request) -> Response:
 
 
 def _occurrences(request: Request) -> Response:
-    """Return every place of a finding in order of time: its events, else the gaps with its causes."""
+    """Return the longest places of a finding, sorted by time: its events, else the gaps with its causes."""
     rule = request.query_params.get("rule", "")
     finding = next((f for f in requested_result(request).findings if f.rule == rule), None)
     if finding is None:
@@ -153,7 +153,7 @@ def _occurrences(request: Request) -> Response:
 def _longest(request: Request) -> Response:
     """Return the longest piece of lost time between ``start`` and ``end``.
 
-    ``nth`` selects the next longest ones. The result is null after the last.
+    ``nth`` (from 0) selects the longest, the second longest and so on. The result is null if there are not so many.
     """
     with opened(request) as rank:
         piece = tables.longest(rank, number(request, "start"), number(request, "end"), max(number(request, "nth"), 0))

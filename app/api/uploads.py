@@ -1,6 +1,7 @@
-"""``PUT /api/v1/uploads?name=…``: streams one file to disk, with constant memory.
+"""``PUT /api/v1/uploads?name=…``: stream one file to the disk, with constant memory.
 
-At most two uploads run at once; others get a 429. Size, free disk and time are limited. An incomplete file is always removed.
+At most two uploads run at once; further ones get status 429. Size, free disk space and time are limited. An incomplete file is
+always removed.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.files import draft
 
-UPLOADS_AT_ONCE = 2  # each writes as fast as the disk permits; more would slow down each other and the pages
-BLOCK_BYTES = 1 << 20  # one write to disk: large enough to be rare, small enough for memory
+UPLOADS_AT_ONCE = 2  # an upload writes as fast as the disk permits; more uploads would slow down each other and the pages
+BLOCK_BYTES = 1 << 20  # size of one write to the disk: large enough to be rare, small enough for memory
 CHECK_DISK_EVERY_BYTES = 64 << 20  # often enough to stop before the disk is full, at any network speed
-IDLE_SECONDS = 30  # if a body pauses longer, its sender is gone
-# A slower upload would occupy one of two places; even a bad mobile network is ten times as fast.
+IDLE_SECONDS = 30  # if nothing arrives for this time, the sender has disconnected
+# Least speed. A slower upload would block one of the two places; even a bad mobile network is ten times as fast.
 SLOWEST_BYTES_PER_SECOND = 4096
-SLOWEST_WHILE_OTHERS_WAIT = 100_000  # bytes per second: without this limit, 1 GB could occupy a place for three hours
-OTHERS_WAIT_SECONDS = 5.0  # a refused client asks again each second
+SLOWEST_WHILE_OTHERS_WAIT = 100_000  # least speed in bytes per second while others wait; 1 GB then takes at most three hours
+OTHERS_WAIT_SECONDS = 5.0  # others wait if a client was refused within this time, because a refused client asks each second
 TOTAL_SECONDS = 2 * 3600  # 32 GB at 36 Mbit/s
 NAME_LENGTH = 200  # stored characters of a file name
 LENGTH = re.compile(r"[0-9]{1,18}")
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 
 _running = 0
-_refused_at = float("-inf")  # when a client was last asked to wait
+_refused_at = float("-inf")  # time at which a client was last refused
 
 
 class UploadRefusedError(Exception):
@@ -83,12 +84,12 @@ async def _store(request: Request, options: Settings) -> Response:
     except TimeoutError:
         return refusal(
             408,
-            f"Too little arrived for {IDLE_SECONDS} seconds while others waited for the place, almost nothing arrived at all, or the upload took over {TOTAL_SECONDS // 3600} hours. Drop the file again.",
+            f"The upload was too slow: too little arrived within {IDLE_SECONDS} seconds, or it took more than {TOTAL_SECONDS // 3600} hours. Drop the file again.",
         )
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the file.")
     except SourceError:
-        return refusal(507, "The server's disk could not take the file. Free some space there, then drop it again.")
+        return refusal(507, "The file could not be written to the server's disk. Free some space there, then drop it again.")
 
 
 def _check_length(length_header: str | None, folder: Path, options: Settings) -> None:
@@ -100,7 +101,7 @@ def _check_length(length_header: str | None, folder: Path, options: Settings) ->
     if length + options.disk_reserve_bytes > free:
         raise UploadRefusedError(
             507,
-            f"The file has {bytes_(length)}, the server's disk {bytes_(free)} free. Free some space there, then drop it again.",
+            f"The file has {bytes_(length)}, but the server's disk has only {bytes_(free)} free. Free some space there, then drop it again.",
         )
 
 
@@ -108,7 +109,7 @@ def _check_cap(size: int, options: Settings) -> None:
     if size > options.upload_cap_bytes:
         raise UploadRefusedError(
             413,
-            f"The file is larger than {bytes_(options.upload_cap_bytes)}, the most this server takes (SAWTOOTH_MAX_UPLOAD_GB). "
+            f"The file is larger than {bytes_(options.upload_cap_bytes)}, the limit of this server (SAWTOOTH_MAX_UPLOAD_GB). "
             "On the server itself, sawtooth ingest FILE has no such limit.",
         )
 
@@ -150,7 +151,7 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
 
 
 def _slowest(now: float) -> int:
-    """Return the bytes per second below which an upload loses its place."""
+    """Return the speed in bytes per second below which an upload is ended."""
     return SLOWEST_WHILE_OTHERS_WAIT if now - _refused_at < OTHERS_WAIT_SECONDS else SLOWEST_BYTES_PER_SECOND
 
 

@@ -1,6 +1,6 @@
 """The gap between a step and the GPU's peak, as a waterfall of bars in the rows of a table.
 
-Each bar begins where the previous one ended.
+Each bar ends where the previous one began.
 """
 
 from __future__ import annotations

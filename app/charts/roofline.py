@@ -34,7 +34,7 @@ COLUMNS = {
 LARGEST_HEADS = ("Operator", "Takes", "Could save", "Attained")
 METHOD = (
     "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
-    "Left are operators that only move data: norms, activations, copies. Dots are sized by their time; blue ones are bound by compute, amber ones by "
+    "On the left are operators that only move data: norms, activations, copies. Dots are sized by their time; blue ones are bound by compute, amber ones by "
     "memory. The time above that minimum is the opportunity; no kernel quite reaches the vendor's peaks, and 70 to 80 % is good. A dot above a line of "
     "memory read part of its bytes from the GPU's cache, or did not read all of its inputs: they are counted as if all came from memory once."
 )

@@ -1,4 +1,4 @@
-"""``sawtooth attach``: record a training that already runs, then say what its GPU waits for."""
+"""``sawtooth attach``: record a training that already runs, then print why its GPU waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sawtooth.ingest.capture.attach import command
 def attach(context: typer.Context) -> None:
     """Record a training that already runs. `sawtooth attach --help` lists the options."""
     parser = command.attach_parser()
-    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder that stores the run")
     set_parser_defaults(parser, "attach")
     arguments = parser.parse_args(context.args)
     launched = command.record(arguments)

@@ -1,7 +1,4 @@
-"""``sawtooth audit``: the checklist of one run, or the audit table of a chain of runs.
-
-The table has each change's predicted and measured gain.
-"""
+"""``sawtooth audit``: the checklist of one run, or the gain of each change in a chain of runs."""
 
 from __future__ import annotations
 
@@ -38,7 +35,8 @@ def audit(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN|FILE…", help="One run for its checklist; several, in the order of the changes, for the table."
+            metavar="RUN|FILE…",
+            help="One run: its checklist. Several runs, in the order of the changes: a table of the gain of each change.",
         ),
     ],
     format: TableFormatOption = None,

@@ -35,18 +35,18 @@ def export(
         bool,
         typer.Option(
             "--redact",
-            help="Remove host names, home folders, directory names of paths, environments, and what is called a user, token, key, secret or password. "
+            help="Remove host names, home folders, the folders of paths, environment variables, and fields called user, token, key, secret or password. "
             "The runs get new ids.",
         ),
     ] = False,
     perfetto: Annotated[
         bool,
         typer.Option(
-            "--perfetto", help="Write all ranks of one run as one trace on one clock, for ui.perfetto.dev: RUN.json.gz."
+            "--perfetto", help="Instead write RUN.json.gz for ui.perfetto.dev: one trace with all ranks of a run on one clock."
         ),
     ] = False,
     data: DataOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the file and its size as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the file's name and size as JSON.")] = False,
 ) -> None:
     """Write runs with their sources into one .sawtooth file.
 
@@ -55,10 +55,10 @@ def export(
     folder = data_folder(data)
     ids = list(dict.fromkeys(run_named(folder, text).id for text in run))
     if perfetto and (redact or len(ids) > 1):
-        raise UsageError("--perfetto writes one run as it was recorded: name one, without --redact.")
+        raise UsageError("--perfetto writes one run as it was recorded. Name one run, and leave --redact out.")
     target = out or Path(f"{ids[0]}{'.json.gz' if perfetto else SUFFIX}")
     if not target.parent.is_dir() or target.is_dir():
-        raise UsageError(f"{target} cannot be written: give a file in a folder that exists.")
+        raise UsageError(f"{target} cannot be written. Name a file in a folder that exists.")
     if perfetto:
         what = _for_perfetto(folder, ids[0], target)
     else:
@@ -72,7 +72,7 @@ def export(
 
 
 def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> str:
-    """Write all ranks of a run as one trace; return what is in it."""
+    """Write all ranks of a run as one trace; return the number of traces in words."""
     with Library(folder) as library:
         result = result_of(folder.read_manifest(run_id), library)
     try:
@@ -88,15 +88,13 @@ def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> str:
 
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A .sawtooth file.")],
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Also change runs that are here already to what the file says of them.")
-    ] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Also change existing runs to what the file says about them.")] = False,
     data: DataOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
-    """Import the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids.
+    """Import the runs of a .sawtooth file with their names, facts and ids. Prints the run ids.
 
-    A run that is here already changes only with --apply. Otherwise the command prints what the file says differently.
+    A run that exists already changes only with --apply. Otherwise the command prints how the file differs from it.
     """
     if not is_bundle(file):
         raise UsageError(f"{file.name} is not a .sawtooth file. For traces and telemetry use sawtooth ingest.")
@@ -125,4 +123,4 @@ def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
         texts = (fmt.clean(text, 80) or "nothing" for text in (difference.before, difference.after))
         say(f"  {fmt.clean(difference.what, 80)}: {' → '.join(texts)}", err=True)
     if not apply:
-        say("Import it with --apply to take this over, or decide on the Runs page.", err=True)
+        say("To accept these changes, import the file with --apply, or decide on the Runs page.", err=True)

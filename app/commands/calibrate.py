@@ -1,4 +1,4 @@
-"""``sawtooth calibrate``: measures a GPU's dispatch time, to compute step times from telemetry."""
+"""``sawtooth calibrate``: measure a GPU's dispatch time, to compute step times from telemetry."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ def _module(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(f"{package} is not installed here. Calibrating needs it.") from error
+        raise UsageError(f"Calibrating needs {package}, which is not installed here.") from error

@@ -1,4 +1,4 @@
-"""``sawtooth compare``: what changed between two runs, as text, JSON, Markdown or HTML; gates for CI."""
+"""``sawtooth compare``: the comparison of two runs as text, JSON, Markdown or HTML; gates for CI."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sawtooth.app.runs.listing import listed
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
 
-_SIDE = "A run id or name, a file or a folder; several recordings of one side are separated by commas, or lie in one folder."
+_SIDE = "Each is a run id or name, a file or a folder. Several recordings of one side are in one folder or separated by commas."
 
 
 def compare(
@@ -37,14 +37,12 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="A B",
-            help=f"Before and after. {_SIDE} Without A and B: the newest two runs of the same work in the data folder.",
+            help=f"The runs before and after. {_SIDE} Default: the newest two runs of the same work in the data folder.",
         ),
     ] = None,
     to: Annotated[
         list[str] | None,
-        typer.Option(
-            "--to", metavar="B…", help="Repeated runs of the second side: A1 A2 A3 --to B1 B2 B3. All others are the first."
-        ),
+        typer.Option("--to", metavar="B…", help="Runs of the second side, if a side has several: A1 A2 A3 --to B1 B2 B3."),
     ] = None,
     format: Annotated[
         Format | None,
@@ -53,7 +51,7 @@ def compare(
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help='A gate such as "best_step_time_ms:+5%"; may be repeated. Exits with 1 when one fails and with 2 when one cannot be judged.'
+            help='A gate such as "best_step_time_ms:+5%"; may be repeated. The exit code is 1 if a gate fails, and 2 if one cannot be judged.'
         ),
     ] = None,
     output: OutputOption = None,
@@ -61,7 +59,7 @@ def compare(
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
-    """Compare B with A: the verdict, the parts of the step's change, kernels, operators and findings."""
+    """Compare B with A: the verdict, the change of each part of the step, kernels, operators and findings."""
     chosen = format_for(format, output, Format, as_json=as_json)
     gates = [parse_gate(text) for text in fail_on or []]
     named = _sides(runs or [], to or []) or [[run] for run in _newest_of_one_work(data)]
@@ -97,7 +95,7 @@ def _sides(runs: list[str], to: list[str]) -> list[list[str]]:
 
 
 def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
-    """Return the ids of the newest two runs of the same work. Raises UsageError if there are none."""
+    """Return the ids of the newest two runs of the same work; raises UsageError if there are none."""
     folder = data_folder(data)
     with Library(folder) as library:
 
@@ -114,7 +112,7 @@ def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
 
 
 def _side(stack: ExitStack, texts: Sequence[str], data: Path | None, keep: bool) -> Side:
-    """Open, analyse and load one side; its runs are loaded one after the other."""
+    """Open and analyse the runs of one side, one after the other, to limit memory."""
     loaded = []
     for part in (part for text in texts for part in _parts(text)):
         runs = stack.enter_context(opened_all([part], data, keep=keep))

@@ -1,4 +1,4 @@
-"""``sawtooth doctor``: reads the whole data folder, and reports damaged, missing or unprotected files."""
+"""``sawtooth doctor``: read the whole data folder, and report damaged, missing or unprotected files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
 PIECE_BYTES = 1 << 20
-LEAST_FREE_BYTES = 2_000_000_000  # room for a large trace and its recording
+LEAST_FREE_BYTES = 2_000_000_000  # enough for a large trace and its recording
 
 
 def doctor(
@@ -37,7 +37,7 @@ def doctor(
     settings_from(dict(os.environ))
     root = data_root(data)
     if not root.is_dir():
-        raise NotFoundError(f"There is no data folder {root} yet: sawtooth ingest and sawtooth serve make it.")
+        raise NotFoundError(f"There is no data folder {root} yet. sawtooth ingest and sawtooth serve create it.")
     folder = data_folder(data)
     troubles = [trouble for check in (_access, _irregular, _manifests, _recordings, _sources) for trouble in check(folder)]
     troubles += _killed_runs()
@@ -53,11 +53,11 @@ def doctor(
 
 def _access(folder: DataFolder) -> Iterator[str]:
     if os.name == "posix" and stat.S_IMODE(folder.root.stat().st_mode) & 0o077:
-        yield f"Others on this machine can look into the data folder. Close it: chmod 700 {folder.root}"
+        yield f"Other users of this machine can read the data folder. To prevent it: chmod 700 {folder.root}"
     if not os.access(folder.root, os.W_OK):
-        yield "The data folder cannot be written: nothing new can be ingested."
+        yield "The data folder cannot be written, so no new file can be ingested."
     if shutil.disk_usage(folder.root).free < LEAST_FREE_BYTES:
-        yield "The disk is almost full. `sawtooth runs prune --max-size 20GB` makes room."
+        yield "The disk is almost full. `sawtooth runs prune --max-size 20GB` removes old runs."
 
 
 def _killed_runs() -> Iterator[str]:
@@ -68,7 +68,7 @@ def _killed_runs() -> Iterator[str]:
 def _irregular(folder: DataFolder) -> Iterator[str]:
     for path in sorted(folder.root.rglob("*")):
         if not path.is_dir() and not path.is_file():
-            yield f"{path} is not a file but a pipe, a device or a link to nothing. Sawtooth makes none: remove it."
+            yield f"{path} is a pipe, a device or a broken link. Sawtooth does not create these. Remove it."
 
 
 def _files(place: Path, pattern: str) -> list[Path]:
@@ -88,8 +88,12 @@ def _manifests(folder: DataFolder) -> Iterator[str]:
             yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): {NOT_HERE}"
         for ref in manifest.recordings:
             if not folder.recording_file(ref.id).exists():
-                can = "its source is here: open the run once" if folder.source_file(ref.id).exists() else "ingest it again"
-                yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): the recording {ref.id} is missing; {can}."
+                can = (
+                    "Its source is here: open the run once."
+                    if folder.source_file(ref.id).exists()
+                    else "Ingest its file again."
+                )
+                yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): the recording {ref.id} is missing. {can}"
 
 
 def _recordings(folder: DataFolder) -> Iterator[str]:
@@ -101,7 +105,7 @@ def _recordings(folder: DataFolder) -> Iterator[str]:
             yield f"The summaries {path.name} are damaged. Run sawtooth reduce again to rebuild them."
     for path in _files(folder.derived, "*.duckdb"):
         if not is_sound(path):
-            yield f"{path.name} is damaged. It is a cache: remove the file, and it is made again."
+            yield f"{path.name} is damaged. It is a cache. Remove the file; Sawtooth creates it again."
 
 
 def _sources(folder: DataFolder) -> Iterator[str]:
@@ -111,4 +115,4 @@ def _sources(folder: DataFolder) -> Iterator[str]:
                 while source.read(PIECE_BYTES):
                     pass
         except (OSError, EOFError, zlib.error):
-            yield f"The stored source {path.name} is damaged: the run can be shown, but not exported."
+            yield f"The stored source {path.name} is damaged. The run can be shown, but not exported."

@@ -27,19 +27,19 @@ def collectives(
         typer.Argument(
             metavar="FILE…|DIR",
             exists=True,
-            help="Dumps of NCCL's flight recorder, one per rank (pickle or JSON); the rank is at the end of the name. A folder means all in it.",
+            help="Dumps of NCCL's flight recorder, one per rank (pickle or JSON), whose names end with the rank. A folder means all dumps in it.",
         ),
     ],
     format: TableFormatOption = None,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder."""
+    """Print which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder."""
     files = [file for path in dumps for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
     if any(path.is_dir() for path in dumps):
         files = [file for file in files if file in dumps or is_flight_recorder(head_of(file))]
     if not files or len(files) > FILES_MOST:
-        raise UsageError(f"{len(files):,} dumps of NCCL's flight recorder; give 1 to {FILES_MOST:,}.")
+        raise UsageError(f"Found {len(files):,} dumps of NCCL's flight recorder. Give 1 to {FILES_MOST:,}.")
     _answer_flight(files, format_for(format, output, TableFormat, as_json=as_json), output)
 
 
@@ -52,7 +52,7 @@ def memory(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say who holds the GPU's memory at its peak, how fragmented it is, and what an OOM was missing."""
+    """Print what uses the GPU's memory at its peak, how fragmented it is, and how much an OOM lacked."""
     _answer_memory([snapshot], format_for(format, output, TableFormat, as_json=as_json), output)
 
 
@@ -79,10 +79,7 @@ def _answer_memory(files: Sequence[Path], chosen: TableFormat, output: Path | No
 
 
 def answer_of(inputs: Sequence[str]) -> Callable[[Sequence[Path], TableFormat, Path | None], None] | None:
-    """Return the function that answers for ``inputs`` if they are such dumps.
-
-    None for runs, traces and telemetry.
-    """
+    """Return the function that prints the answer about ``inputs``; None if they are not dumps."""
     paths = [Path(text) for text in inputs]
     if not paths or not all(path.is_file() for path in paths):
         return None

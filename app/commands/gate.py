@@ -1,4 +1,4 @@
-"""``sawtooth gate``: compares a build's recording with a baseline, for pull requests."""
+"""``sawtooth gate``: compare a build's recording with a baseline, for pull requests."""
 
 from __future__ import annotations
 
@@ -46,29 +46,33 @@ def gate(
     ],
     baseline: Annotated[
         str,
-        typer.Option(metavar="PLACE", help="A .sawtooth file, a folder, s3://…, gs://…, az://… or artifact:NAME."),
+        typer.Option(
+            metavar="PLACE", help="Where the baseline is: a .sawtooth file, a folder, s3://…, gs://…, az://… or artifact:NAME."
+        ),
     ],
-    name: Annotated[str, typer.Option(help="Name of the baseline in a folder or store, such as the benchmark's.")] = "baseline",
+    name: Annotated[
+        str, typer.Option(help="Name of the baseline in a folder or store, such as the name of the benchmark.")
+    ] = "baseline",
     fail_on: Annotated[
-        list[str] | None, typer.Option(help=f"A gate as of sawtooth compare; may be repeated. Default: {DEFAULT_GATE}")
+        list[str] | None, typer.Option(help=f"A gate, as in sawtooth compare; may be repeated. Default: {DEFAULT_GATE}")
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Store this recording as the new baseline, whatever the gates say.")
+        bool, typer.Option("--update", help="Store this recording as the new baseline, even if a gate fails.")
     ] = False,
     comment: Annotated[
-        bool, typer.Option("--comment", help="Write the result on the pull request, as one comment that is updated.")
+        bool, typer.Option("--comment", help="Write the result as a comment on the pull request; a later build updates it.")
     ] = False,
     output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON instead of Markdown.")] = False,
     data: DataOption = None,
 ) -> None:
-    """Compare a build with the baseline, and write the job's summary.
+    """Compare a build with the baseline, and write the summary of the CI job.
 
-    Exit codes: 0 passed, 1 worse than a gate allows, 2 no baseline or not to be judged.
+    Exit codes: 0 passed, 1 a gate failed, 2 there is no baseline or a gate cannot be judged.
     """
     gates = [parse_gate(text) for text in fail_on or [DEFAULT_GATE]]
     if not name or "/" in name or name.startswith("."):
-        raise UsageError(f"{name!r} cannot be the name of a baseline: it may have no / and no dot in front.")
+        raise UsageError(f"{name!r} cannot be the name of a baseline. A name has no / and does not begin with a dot.")
     with TemporaryDirectory(prefix="sawtooth-gate-") as scratch, ExitStack() as stack:
         new = stack.enter_context(opened(recording, data))
         result = result_of(new.manifest, new.library)
@@ -97,14 +101,14 @@ def gate(
 
 def _compared(comparison: Comparison, outcomes: list[GateOutcome], name: str) -> str:
     visible = comparison.verdict.smallest_visible_share
-    power = f" A change of {fmt.share(visible)} or more is seen four times out of five." if visible is not None else ""
+    power = f" A change of {fmt.share(visible)} or more is detected in four of five builds." if visible is not None else ""
     return f"{MARKER.format(name=name)}\n{compare_text.markdown(comparison, outcomes)}\n<sub>{FALSE_ALARMS}{power}</sub>\n"
 
 
 def _first(result: RunResult, name: str, baseline: str, *, update: bool) -> tuple[str, str]:
     kind = baseline if baseline.startswith(ARTIFACT) else "the baseline's place"
     line = (
-        f"There was no baseline {name}: this recording becomes it."
+        f"There was no baseline {name}. This recording is now the baseline."
         if update
         else f"There is no baseline {name} in {kind}, so nothing was compared. Run once with --update on the main branch."
     )
@@ -116,9 +120,9 @@ def _plain(outcome: GateOutcome) -> dict[str, object]:
 
 
 def _bundle(recording: list[str], scratch: Path) -> Path:
-    """Return the recording as one file.
+    """Return the recording as one bundle.
 
-    Files other than a bundle are read once more, because a cache keeps no sources.
+    Other files than a bundle are ingested again, because the cache of ingested files has no sources.
     """
     paths = [Path(text) for text in recording]
     if len(paths) == 1 and paths[0].is_file() and is_bundle(paths[0]):
@@ -131,7 +135,7 @@ def _bundle(recording: list[str], scratch: Path) -> Path:
 
 
 def _store(recording: list[str], baseline: str, name: str, scratch: Path) -> None:
-    """Write the run into one file and store it; the workflow uploads an artifact itself."""
+    """Store the recording as the baseline; an artifact is written to a file, which CI uploads."""
     bundle = _bundle(recording, scratch)
     if baseline.startswith(ARTIFACT):
         kept = Path.cwd() / f"{name}.sawtooth"
@@ -145,6 +149,6 @@ def _store(recording: list[str], baseline: str, name: str, scratch: Path) -> Non
 def _comment(text: str, name: str) -> None:
     job = Job.of_environment()
     if job is None or job.pull_request is None:
-        say("There is no pull request or no GITHUB_TOKEN here: no comment was written.", err=True)
+        say("No comment was written, because there is no pull request or no GITHUB_TOKEN.", err=True)
     elif not job.comment(MARKER.format(name=name), text):
-        say("The token may not write comments, as in a fork: the job's summary has the result.", err=True)
+        say("The token may not write comments, as is usual in a fork. The job's summary has the result.", err=True)

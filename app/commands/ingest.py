@@ -1,4 +1,4 @@
-"""``sawtooth ingest``: imports files."""
+"""``sawtooth ingest``: read traces and telemetry into the data folder."""
 
 from __future__ import annotations
 
@@ -32,22 +32,27 @@ def ingest(
     name: Annotated[str | None, typer.Option(help="Name of the run. Default: the first file's name.")] = None,
     separate: Annotated[bool, typer.Option("--separate", help="Make every file its own run.")] = False,
     keep_source: Annotated[
-        bool, typer.Option(help="Keep the source bytes, compressed, to re-ingest later and open in Perfetto.")
+        bool, typer.Option(help="Keep the compressed source files, to ingest them again later and to open them in Perfetto.")
     ] = True,
     time_zone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Zone of telemetry whose times are local: Europe/Berlin, +02:00 or UTC."),
+        typer.Option(metavar="ZONE", help="Time zone of telemetry with local times: Europe/Berlin, +02:00 or UTC."),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="When telemetry without times began: 2026-11-21T09:30:00+01:00, or Unix seconds."),
+        typer.Option(
+            metavar="TIME",
+            help="Time of the first sample, for telemetry without times: 2026-11-21T09:30:00+01:00, or Unix seconds.",
+        ),
     ] = None,
     interval: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time between samples, for telemetry without times.")
     ] = None,
     shift: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Time added to telemetry whose host's clock differs from the trace's."),
+        typer.Option(
+            metavar="SECONDS", help="Time to add to all samples, if the clock of their host differs from the trace's."
+        ),
     ] = None,
     tag: Annotated[
         list[str] | None,
@@ -55,9 +60,9 @@ def ingest(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
-    """Ingest files. Traces of one job become one run; telemetry given with a trace attaches to it.
+    """Ingest files. Traces of one job become one run; telemetry given with a trace is attached to it.
 
-    The last line of the output is the run id.
+    The last line of the output is the run's id.
     """
     folder = data_folder(data)
     named_files: list[tuple[Path, str]] = []
@@ -94,4 +99,4 @@ def ingest(
         say(f"{fmt.clean(run.name)}: {kinds}")
         say(run.id)
     if any(sentence.startswith(f"{shown}: ") for sentence in brought.refused for shown in alone):
-        raise typer.Exit(2)  # a named file could not be read; the others are imported
+        raise typer.Exit(2)  # a file that the command names could not be read; the other files are ingested

@@ -1,6 +1,6 @@
 """The inputs of a command: run ids, files or folders.
 
-Files are read on the fly into a cache, unless the user keeps them as runs.
+Files are read into a cache. If the user asks for it, they are stored as runs instead.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def show_progress(name: str, progress: IngestProgress) -> None:
 
 
 def show_first_look(look: FirstLook) -> None:
-    """Show on stderr what a trace shows before its analysis."""
+    """Print on stderr what is known about a trace before its analysis."""
     say_over("")
     say(fmt.clean(first_seen(look), 200), err=True)
 
 
 def nothing_in(path: Path) -> UsageError:
-    """Return the error for a folder without a readable file."""
+    """Return the error for a path without a trace or telemetry."""
     return UsageError(
         f"{path} contains neither a trace nor telemetry. Give the folder with the profiler's .json or .json.gz files, an Nsight export (.sqlite) or a telemetry log."
     )
@@ -58,8 +58,8 @@ def nothing_in(path: Path) -> UsageError:
 def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, several_by: str = "") -> Iterator[OpenedRun]:
     """Open the one run that ``inputs`` name: a run id or name, or files and folders of one run.
 
-    Raises UsageError if there are several runs. The message names the option ``several_by`` that accepts several, if there is
-    one.
+    Raises UsageError if the files are several runs. ``several_by`` is the option that accepts several runs; the message
+    names it.
     """
     with opened_all(inputs, data, keep=keep) as several:
         if len(several) > 1:
@@ -72,10 +72,7 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, seve
 
 @contextmanager
 def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[list[OpenedRun]]:
-    """Open every run that ``inputs`` name: one run id or name, or the runs of files and folders.
-
-    There is at least one.
-    """
+    """Open every run (at least one) that ``inputs`` name: a run id or name, or files and folders."""
     paths = [Path(text) for text in inputs]
     if not any(path.exists() for path in paths):
         if len(inputs) != 1:
@@ -107,9 +104,9 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
 
 
 def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
-    """Return the files of ``paths`` with display names, and whether unreadable files are left out.
+    """Return the files of ``paths`` with display names, and whether unreadable files are skipped.
 
-    Unreadable files are left out if a folder is among the paths.
+    Unreadable files are skipped if one of the paths is a folder.
     """
     files: list[tuple[Path, str]] = []
     tolerant = False

@@ -1,4 +1,4 @@
-"""``sawtooth map``: summarises every rank of a large job at the place of its trace."""
+"""``sawtooth map``: summarise every rank of a large job where its trace is stored."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import SawtoothError, UsageError
 
-REPORT_EVERY_SECONDS = 0.5  # for a progress line in a terminal; a log has one line per 10 %
-NAMED = 5  # sources that are named if they could not be summarised; of more, only the number is given
+REPORT_EVERY_SECONDS = 0.5  # time between two updates of the progress line in a terminal; a log gets a line per 10 %
+NAMED = 5  # most sources that are named if they could not be summarised; the output always gives their number
 
 
 class EngineName(StrEnum):
@@ -35,24 +35,28 @@ class EngineName(StrEnum):
 def map_(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE…", help="Traces and telemetry, or where they lie: a folder, s3://…, gs://… or az://…"),
+        typer.Argument(
+            metavar="SOURCE…", help="Traces and telemetry, or where they are stored: a folder, s3://…, gs://… or az://…"
+        ),
     ],
     to: Annotated[
-        str, typer.Option("--to", metavar="PLACE", help="Where the summaries go: a folder, s3://…, gs://… or az://…")
+        str, typer.Option("--to", metavar="PLACE", help="Where to store the summaries: a folder, s3://…, gs://… or az://…")
     ],
     part: Annotated[
-        str, typer.Option(metavar="I/N", help="Take the I-th of N shares, from 1: for Slurm arrays and Kubernetes jobs.")
+        str,
+        typer.Option(metavar="I/N", help="Summarise only the I-th (from 1) of N shares, for Slurm arrays and Kubernetes jobs."),
     ] = "1/1",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one per core.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes. Default: one per core.")] = None,
     engine: Annotated[EngineName, typer.Option(help="ray spreads the work over a Ray cluster.")] = EngineName.local,
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster: auto, ray://HOST:10001. Default: a new one here.")
+        str | None,
+        typer.Option(help="Address of the Ray cluster: auto or ray://HOST:10001. Default: a new cluster on this host."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Summarise each rank of a job (about 10 KB per rank); existing summaries are not made again.
+    """Summarise each rank of a job (10 to 20 kB per rank). Existing summaries are not computed again.
 
-    `sawtooth reduce` makes a run of the summaries.
+    `sawtooth reduce` makes a run from the summaries.
     """
     share = _part(part)
     mapped = map_sources(sources, to, summarise, _engine(engine, address, jobs), part=share, progress=_progress())
@@ -71,19 +75,19 @@ def map_(
         say(json_text(counts))
     else:
         say(
-            f"{counts['summarised']:,} of {mapped.sources:,} sources summarised, {mapped.before:,} were before, "
+            f"{counts['summarised']:,} of {mapped.sources:,} sources summarised, {mapped.before:,} had a summary, "
             f"{counts['refused']:,} left out, {counts['failed']:,} failed."
         )
         places = sources if len(sources) <= NAMED else dict.fromkeys(source.rpartition("/")[0] or "." for source in sources)
         say(shlex.join(["sawtooth", "reduce", to, *(word for place in places for word in ("--sources", place))]))
     if mapped.failed:
-        raise SawtoothError(f"{len(mapped.failed):,} sources were not summarised. Run the same command again for them.")
+        raise SawtoothError(f"{len(mapped.failed):,} sources were not summarised. To try them again, run the same command.")
 
 
 def _part(text: str) -> tuple[int, int]:
     first, _, second = text.partition("/")
     if not (first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second)):
-        raise UsageError(f"--part {text} is not a share: give 1/8 for the first of eight, up to 8/8.")
+        raise UsageError(f"--part {text} is not a share. Give 1/8 for the first of eight shares, up to 8/8.")
     return int(first), int(second)
 
 
@@ -93,12 +97,12 @@ def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
 
         return partial(on_ray, address=address, jobs=jobs)
     if address is not None:
-        raise UsageError("--address is of a Ray cluster: add --engine ray.")
+        raise UsageError("--address is the address of a Ray cluster. Add --engine ray.")
     return partial(in_processes, workers=jobs or len(os.sched_getaffinity(0)))
 
 
 def _progress() -> Callable[[Mapped], None]:
-    """Return a function that shows the progress on stderr: one line in a terminal, ten in a log."""
+    """Return a function that shows the progress on stderr: one line in a terminal, ten lines in a log."""
     began, last = time.monotonic(), {"at": 0.0, "tenth": 0}
 
     def show(mapped: Mapped) -> None:

@@ -1,4 +1,4 @@
-"""``sawtooth mcp``: answer an agent over standard input and output, or write its skill."""
+"""``sawtooth mcp``: serve an agent over standard input and output, or write its skill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def mcp(
     data: DataOption = None,
     skill: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Only write the agent skill into DIR/sawtooth, such as .claude/skills, and end."),
+        typer.Option(metavar="DIR", help="Write the agent skill into DIR/sawtooth and end; DIR is for example .claude/skills."),
     ] = None,
 ) -> None:
     """Serve an agent by the Model Context Protocol over standard input and output.

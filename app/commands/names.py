@@ -1,6 +1,6 @@
-"""Look-up of a run by the name that a command receives.
+"""Find the data folder and a run by the words of a command line.
 
-It imports little, so that a wrong name is reported before the large libraries are loaded.
+This module imports little, so that a wrong name is reported before the large libraries are loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.installation import default_data_folder
 
-SHOWN = 60  # characters of a name
+SHOWN = 60  # characters of a run's name in a message
 
 
 def data_root(data: Path | None) -> Path:
@@ -39,9 +39,7 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
     except NotFoundError:
         names = [manifest.name for manifest in folder.manifests()]
     if not names:
-        raise NotFoundError(
-            f"There is no file {text!r}, and no run in {folder.root} yet: bring one in with sawtooth ingest FILE."
-        )
+        raise NotFoundError(f"There is no file {text!r}, and no run in {folder.root} yet. sawtooth ingest FILE makes a run.")
     alike = difflib.get_close_matches(text, names, n=1)
     meant = f" Did you mean {printable(alike[0][:SHOWN])}?" if alike else ""
     kept = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
@@ -51,7 +49,7 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
 def each_with_option(words: Sequence[str], option: str) -> list[str]:
     """Return the command line with ``option`` repeated before each of its words.
 
-    An option takes one word, but ``--to B1 B2 B3`` names three. Raises UsageError if no word follows.
+    An option of typer takes one word, but ``--to B1 B2 B3`` has three. Raises UsageError if no word follows the option.
     """
     rewritten: list[str] = []
     of_option = False

@@ -16,15 +16,15 @@ from sawtooth.ingest.errors import UsageError
 OutputOption = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--output", "--out", metavar="FILE", help="Write to this file. Its suffix decides the format where none is given."
+        "-o", "--output", "--out", metavar="FILE", help="Write to this file. Without --format, its suffix decides the format."
     ),
 ]
 DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
-KeepOption = Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")]
+KeepOption = Annotated[bool, typer.Option(help="Store the files that this command reads as runs in the data folder.")]
 
 
 class Format(StrEnum):
-    """Output formats of a page's content."""
+    """Output formats of a report."""
 
     json = "json"
     md = "md"
@@ -49,15 +49,14 @@ SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm":
 
 
 def format_for(requested: F | None, output: Path | None, known: type[F], *, as_json: bool = False) -> F:
-    """Return the output format: the ``requested`` one, else the file's, else text.
+    """Return the output format: the ``requested`` one, else that of the file's suffix, else text.
 
-    ``as_json`` requests JSON.
-
-    Raises UsageError if the file's suffix has no known format, or if another format is requested as well.
+    ``as_json`` requests JSON. Raises UsageError if the suffix belongs to none of the ``known`` formats, or if ``as_json``
+    contradicts ``requested``.
     """
     if as_json:
         if requested not in (None, known("json")):
-            raise UsageError(f"--json and --format {requested} ask for two formats. Give one of them.")
+            raise UsageError(f"--json and --format {requested} request two formats. Give only one of them.")
         return known("json")
     if requested is not None:
         return requested
@@ -65,17 +64,19 @@ def format_for(requested: F | None, output: Path | None, known: type[F], *, as_j
         return known("text")
     name = SUFFIXES.get(output.suffix.lstrip(".").lower(), "")
     if name not in list(known):
-        raise UsageError(f"{output.name} does not say its format. Give --format {', '.join(known)}, or a suffix of these.")
+        raise UsageError(
+            f"The suffix of {output.name} names no known format. Give --format {', '.join(known)}, or one of these as suffix."
+        )
     return known(name)
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print one or more lines; names in them cannot move the cursor or set the window's title."""
+    """Print one or more lines, without control characters that could change the terminal."""
     typer.echo(printable(text, "\n"), err=err)
 
 
 def say_over(text: str) -> None:
-    """Write over the terminal line that shows progress."""
+    """Replace the terminal line that shows the progress."""
     typer.echo(f"\r{printable(text)}\x1b[K", nl=False, err=True)
 
 

@@ -1,4 +1,4 @@
-"""``sawtooth publish``: sends a run's numbers and report to an experiment tracker."""
+"""``sawtooth publish``: send a run's numbers and report to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Tracker(StrEnum):
 
 def publish(
     run: Annotated[list[str], typer.Argument(metavar="RUN|FILE…", help="A run id or name, or files of one run.")],
-    to: Annotated[Tracker, typer.Option(help="The tracker; its own library and its own environment variables are used.")],
-    project: Annotated[str, typer.Option(help="Project, or experiment, of the tracker.")] = "sawtooth",
+    to: Annotated[Tracker, typer.Option(help="The tracker. Its own library and environment variables are used.")],
+    project: Annotated[str, typer.Option(help="Name of the project or experiment in the tracker.")] = "sawtooth",
     tracker_run: Annotated[
-        str, typer.Option("--run", metavar="ID", help="Add it to this run of the tracker. Default: a new run.")
+        str, typer.Option("--run", metavar="ID", help="Add the numbers to this run of the tracker. Default: a new run.")
     ] = "",
-    url: Annotated[str, typer.Option(metavar="ADDRESS", help="Link back, such as this run's page on your server.")] = "",
-    folder: Annotated[Path, typer.Option(help="Folder of TensorBoard's files.")] = Path("runs"),
+    url: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to store as a link, such as this run's page.")] = "",
+    folder: Annotated[Path, typer.Option(help="Folder for TensorBoard's files.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as JSON.")] = False,
     data: DataOption = None,
 ) -> None:

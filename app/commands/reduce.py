@@ -1,4 +1,4 @@
-"""``sawtooth reduce``: makes a run from the summaries of a job's ranks."""
+"""``sawtooth reduce``: make a run from the summaries of a job's ranks."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ def reduce(
         list[str] | None,
         typer.Option(
             metavar="PLACE",
-            help="Where traces and telemetry may be opened, as they were given to sawtooth map; may be repeated. Others stay closed.",
+            help="Where traces and telemetry are stored, as given to sawtooth map; may be repeated. Files elsewhere are not opened.",
         ),
     ] = None,
     data: DataOption = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run. Default: the place's.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run. Default: the last part of PLACE.")] = None,
     open_: Annotated[
-        list[int] | None, typer.Option("--open", metavar="RANK", help="Open this rank's trace too; may be repeated.")
+        list[int] | None, typer.Option("--open", metavar="RANK", help="Also ingest the trace of this rank; may be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came of it as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the run's id and the numbers of ranks and stragglers as JSON.")
+    ] = False,
 ) -> None:
-    """Make a run from a job's summaries: which ranks delay the job, why, and the gain without it.
+    """Make a run from a job's summaries: which ranks delay the job, why, and what a step would gain.
 
     At most 16 ranks get recordings of their own. To add ranks whose traces arrive later, run map and reduce again.
 
-    The last line of the output is the run id.
+    The last line of the output is the run's id.
     """
     folder = data_folder(data)
     job = bring_in_job(folder, summaries, name, tuple(open_ or ()), sources=sources or ())
@@ -53,7 +55,7 @@ def reduce(
     for note in job.overview.notes:
         say(note)
     if not late:
-        say(f"None of {len(job.overview.ranks):,} ranks holds the job up.")
+        say(f"None of {len(job.overview.ranks):,} ranks delays the job.")
     for straggler in late:
         reason = why(straggler)
         say(

@@ -43,7 +43,7 @@ def report(
     ] = None,
     format: Annotated[
         Format | None,
-        typer.Option(help="json has a fixed schema, md is for pull requests, html is one file, text for terminals."),
+        typer.Option(help="json has a fixed schema, md is for pull requests, html is one file, text is for terminals."),
     ] = None,
     output: OutputOption = None,
     as_json: JsonOption = False,
@@ -52,7 +52,7 @@ def report(
     ] = False,
     data: DataOption = None,
     keep: KeepOption = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json, and nothing else.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Only print the JSON Schema of --format json.")] = False,
 ) -> None:
     """Report a run's step time, idle time and its causes, tensor cores, MFU and findings."""
     if schema:
@@ -63,11 +63,11 @@ def report(
     chosen = format_for(format, output, Format, as_json=as_json)
     if (answer := answer_of(inputs)) is not None:
         if chosen is Format.html:
-            raise UsageError("Dumps of NCCL and of memory are reported as text, md or json.")
+            raise UsageError("Dumps of NCCL and memory can be reported as text, md or json, not as HTML.")
         answer([Path(text) for text in inputs], TableFormat(chosen.value), output)
         return
     if each and chosen is Format.html:
-        raise UsageError("--each writes json, md or text: an HTML report is of one run.")
+        raise UsageError("--each writes json, md or text, because an HTML report is about one run.")
     with (opened_all if each else _one)(inputs, data, keep=keep) as runs:
         results = [result_of(run.manifest, run.library) for run in runs]
         tested = [_tested(run, result) for run, result in zip(runs, results, strict=True)]
@@ -90,9 +90,9 @@ def _html(run: OpenedRun, result: RunResult) -> str:
 
 
 def _tested(run: OpenedRun, result: RunResult) -> str | None:
-    """Return the prediction for the change that led to this run, with the measured result, or None.
+    """Return the predicted and measured gain of the change that led to this run, as a sentence, or None.
 
-    The run names its predecessor by the tag ``after=NAME``. The result is also stored by rule.
+    The tag ``after=NAME`` of the run names the run before the change. The comparison is also stored, by rule.
     """
     folder = run.library.folder
     before = follows(run.manifest, folder.manifests())

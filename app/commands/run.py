@@ -1,4 +1,4 @@
-"""``sawtooth run``: records a training command, then prints why its GPU waits."""
+"""``sawtooth run``: record a training, then print why its GPU waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
-HEALTH_SECONDS = 0.5  # a server on this machine answers within milliseconds
+HEALTH_SECONDS = 0.5  # time in which a server must answer; one on this machine needs milliseconds
 
 
 def run(context: typer.Context) -> None:
@@ -33,8 +33,8 @@ def run(context: typer.Context) -> None:
 def explain(launched: launch.Launched, data: Path | None) -> str | None:
     """Ingest the recording, print the verdict and return the run's id.
 
-    What the recorder could not do is printed first. If ingesting or analysing fails, the recording and the
-    training's exit code remain as they are.
+    The recorder's own messages are printed first. An error while ingesting or analysing changes neither the recording nor the
+    training's exit code.
     """
     for sentence in launched.at_end:
         say(f"sawtooth: {sentence}", err=True)
@@ -50,7 +50,7 @@ def explain(launched: launch.Launched, data: Path | None) -> str | None:
             err=True,
         )
     except Exception as error:  # a bug in Sawtooth must not change the training's exit code
-        say(f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True)
+        say(f"sawtooth: recorded into {launched.bundle}; the analysis failed ({type(error).__name__}: {error}).", err=True)
     return None
 
 

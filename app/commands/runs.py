@@ -1,4 +1,4 @@
-"""``sawtooth runs``: lists, names, tags, opens and removes runs, and limits the data folder's size."""
+"""``sawtooth runs``: list, rename, tag, open and remove runs, and limit the size of the data folder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from sawtooth.ingest.runs.manifests import delete_run, edit_run
 from sawtooth.ingest.runs.proposals import needed
 from sawtooth.ingest.schema import DataFolder
 
-UNITS = " kmgt"  # each is 1000 times the previous one, or 1024 times with a following i
+UNITS = " kmgt"  # each unit is 1000 times the previous one, or 1024 times if an i follows it
 LEAST_SIZE = 10**6  # bytes: a smaller number without a unit is probably a mistake
 OLDER = "analysed by an older version: open it or run `sawtooth report {run}`"
-HEALTH_SECONDS = 2.0  # the user waits for the browser
-WIDE = 400  # columns if the output is not a terminal: other programs cut lines themselves
+HEALTH_SECONDS = 2.0  # time in which a server must answer: the user waits for the browser
+WIDE = 400  # columns of a line if the output is not a terminal, because other programs cut lines themselves
 
 RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id or name of a run.")]
@@ -70,7 +70,7 @@ def list_runs(
         say(json_text([plain(m) for m in manifests]))
         return
     if not manifests:
-        say(f"There are no runs in {folder.root}. `sawtooth ingest FILE…` brings one in, and --data DIR names another folder.")
+        say(f"There are no runs in {folder.root}. `sawtooth ingest FILE…` makes a run; --data DIR names another folder.")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
     cards = _cards(manifests, folder)
     older = [card is None and analysed_before(folder, run) for run, card in zip(manifests, cards, strict=True)]
@@ -124,9 +124,7 @@ def _remove(folder: DataFolder, run: Manifest) -> None:
 @runs_app.command()
 def tag(
     run: RunArgument,
-    tags: Annotated[
-        list[str], typer.Argument(metavar="TAG…", help="Tags to add; one with a minus in front (after --) is removed.")
-    ],
+    tags: Annotated[list[str], typer.Argument(metavar="TAG…", help="Tags to add. To remove a tag, write -TAG after --.")],
     data: DataOption = None,
 ) -> None:
     """Add tags to a run, or remove them.
@@ -150,17 +148,16 @@ def predictions(
     data: DataOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prediction errors as JSON.")] = False,
 ) -> None:
-    """List how accurate predictions were in this data folder, by rule.
+    """List the errors of predictions in this data folder, by rule.
 
-    Only predictions that a later run has tested are counted, those of `sawtooth try` too. The predictions that Sawtooth makes do not
-    change by it.
+    A prediction counts if a later run, or `sawtooth try`, measured the change. These errors do not change later predictions.
     """
     tested = records(data_folder(data))
     if as_json:
         say(json_text([asdict(record) for record in tested], 1))
         return
     if not tested:
-        say("No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME.")
+        say("No prediction was tested yet. Compare a run with the run after its change, or tag the later run after=NAME.")
     for record in tested:
         pairs = f"{record.pairs} pair{'s' if record.pairs > 1 else ''} of runs"
         inside = f"; {record.covered} of {record.bounded} were inside the predicted interval" if record.bounded else ""
@@ -168,7 +165,7 @@ def predictions(
             f"{record.rule}: {pairs}, off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}{inside}"
         )
     if tested:
-        say("These are the errors in this data folder. The predictions that Sawtooth makes do not change by them.")
+        say("These are the errors in this data folder. They do not change later predictions.")
 
 
 @runs_app.command()
@@ -186,7 +183,7 @@ def open_(
     run: RunArgument,
     data: DataOption = None,
     port: Annotated[
-        int | None, typer.Option(help="The dashboard's port. Default: where a server of the data folder listens.")
+        int | None, typer.Option(help="Port of the dashboard. Default: the port of the running server of the data folder.")
     ] = None,
 ) -> None:
     """Open a run's verdict in the browser; the dashboard must be running."""
@@ -206,18 +203,18 @@ def open_(
 @runs_app.command()
 def prune(
     max_size: Annotated[
-        str, typer.Option("--max-size", metavar="SIZE", help="What the runs may take on the disk: 20GB, 500MB.")
+        str, typer.Option("--max-size", metavar="SIZE", help="Disk space that the runs may use, such as 20GB or 500MB.")
     ],
     data: DataOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
 ) -> None:
-    """Remove the oldest runs until the others are below a size; runs with tags are kept.
+    """Remove the oldest runs until the others fit into a size. Runs with tags are kept.
 
-    Examples that are removed come back with `sawtooth demo`.
+    `sawtooth demo` restores removed examples.
     """
     folder, limit = data_folder(data), size_of(max_size)
     newest_first = folder.manifests()
-    takes = {run.id: needed(folder, run) | {run.id} for run in newest_first}  # its own id is the name of its cached analysis
+    takes = {run.id: needed(folder, run) | {run.id} for run in newest_first}  # the files of its cached analysis have its id
     users = Counter(chain.from_iterable(takes.values()))
     sizes = {identifier: _file_sizes(folder, identifier) for identifier in users}
     total = sum(sizes.values())
@@ -232,14 +229,14 @@ def prune(
         else:
             _remove(folder, run)
     left = "would take" if dry_run else "take"
-    kept = " Those left have tags, which keep them." if total > limit else ""
+    kept = " The remaining runs have tags, so they were not removed." if total > limit else ""
     say(f"The runs {left} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.{kept}")
 
 
 def size_of(text: str) -> int:
     """Return the bytes of a size such as 20GB, 20GiB, 500 MB or 1e9.
 
-    Raises UsageError if it is invalid, or small without a unit.
+    Raises UsageError if the text is no size, or a small number without a unit.
     """
     parts = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(?:([kmgt])(i?))?b?\s*", text.lower())
     try:

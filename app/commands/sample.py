@@ -1,4 +1,4 @@
-"""``sawtooth sample``: the sampler in a process of its own, with its own options."""
+"""``sawtooth sample``: replace this process by the sampler, which has its own options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sawtooth.ingest import children
 
 
 def sample(context: typer.Context) -> None:
-    """Sample the GPUs next to a training job, here or pushed to a dashboard (--push).
+    """Sample the GPUs beside a training, into a file or to a dashboard (--push).
 
     sawtooth sample --help lists the options.
     """
@@ -21,6 +21,5 @@ def sample(context: typer.Context) -> None:
         import subprocess
 
         raise SystemExit(subprocess.call(command, env=children.environment()))
-    os.execve(
-        sys.executable, command, children.environment()
-    )  # replaces this process, so that signals and the exit code are the sampler's
+    # The sampler replaces this process, so that it gets all signals and its exit code is the command's.
+    os.execve(sys.executable, command, children.environment())

@@ -17,7 +17,7 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.installation import default_data_folder
 
 NoTokenOption = Annotated[
-    bool, typer.Option("--no-token", help="Ask nobody to log in: only where no other user can reach this machine.")
+    bool, typer.Option("--no-token", help="No logins. Use it only if no other user can reach this machine.")
 ]
 
 
@@ -26,12 +26,12 @@ def serve(
     address: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=DEFAULT_ADDRESS)] = None,
     data: DataOption = None,
     no_external: Annotated[
-        bool, typer.Option("--no-external", help="Hide the only link that leaves this machine (Open in Perfetto).")
+        bool, typer.Option("--no-external", help="Hide the only button that sends data to another machine (Open in Perfetto).")
     ] = False,
     mcp: Annotated[bool, typer.Option("--mcp", help="Answer agents too, at /mcp (needs sawtooth[mcp]).")] = False,
     token: Annotated[
         str | None,
-        typer.Option(help="Token to log in with. Others can see it in the list of processes: prefer SAWTOOTH_TOKEN."),
+        typer.Option(help="Token to log in with. Other users can see it in the list of processes; SAWTOOTH_TOKEN is safer."),
     ] = None,
     no_token: NoTokenOption = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate, to serve https.", exists=True, dir_okay=False)] = None,
@@ -39,7 +39,7 @@ def serve(
     link: Annotated[bool, typer.Option("--link", help="Only print a new link that logs one browser in.")] = False,
     sessions: Annotated[bool, typer.Option("--sessions", help="Only list who is logged in.")] = False,
     end_session: Annotated[
-        str | None, typer.Option(metavar="ID|all", help="Only log a session of that list out, or all of them.")
+        str | None, typer.Option(metavar="ID|all", help="Only log out one session of --sessions, or all of them.")
     ] = None,
 ) -> None:
     """Serve the dashboard."""
@@ -55,7 +55,7 @@ def serve(
     else:
         address, port = address or DEFAULT_ADDRESS, port if port is not None else DEFAULT_PORT
         if token:
-            say("sawtooth: --token can be read in the list of processes. SAWTOOTH_TOKEN cannot.", err=True)
+            say("sawtooth: other users can read --token in the list of processes. They cannot read SAWTOOTH_TOKEN.", err=True)
         environment = start.environment_for(
             data=data, address=address, token=token, no_token=no_token, external=not no_external, mcp=mcp
         )
@@ -83,7 +83,7 @@ def _folder(data: Path | None) -> DataFolder:
 def _link(data: DataFolder, requested: Served) -> None:
     """Print a link to the running server of ``data``, or to the server that ``requested`` describes.
 
-    "" and 0 stand for options that the user did not give.
+    In ``requested``, "" and 0 mean that the user did not give the option.
     """
     fits = [
         each
@@ -91,13 +91,13 @@ def _link(data: DataFolder, requested: Served) -> None:
         if requested.port in (0, each.port) and requested.address in ("", each.address) and requested.secure <= each.secure
     ]
     if not fits and requested == Served("", 0):
-        say(f"sawtooth: no server of {data.root} runs. The link is for one on port {DEFAULT_PORT}.", err=True)
+        say(f"sawtooth: no server of {data.root} runs. The link is for a server on port {DEFAULT_PORT}.", err=True)
     to = fits[0] if fits else Served(requested.address or DEFAULT_ADDRESS, requested.port or DEFAULT_PORT, requested.secure)
     say(start.link_to(data, start.url_of(to.address, to.port, secure=to.secure)))
 
 
 def _list(data: DataFolder, token: str | None) -> None:
-    """List the logins; those of another token come last, because the present one does not accept them."""
+    """List the logins; those with another token come last, because the current token does not accept them."""
     now = start.token_of(data, token)
     sessions = sessions_of(data).all()
     others = [listed for listed in sessions if not listed.session.accepted_with(now)]
@@ -107,13 +107,13 @@ def _list(data: DataFolder, token: str | None) -> None:
     if len(others) == len(sessions):
         say("Nobody is logged in.")
     if others:
-        say("Logged in with another token, which this one does not let in:")
+        say("Logged in with an earlier token, so no longer admitted:")
     for listed in others:
         say("  ".join(row_of(listed)))
 
 
 def row_of(listed: Listed) -> tuple[str, ...]:
-    """Return a session's id, when it was last used, when and how it began, and its user."""
+    """Return the columns of a session: id, last use, start, address and user, and browser."""
     from sawtooth.app import format as fmt  # here and not above, because a starting server need not import pandas twice
 
     session = listed.session

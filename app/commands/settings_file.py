@@ -1,7 +1,7 @@
 """Default values of the commands' options from ``sawtooth.toml``.
 
-The file is in the current folder, or SAWTOOTH_CONFIG names it.
-The command line comes before the environment, the environment before the file, and the file before the built-in default.
+The file is in the current folder, or SAWTOOTH_CONFIG names it. An option of the command line overrides the environment,
+the environment overrides the file, and the file overrides the built-in default.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from sawtooth.ingest.errors import UsageError
 FILE = "sawtooth.toml"
 NAMED_BY = "SAWTOOTH_CONFIG"
 DATA = "data"  # the only key outside of a command's table
-NEVER = frozenset(
-    {"token", "no-token", "help", "schema", "version"}
-)  # a file may come from somebody else, so it must not open a server
-OF_OTHER_PROCESSES = ("sample", "loader")  # commands whose own parsers do not read this file
+# Options that the file cannot set. It may come from somebody else, so it must not change who can log in.
+NEVER = frozenset({"token", "no-token", "help", "schema", "version"})
+OF_OTHER_PROCESSES = ("sample", "loader")  # commands that run in another process, which does not read this file
 
 
 def file_in_use() -> Path | None:
-    """Return the file that applies here; None if there is none.
+    """Return the path of the file; None if there is none.
 
-    Raises UsageError if a named file is missing.
+    Raises UsageError if SAWTOOTH_CONFIG names a missing file.
     """
     if named := os.environ.get(NAMED_BY):
         if not Path(named).is_file():
@@ -88,18 +87,18 @@ def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
         if action.dest in values and isinstance(values[action.dest], bool) != (action.nargs == 0):
             kind = "true or false" if action.nargs == 0 else "a value"
             raise UsageError(f"{FILE}: [{command}] {action.option_strings[-1].lstrip('-')} takes {kind}.")
-    # argparse converts a text default as it converts a word of the command line
+    # As text, because argparse converts a default that is a text like a word of the command line.
     parser.set_defaults(**{name: value if isinstance(value, bool) else str(value) for name, value in values.items()})
 
 
 def check(commands: Iterable[str]) -> None:
-    """Raise UsageError if the file that applies here cannot be read, or has a key that is not a command."""
+    """Raise UsageError if the file cannot be read, or if it has a key that is not a command."""
     file = file_in_use()
     known = {DATA, *commands} - set(OF_OTHER_PROCESSES)
     unknown = sorted(set(_read(file, file.stat().st_mtime_ns)) - known) if file is not None else []
     if file is not None and unknown:
         raise UsageError(
-            f"{file.name} cannot have {unknown[0]!r}. It takes {DATA} and a table for a command, such as [compare]."
+            f"{file.name} cannot have {unknown[0]!r}. Its keys are {DATA} and the commands' tables, such as [compare]."
         )
 
 

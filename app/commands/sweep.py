@@ -1,4 +1,4 @@
-"""``sawtooth sweep``: runs that differ in one setting, by throughput, and the recommended value."""
+"""``sawtooth sweep``: the throughput of runs that differ in one setting, and the recommended value."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="RUN|FILE…",
-            help="At least two runs, by id, name or file; for --by batch_size one is enough, of which other sizes are predicted.",
+            help="At least two runs, by id, name or file. For --by batch_size one is enough: other sizes are predicted from it.",
         ),
     ],
     by: Annotated[
-        str | None, typer.Option(metavar="SETTING", help="The setting to sweep over, where the runs differ in several.")
+        str | None, typer.Option(metavar="SETTING", help="The setting of the sweep; needed if the runs differ in several.")
     ] = None,
     format: TableFormatOption = None,
     output: OutputOption = None,
@@ -49,7 +49,7 @@ def sweep(
     data: DataOption = None,
     keep: KeepOption = False,
 ) -> None:
-    """Arrange runs by the setting in which they differ, and name the one to choose.
+    """List runs by the setting in which they differ, and recommend one value.
 
     A setting is a tag such as batch_size=64.
     """

@@ -1,7 +1,7 @@
 """Files that a command reads without storing them as runs, cached for the next command.
 
-Each set of files has a folder of its own in the data folder, as large as a data folder with only that run. If all together
-exceed MOST_BYTES, the least recently used folders are deleted. Deleting any of them costs only time.
+Each set of files has its own folder inside the data folder, with the content of a data folder with only these runs. If all
+these folders exceed MOST_BYTES, the least recently used ones are deleted. A deleted folder is created again when needed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sawtooth.ingest.typed import from_json
 
 FOLDER = "read"
 COMPLETE = "read.json"  # written last: a folder that contains it is complete
-MOST_BYTES = 1_000_000_000
-ABANDONED_S = 86_400  # after this time, a folder is a leftover of a killed command
+MOST_BYTES = 1_000_000_000  # a choice: room for the files of a few large traces
+ABANDONED_S = 86_400  # an incomplete folder of this age is a leftover of a killed command
 
 
 class TemporaryRuns(msgspec.Struct, frozen=True):
-    """The runs of a set of files, by id, and their reader's messages (as in ``Brought``)."""
+    """The ids of the runs of a set of files, and the messages from reading the files (as in ``Brought``)."""
 
     runs: tuple[str, ...]
     refused: tuple[str, ...]
@@ -40,7 +40,7 @@ class TemporaryRuns(msgspec.Struct, frozen=True):
 
 
 class FilesRead(NamedTuple):
-    """The data folder with the runs of a set of files, the runs, and their reader's messages."""
+    """The data folder with the runs of a set of files, the runs, and the messages from reading the files."""
 
     folder: DataFolder
     runs: list[Manifest]
@@ -49,9 +49,9 @@ class FilesRead(NamedTuple):
 
 @contextmanager
 def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], Brought]) -> Iterator[FilesRead]:
-    """Yield the content of ``files`` (path, display name), cached or read by ``read``.
+    """Yield the runs of ``files`` (path, display name), from the cache or read by ``read``.
 
-    If the data folder ``root`` cannot be written, nothing is cached.
+    Nothing is cached if the data folder ``root`` cannot be written.
     """
     place = root / FOLDER
     kept = place / _key(files)
@@ -85,7 +85,7 @@ def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[Da
 
 
 def _key(files: Sequence[tuple[Path, str]]) -> str:
-    """Return the key of a set of files: their contents, their names, and the version that reads them."""
+    """Return a hash of the files' contents and names, and of the version that reads them."""
     parts = [TOOL_VERSION, str(SCHEMA_VERSION)]
     for path, name in files:
         with path.open("rb") as content:
@@ -101,7 +101,7 @@ def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
 
 
 def _whole(kept: Path) -> FilesRead | None:
-    """Return what an earlier command cached; None if it is missing or incomplete."""
+    """Return the runs that an earlier command cached; None if they are missing or incomplete."""
     folder = DataFolder(kept)
     try:
         before = from_json((kept / COMPLETE).read_bytes(), TemporaryRuns)
@@ -111,7 +111,7 @@ def _whole(kept: Path) -> FilesRead | None:
 
 
 def _make_room(place: Path) -> None:
-    """Delete the least recently used folders above MOST_BYTES, and leftovers of killed commands."""
+    """Delete the least recently used folders until MOST_BYTES are left, and leftovers of killed commands."""
     used: list[tuple[float, int, Path]] = []
     for path in place.iterdir():
         try:

@@ -30,10 +30,10 @@ AGREED = ("y", "yes")
 FILES_NAMED = 5
 NO_TERMINAL = "There is no terminal to ask. Write --yes before the command to run all of this, or --plan to list it only."
 WOULD_CHANGE = (
-    "The training would change existing files, so it was ended before: {files}. Add --copy to run in copies of the working folder, "
+    "The training was ended before it changed existing files: {files}. Add --copy to run in copies of the working folder, "
     "or --allow-writes if these files may change."
 )
-OUTSIDE = "The training would change existing files outside the working folder, so it was ended before: {files}. Add --allow-writes if these files may change."
+OUTSIDE = "The training was ended before it changed existing files outside the working folder: {files}. Add --allow-writes if these files may change."
 HAS_CHANGED = (
     "The training changed existing files in a way that Sawtooth could not stop: {files}. Nothing was tried. Add --copy to run in copies of "
     "the working folder, or --allow-writes if these files may change."
@@ -49,19 +49,23 @@ def try_parser() -> argparse.ArgumentParser:
     """Return the parser of `sawtooth try`; its own options come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth try",
-        allow_abbrev=False,  # else the command's own --n could be short for one of ours
-        description="Run a training with each advised change, made from inside the process, and measure what the change brings.",
+        allow_abbrev=False,  # else an option of the training command, such as --n, could be read as one of ours
+        description="Run a training with each advised change, which is made inside the process, and measure the gain of the change.",
     )
     parser.add_argument(
-        "--seconds", type=float, default=60.0, metavar="S", help="longest time to measure a run (default %(default)g)"
+        "--seconds",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="longest measurement of each run, in seconds (default %(default)g)",
     )
-    parser.add_argument("--plan", action="store_true", help="run the training once as it is, and only list what would be tried")
-    parser.add_argument("--yes", action="store_true", help="do not ask before the trials")
+    parser.add_argument("--plan", action="store_true", help="run the training once as it is, and only list the trials")
+    parser.add_argument("--yes", action="store_true", help="run the trials without a confirmation")
     parser.add_argument("--allow-numerics", action="store_true", help="also try TF32, bf16 and a larger batch")
     parser.add_argument("--copy", action="store_true", help="run in copies of the working folder")
     parser.add_argument("--allow-writes", action="store_true", help="the runs may change existing files")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the runs are kept in")
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder that stores the runs")
     parser.add_argument(
         "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a module: -m rl.train --epochs 3"
     )
@@ -119,9 +123,9 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
 
 
 class _StopSignal:
-    """Turns a signal into KeyboardInterrupt, so that the running trial is ended, and notes that it came.
+    """Raises KeyboardInterrupt on a signal, so that the running trial is ended, and sets ``came``.
 
-    A library that is interrupted may raise an error of its own instead: DuckDB raises RuntimeError.
+    ``came`` is needed because an interrupted library may raise another error instead: DuckDB raises RuntimeError.
     """
 
     def __init__(self) -> None:
@@ -184,7 +188,7 @@ def _run_trials(session: TrialSession, to_try: Sequence[Candidate], arguments: a
 
 
 def _refused(session: TrialSession, ran: Ran, arguments: argparse.Namespace) -> str | None:
-    """Return why nothing may be tried after the base run; None if it may."""
+    """Return why no trial may follow the base run; None if trials may follow."""
     files = list(dict.fromkeys(file["path"] for file in ran.files))
     named = ", ".join(files[:FILES_NAMED])
     if ran.how == "guarded":

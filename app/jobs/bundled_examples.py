@@ -74,7 +74,7 @@ def _fixed_by(truth: Path) -> str | None:
 def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, again: bool = False) -> list[str]:
     """Start a job for each bundled recording that this data folder never had; return their names.
 
-    A deleted recording is not imported again unless ``again``.
+    With ``again``, deleted recordings are imported again.
     """
     marker = data.root / "bundled.json"
     try:
@@ -87,16 +87,16 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
     started = []
     now = time.time_ns()
     fixes = [item.fixed_by for item in fresh]
-    # A slow run first, then its fix, then the others.
+    # First the slow runs, then the runs of their fixes, then the others.
     order = sorted(fresh, key=lambda item: (item.fixed_by is None, item.name not in fixes, item.name))
     for age, item in enumerate(order):
         try:
             copies = [(_copy(path, data.uploads), path.name) for path in item.files]
-            # The first one runs alone, because a new user waits for its answer. A second job would double its time.
+            # The first job runs alone, because a new user waits for its answer, and a second job would double its time.
             jobs.start(copies, name=item.name, bundled=True, created_ns=now - age, alone=age == 0)
             started.append(item.name)
         except (OSError, SawtoothError) as error:
-            log.warning("the bundled recording %s could not be brought in: %s", item.name, error)
+            log.warning("the bundled recording %s could not be imported: %s", item.name, error)
     if started:
         write_atomically(marker, msgspec.json.encode(_Marker(sorted(known | set(started)))))
     return started

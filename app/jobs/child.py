@@ -1,6 +1,6 @@
-"""The child that reads uploads: ``python -m sawtooth.app.jobs.child FOLDER``.
+"""The child process that reads uploads: ``python -m sawtooth.app.jobs.child FOLDER``.
 
-See ``sawtooth.app.jobs.queue``.
+``sawtooth.app.jobs.queue`` starts it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from sawtooth.ingest.runs.manifests import add_tags, edit_run
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
-REPORT_EVERY_SECONDS = 0.2  # five updates per second look smooth; more would only wear the disk
+REPORT_EVERY_SECONDS = 0.2  # five updates per second look smooth; more would only add disk writes
 
-MEMORY_SHARE = 0.75  # share of the machine's memory: the server and its pages need the rest
-# Address space, not resident memory: DuckDB, Arrow and thread stacks reserve about 2 GiB before any work.
+MEMORY_SHARE = 0.75  # share of the machine's memory that a job may use: the server and its pages need the rest
+# Least limit of the address space: DuckDB, Arrow and thread stacks reserve about 2 GiB of addresses before any work.
 MEMORY_FLOOR = 3 << 30
-# Same as the wall-clock deadline in sawtooth.app.jobs.queue, in case the server cannot enforce that.
+# As long as the deadline of sawtooth.app.jobs.queue, in case the server cannot stop this process.
 PROCESSOR_SECONDS = 2 * 3600
 FILE_BYTES = 64 << 30  # the largest file that a job may write: a recording is smaller than its source
 OPEN_FILES = 256  # a job needs about twelve
@@ -68,8 +68,8 @@ def main(folder: Path) -> int:
 def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
     """Read the files of ``order`` into its data folder, make runs of them and analyse them.
 
-    ``report`` receives the progress. A file that cannot be read becomes a notice if another one can be read. If none can be
-    read, its error is raised.
+    ``report`` receives the progress. A file that cannot be read becomes a notice if another file can be read. If no file can be
+    read, the first error is raised.
     """
     folder = DataFolder(Path(order.data)).create()
     if order.analyse:
@@ -104,7 +104,7 @@ def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
             _keep_analyses(folder, [run_id])
         except SawtoothError:  # the run's page shows this error
             continue
-        except Exception:  # this run and the others exist nevertheless
+        except Exception:  # a bug in the analysis must not hide the runs, which are complete
             notices.append(f"{clean(name, 80)} was read, but its analysis failed. This is a bug in Sawtooth.")
     return JobOutcome(runs, notices=notices)
 
@@ -130,7 +130,7 @@ def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
             card_of(manifest, library)
             if cached_result(manifest, folder) is None:
                 raise SawtoothError(
-                    "The analysis of this run could not be kept. Free some space on the server's disk, then open the run again."
+                    "The analysis of this run could not be stored. Free some space on the server's disk, then open the run again."
                 )
 
 
@@ -146,7 +146,7 @@ def _sum_up(folder: DataFolder, runs: list[str]) -> None:
 
 
 class _SteadyProgress:
-    """The progress of a job, combined from that of its consecutive files a few times per second."""
+    """The progress of a job, computed from the progress of its files and reported a few times per second."""
 
     def __init__(self, order: JobOrder, report: Callable[[JobProgress], None]) -> None:
         self._report = report
@@ -159,7 +159,7 @@ class _SteadyProgress:
         self.seen = ""
 
     def update(self, name: str, progress: IngestProgress) -> None:
-        """Store one file's progress and report the job's."""
+        """Take the progress of one file, and report the progress of the job."""
         now = time.monotonic()
         done = progress.stage == "done"
         if now - self._last < REPORT_EVERY_SECONDS and progress.stage == "reading":
@@ -177,7 +177,7 @@ class _SteadyProgress:
             self._events_before += progress.events
 
     def see(self, look: FirstLook) -> None:
-        """Report what the last trace shows before its analysis."""
+        """Report what is known about the last trace before its analysis."""
         self.seen = first_seen(look)
         self._report(msgspec.structs.replace(self._latest, seen=self.seen))
 
@@ -186,7 +186,7 @@ def _disk_sentence(error: OSError) -> str:
     import errno
 
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "The disk of this server is full. Free some space, then drop the file again; nothing of it was kept."
+        return "The disk of this server is full, so the file was not stored. Free some space, then drop the file again."
     return (
         f"The server could not write the recording ({os.strerror(error.errno) if error.errno else 'input or output failed'})."
     )
@@ -197,13 +197,13 @@ def _write(path: Path, content: msgspec.Struct) -> None:
 
 
 def _die_with_the_server() -> None:
-    """End when the server ends, which closes this process's standard input."""
+    """End this process when the server ends, because that closes the standard input."""
     if sys.stdin is None or sys.stdin.isatty():
         return
 
     def wait() -> None:
         with contextlib.suppress(OSError):
-            while os.read(0, 1):  # not sys.stdin, because its lock, held at exit, would abort the process
+            while os.read(0, 1):  # not sys.stdin: this thread would hold its lock at exit, and Python would abort
                 pass
         os._exit(3)
 

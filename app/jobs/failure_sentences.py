@@ -8,10 +8,7 @@ DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes, so a child that r
 
 
 def unstarted_sentence(error: OSError) -> str:
-    """Return a sentence for a child that the system could not start.
-
-    It lacks memory, processes or open files.
-    """
+    """Return a sentence for a child that could not start, for lack of memory, processes or open files."""
     return (
         f"The system could not start the reader ({error.strerror}). Close other programs or restart the server, "
         "then dismiss this and try again."
@@ -19,9 +16,9 @@ def unstarted_sentence(error: OSError) -> str:
 
 
 def crash_sentence(code: int | None, *, kept: bool = False) -> str:
-    """Return in words how a child without a result ended.
+    """Return a sentence about how a child without a result ended.
 
-    ``code`` is its exit status, or None for the deadline. ``kept`` means that it had already made runs of the files and ended
+    ``code`` is its exit status, or None if it exceeded the deadline. ``kept`` means that it had made runs of the files and ended
     during their analysis.
     """
     if code is None:
@@ -34,5 +31,5 @@ def crash_sentence(code: int | None, *, kept: bool = False) -> str:
         how = f"signal {-code}" if code < 0 else f"status {code}"
         return f"The file was read and its run is listed, but its analysis failed ({how}). This is a bug in Sawtooth."
     if code < 0:
-        return f"The reader crashed on this file (signal {-code}). Nothing of it was kept, and other runs are not affected."
-    return f"The reader ended without a result (status {code}). Nothing of the file was kept."
+        return f"The reader crashed on this file (signal {-code}). The file was not stored, and other runs are not affected."
+    return f"The reader ended without a result (status {code}). The file was not stored."

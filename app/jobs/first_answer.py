@@ -1,7 +1,6 @@
-"""The answer of the first bundled recording, for the first screen while the recording is read.
+"""The answer of the first bundled recording, shown until this machine has analysed the recording.
 
-A test checks that it equals the analysis of that recording. After a change, ``python -m sawtooth.app.jobs.first_answer`` writes
-it again. The page shows it only until this machine's own analysis is finished.
+A test checks that it equals the analysis. After a change, ``python -m sawtooth.app.jobs.first_answer`` writes it again.
 """
 
 from __future__ import annotations

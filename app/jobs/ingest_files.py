@@ -1,4 +1,4 @@
-"""Ingest of files: it derives what pages need, and joins recordings into runs.
+"""Ingest files, make their derived files, and join the recordings into runs.
 
 The command line and the ingest child use it.
 """
@@ -33,20 +33,20 @@ from sawtooth.ingest.telemetry.registry import reader_for
 
 # Files with these suffixes are skipped in a folder: they are never a trace or telemetry.
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
-HEAD_BYTES = 1 << 16  # of a log, which show whether it has samples
-COMPILE_LOG = "dedicated_log_torch_trace"  # written by TORCH_TRACE, with the suffix .log
+HEAD_BYTES = 1 << 16  # bytes at the start of a log that show whether it contains samples
+COMPILE_LOG = "dedicated_log_torch_trace"  # start of the names of TORCH_TRACE's logs, which have the suffix .log
 BESIDE = ("compile", "memory")  # kinds of recordings that belong to a trace
-LEFT_UNCHANGED = "is here already and was left as it is; the file describes it differently."
+LEFT_UNCHANGED = "exists already and was not changed, although the file describes it differently."
 NO_CORRECTION = clocks.ClockCorrection()
 
 
 @dataclass(frozen=True)
 class Brought:
-    """The result of an ingest: runs, a sentence for each unreadable file, and notices.
+    """The result of an ingest: runs, a sentence for each unreadable file, notices, and proposals.
 
-    Notices are about telemetry that cannot be placed in time, or that seems to belong to another job. Others are about files of
-    a recorder newer than this Sawtooth, and about runs that exist under another name. ``proposals`` are ids of existing runs
-    that did not change, although a bundle describes them differently.
+    Notices are about telemetry whose time is unknown or that seems to belong to another job, about files of a recorder newer
+    than this Sawtooth, and about runs that exist under another name. ``proposals`` are the ids of existing runs that did not
+    change, although a bundle describes them differently.
     """
 
     runs: list[Manifest]
@@ -69,8 +69,8 @@ def bring_in(
 ) -> Brought:
     """Ingest ``files`` (path and display name) and register their runs.
 
-    ``name`` is for the run of the other files, and for that of a ``.sawtooth`` file that has only one. ``correction`` is the
-    user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as it is read.
+    ``name`` is the name of the run of the files, and of a run in a ``.sawtooth`` file if it is the only one. ``correction`` is
+    the user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as it is read.
 
     The first unreadable file raises its SawtoothError. With ``tolerant``, it is listed in ``refused`` and the other files
     continue. If no file can be read, the first error is raised in either case, with the others in ``others``. An error in
@@ -78,7 +78,7 @@ def bring_in(
     """
     correction.check()
     refs: list[RecordingRef] = []
-    file_names: dict[str, str] = {}  # by recording: the name of its file
+    file_names: dict[str, str] = {}  # the file name of each recording id
     unpacked: list[Manifest] = []
     refused: list[str] = []
     notices: list[str] = []
@@ -127,10 +127,10 @@ def bring_in(
 
 
 def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
-    """Attach logs and snapshots without a trace to their run; return the other recordings.
+    """Attach compile logs and memory snapshots without a trace to a run; return the other recordings.
 
-    That is the nearest of ``unpacked``, which is updated. A memory snapshot alone belongs to the only run that was profiled at its
-    time; that run then is in ``unpacked``, too.
+    The run is the nearest of ``unpacked``, which is updated. A memory snapshot without such a run is attached to the run that was
+    profiled at its time, if there is only one. That run is added to ``unpacked``.
     """
     if any(ref.kind == "trace" for ref in refs):
         return refs
@@ -151,10 +151,9 @@ def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Ma
 
 
 def _called(ref: RecordingRef, shown: str) -> RecordingRef:
-    """Return a recording whose name contains its folder if the file name alone says nothing.
+    """Return a recording whose name includes its folder if a name like trace.json does not identify it.
 
-    An example of such a file name is trace.json. The recording itself stores the plain file name. A memory snapshot does not
-    say its rank, so the rank is the one in its name.
+    The recording's file still has the plain file name. A memory snapshot contains no rank, so it gets the rank in its name.
     """
     if ref.kind == "memory" and (numbers := RANK_IN_NAME.findall(ref.source_name)):
         ref = msgspec.structs.replace(ref, rank=int(numbers[-1]))
@@ -165,14 +164,14 @@ def _called(ref: RecordingRef, shown: str) -> RecordingRef:
 
 
 def _known_as(before: Manifest, now: Manifest, file_names: Mapping[str, str]) -> list[str]:
-    """Return a notice for an existing run whose name, or whose trace's name, is different now.
+    """Return a notice if an existing run has a new name, or if its trace came under another file name.
 
-    ``file_names`` are by recording.
+    ``file_names`` maps the ids of recordings to the names of their files.
     """
     if now.name != before.name:
-        return [f"{before.name} is here already, and is called {now.name} now."]
+        return [f"{before.name} exists already and is now called {now.name}."]
     return [
-        f"{file_names[ref.id]} is here already, as {ref.source_name} of the run {now.name}: it was not read in again."
+        f"{file_names[ref.id]} exists already as {ref.source_name} of the run {now.name}, so it was not read again."
         for ref in before.traces
         if ref.id in file_names and Path(file_names[ref.id]).name != Path(ref.source_name).name
     ]
@@ -191,7 +190,7 @@ def _too_new(shown: str, recorder: str) -> list[str]:
 def _placed(
     ref: RecordingRef, shown: str, folder: DataFolder, correction: clocks.ClockCorrection
 ) -> tuple[RecordingRef, list[str]]:
-    """Return the recording (telemetry with its place in time) and notices about it."""
+    """Return the recording, with its corrected clock if it is telemetry, and notices about it."""
     notices = _cut_off(shown, folder, ref)
     if ref.kind == "telemetry":
         clock, first_ns = clocks.clock_of(folder, ref)
@@ -206,7 +205,7 @@ def _unpack(
 ) -> tuple[list[Manifest], str]:
     """Import the runs of a ``.sawtooth`` file; return them and the version that wrote the file.
 
-    Runs keep their names and facts. All derived files are written first, so that a full disk leaves no incomplete run.
+    Runs keep their names and facts. All derived files are written before the runs, so that a full disk leaves no incomplete run.
     """
     with open_bundle(path) as bundle:
         recorder = bundle.manifest.tool_version

@@ -1,4 +1,4 @@
-"""Clean-up of the uploads folder after stopped servers and disconnected clients."""
+"""Clean the uploads folder after stopped servers and disconnected clients."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sawtooth.app.jobs.job_files import UNREADABLE, JobOrder
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.typed import from_json
 
-JOB_FILE_GRACE_SECONDS = 60  # job.json is written milliseconds after its folder; a minute leaves ample room
-STALE_UPLOAD_SECONDS = 3600  # an upload without a job after an hour was abandoned
+JOB_FILE_GRACE_SECONDS = 60  # a folder of this age without job.json, which is usually written after milliseconds, is abandoned
+STALE_UPLOAD_SECONDS = 3600  # an upload that has no job and has not grown for this time is abandoned
 
 
 def remove_leftovers(uploads: Path, now: float) -> int:
@@ -19,7 +19,7 @@ def remove_leftovers(uploads: Path, now: float) -> int:
     removed = 0
     for entry in uploads.iterdir() if uploads.is_dir() else ():
         if entry.name.startswith(DRAFT_PREFIX) or not _abandoned(entry, now):
-            continue  # sawtooth.ingest.files removes drafts, which are locked
+            continue  # sawtooth.ingest.files removes drafts, because it knows their locks
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
         else:
@@ -29,21 +29,18 @@ def remove_leftovers(uploads: Path, now: float) -> int:
 
 
 def is_stale_upload(entry: Path, now: float) -> bool:
-    """Return whether an upload without a job has not grown for an hour. Raises OSError."""
+    """Return whether an upload without a job has not grown for an hour; raises OSError if it is missing."""
     return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
 
 
 def _abandoned(entry: Path, now: float) -> bool:
-    """Return whether an entry is abandoned.
-
-    A job folder is abandoned if its server no longer exists.
-    """
+    """Return whether an entry is a stale upload, or the folder of a job whose server no longer exists."""
     try:
         if entry.name.startswith("job-"):
             if not (entry / "job.json").exists():
                 return now - entry.stat().st_mtime > JOB_FILE_GRACE_SECONDS
             order = from_json((entry / "job.json").read_bytes(), JobOrder)
-            # This server has no jobs yet at its start, so its own id was that of an earlier process.
+            # This server has just started and has no jobs. If the job has this process's id, an earlier process had the same id.
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return is_stale_upload(entry, now)
     except UNREADABLE:  # truncated by a power failure: its writer no longer exists

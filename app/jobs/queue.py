@@ -1,7 +1,7 @@
-"""Ingest jobs, each in a child process, so that a hostile or huge file can crash only the child.
+"""The queue of ingest jobs, each in a child process, so that a hostile file can crash only the child.
 
 A job is a folder ``uploads/job-<id>/`` with the files and ``job.json`` (the order). The child writes ``progress.json`` and
-``result.json``. It limits its memory, processor time and file size, and ends with the server.
+``result.json``. It limits its own memory, processor time and file size, and ends when the server ends.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class IngestJob:
     finished: float | None = None
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
-    alone: bool = False  # for the first example, whose shipped answer is shown meanwhile
-    called: str = ""  # the future name of the run, if it is known
+    alone: bool = False  # whether no other job runs meanwhile; for the first example, whose answer a new user waits for
+    called: str = ""  # the name that the run will have, if it is known
 
     @property
     def active(self) -> bool:
@@ -100,9 +100,9 @@ class Jobs:
         alone: bool = False,
         tags: Sequence[str] = (),
     ) -> IngestJob:
-        """Start a job for uploads (path, name), which move into its folder; ``alone`` excludes other jobs.
+        """Start a job for uploads (path, name), which are moved into its folder.
 
-        Raises UsageError for no files or too many jobs.
+        With ``alone``, no other job runs meanwhile. Raises UsageError if there are no files or too many jobs.
         """
         if not uploads:
             raise UsageError("A job needs at least one uploaded file.")
@@ -122,7 +122,7 @@ class Jobs:
             return self._begin(folder, order, alone=alone)
 
     def analyse(self, run_id: str) -> IngestJob:
-        """Start a child that analyses a large run; return the job that does so already, if there is one."""
+        """Return the job that analyses a large run; start it if there is none."""
         with self._lock:  # locked until the job has started, so that a simultaneous request finds this job
             for job in self.all():
                 analysing = run_id in job.progress.runs and job.active
@@ -152,7 +152,7 @@ class Jobs:
         return job
 
     def get(self, job_id: str) -> IngestJob:
-        """Return a job with its newest progress. Raises NotFoundError."""
+        """Return a job with its newest progress; raises NotFoundError if there is no such job."""
         with self._lock:
             if job_id not in self._jobs:
                 raise NotFoundError(f"This server has no job {job_id[:16]!r}; it may have been restarted since.")
@@ -169,7 +169,7 @@ class Jobs:
         return sorted(jobs, key=lambda job: job.started, reverse=True)
 
     def cancel(self, job_id: str) -> None:
-        """Stop an unfinished job; recordings that it has published remain, and are always complete."""
+        """Stop an unfinished job; the recordings that it has stored are complete and remain."""
         job = self.get(job_id)
         with self._lock:
             if job.active:
@@ -199,7 +199,7 @@ class Jobs:
                 del self._jobs[job.id]
 
     def _read_progress(self, job: IngestJob) -> None:
-        if job.active and (outcome := _left(job)) is not None:  # before the child ends: it still works for the screens
+        if job.active and (outcome := _written_outcome(job)) is not None:  # the child goes on and computes sums for screens
             self._end(job, outcome)
         if not job.active:
             return
@@ -213,7 +213,7 @@ class Jobs:
     def _run(self, job: IngestJob) -> None:
         try:
             with contextlib.ExitStack() as held:
-                with self._entrance:  # otherwise two jobs that run alone could each hold one slot and wait forever
+                with self._entrance:  # otherwise two jobs that run alone could each get one slot and wait forever for the other
                     for _ in range(RUNNING_AT_ONCE if job.alone else 1):
                         held.enter_context(self._slots)
                 self._run_child(job)
@@ -235,7 +235,7 @@ class Jobs:
         job.process = None
 
     def _child(self, job: IngestJob) -> subprocess.Popen[bytes] | None:
-        """Start the job's child; None if the job was cancelled before, or the system cannot start it."""
+        """Start and return the job's child; None if the job was cancelled, or if it cannot be started."""
         with self._lock:
             if not job.active:
                 return None
@@ -263,10 +263,10 @@ class Jobs:
     def _outcome(self, job: IngestJob, code: int | None) -> JobOutcome:
         self._read_progress(job)
         runs = job.progress.runs  # registered before the child ended
-        return _left(job) or JobOutcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
+        return _written_outcome(job) or JobOutcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
 
 
-def _left(job: IngestJob) -> JobOutcome | None:
+def _written_outcome(job: IngestJob) -> JobOutcome | None:
     """Return the outcome that the job's child has written; None if there is none yet."""
     with contextlib.suppress(OSError, *UNREADABLE):
         return from_json((job.folder / "result.json").read_bytes(), JobOutcome)
@@ -284,7 +284,7 @@ def _taken(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
             for (taken, _), file in zip(uploads, files, strict=False):
                 Path(file.path).replace(taken)
             shutil.rmtree(folder, ignore_errors=True)
-            raise NotFoundError("An upload of this order is gone: another order took it.") from None
+            raise NotFoundError("Another job has already taken an upload of this job.") from None
         files.append(JobFile(str(target), called, target.stat().st_size))
     return files
 

@@ -1,4 +1,4 @@
-"""The summary of one source: a pure task that any process on any machine may run, also repeatedly."""
+"""Summarise one source; any process on any machine may do this, also repeatedly."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sawtooth.ingest.errors import SawtoothError, SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-THREADS = 1  # threads of DuckDB: one is enough, because all cores read sources in parallel
+THREADS = 1  # threads of DuckDB, because all cores already read sources in parallel
 NOT_OF_A_RANK = "It is neither a trace nor telemetry."
 
 
 def summarise(source: SourceVersion, to: str) -> SourceOutcome:
-    """Read ``source`` and write its summary to the place ``to``; nothing else is left behind.
+    """Read ``source`` and write its summary to the place ``to``; temporary files are removed.
 
-    If a source cannot be read, its summary says why, so that it is not read again. After any other failure, there is no
-    summary.
+    If the source is no readable trace or telemetry, its summary says why, so that it is not read again. After any other failure
+    there is no summary.
     """
     try:
         try:

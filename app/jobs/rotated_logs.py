@@ -15,9 +15,9 @@ from sawtooth.ingest.source import HEAD_BYTES, Source
 from sawtooth.ingest.telemetry.registry import READ_ERRORS, reader_for
 
 Named = tuple[Path, str]  # a file and its display name
-# What logrotate appends: a number, which is larger for older pieces, or a date.
+# logrotate appends to a name a number, which is larger for older pieces, or a date.
 _PIECE = re.compile(r"(.+?)(?:\.(\d{1,3})|-(\d{8}(?:-\d{2,10})?))?(?:\.gz)?")
-OVERLAP_NS = 2_000_000_000  # of two pieces: more shows two logs of the same time
+OVERLAP_NS = 2_000_000_000  # longest overlap of two pieces: a longer one shows two logs of the same time
 
 
 class _Ends(NamedTuple):
@@ -29,10 +29,10 @@ class _Ends(NamedTuple):
 
 @contextmanager
 def rotations_joined(files: Sequence[Named], place: Path) -> Iterator[tuple[list[Named], list[str]]]:
-    """Yield the files, those of one rotated log as one, and a notice for each such log.
+    """Yield the files, each rotated log joined into one file, and a notice for each such log.
 
     Pieces are joined if one has the plain name, and if their times follow each other. The joined file is in ``place`` until
-    the block ends.
+    the ``with`` block ends.
     """
     groups = [group for group in _groups(files) if len(group) > 1]
     if not groups:
@@ -53,7 +53,7 @@ def rotations_joined(files: Sequence[Named], place: Path) -> Iterator[tuple[list
 
 
 def _groups(files: Sequence[Named]) -> Iterator[list[Named]]:
-    """Yield the pieces of each log that has one with the plain name, the oldest first."""
+    """Yield the pieces of each log, the oldest first, if one of them has the log's plain name."""
     by_name: dict[str, list[tuple[tuple[int, str], Named]]] = {}
     for file in files:
         match = _PIECE.fullmatch(file[1])
@@ -68,7 +68,7 @@ def _groups(files: Sequence[Named]) -> Iterator[list[Named]]:
 
 
 def _joined(group: Sequence[Named], target: Path) -> bool:
-    """Write the pieces into ``target``, the oldest first; return False if they are not one log of samples."""
+    """Write the pieces into ``target`` in their order; return False if they are not one log of samples."""
     ends: list[_Ends] = []
     try:
         with target.open("wb") as file:
@@ -99,7 +99,7 @@ def _span(piece: _Ends, first_line: bytes) -> tuple[int, int] | None:
 
 
 def _times(part: bytes, first_line: bytes) -> list[int]:
-    """Return first and last time of whole lines, by ``first_line`` if they have no header."""
+    """Return first and last time of whole lines; ``first_line`` is the header if they have none."""
     for text in (part, first_line + b"\n" + part):
         reader = reader_for(text)
         if reader is None:

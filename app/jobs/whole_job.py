@@ -1,7 +1,4 @@
-"""One run from the summaries of a job's ranks.
-
-Only representative ranks get recordings of their own.
-"""
+"""Make one run from the summaries of a job's ranks, with recordings of a few representative ranks."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ from sawtooth.ingest.recording import clean_title, ingest_file
 from sawtooth.ingest.runs.manifests import register_job
 from sawtooth.ingest.schema import DataFolder
 
-OUTSIDE = "{url} lies in no place that was named. If the summaries are to be trusted, add --sources {place}"
-MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
+OUTSIDE = "{url} is outside the named locations, so it was not opened. If you trust the summaries, add --sources {place}"
+MOST_SAMPLED = 16  # telemetry files that are ingested, as many as there are representative ranks
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,11 @@ class ReducedJob:
 def bring_in_job(
     folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = (), *, sources: Sequence[str] = ()
 ) -> ReducedJob:
-    """Make a run of the summaries at ``summaries``, or update the existing run of the same job.
+    """Make a run from the summaries at ``summaries``, or update the existing run of the same job.
 
-    ``opened`` are ranks to open besides the representatives. Summaries are not trusted, and they name files. Only files below
-    ``summaries`` and the places ``sources`` are opened. Raises UsageError if there are no summaries, or if a rank in ``opened``
-    is not among them.
+    ``opened`` are ranks to ingest in addition to the representative ones. The files that summaries name are opened only if they
+    are below ``summaries`` or one of ``sources``, because summaries are not trusted. Raises UsageError if there are no summaries,
+    or if a rank in ``opened`` is not among them.
     """
     summaries_id = gather(place_of(summaries), folder)
     overview = overview_of(folder.summaries_file(summaries_id))
@@ -75,9 +72,9 @@ def bring_in_job(
 
 
 def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
-    """Return the run of the same job, or None.
+    """Return the run with the most ranks in common with ``recordings``; None if no run has a common rank.
 
-    It has the most ranks in common with ``recordings``. If its summaries cannot be read, its id must match.
+    A run whose summaries cannot be read counts only if its id is that of ``recordings``.
     """
     whole = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in recordings])
     shared = {}
@@ -93,10 +90,7 @@ def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
 
 
 def _open(folder: DataFolder, named: Iterable[tuple[str, str]], places: Sequence[str]) -> tuple[list[RecordingRef], list[str]]:
-    """Ingest the sources (address and id) below ``places``; return recordings and notices.
-
-    There is one notice for each source that cannot be opened.
-    """
+    """Ingest the sources (address and id) below ``places``; return recordings and notices of the others."""
     refs, notices = [], []
     with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
         for url, recording_id in dict.fromkeys(named):

@@ -1,1 +1,1 @@
-"""Sampler sessions while they grow: their data, series and sentences, and how they become runs."""
+"""Sessions of samplers while they grow: samples, diagnosis, sentences, and how they become runs."""

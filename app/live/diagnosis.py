@@ -1,4 +1,4 @@
-"""The diagnosis of telemetry while a session runs: of its last minutes, and of slow changes."""
+"""The diagnosis of a running session: its last minutes, and slow changes of the whole session."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation, durat
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.series import WINDOW_NS
 
-# Changes over hours: the last minutes neither show nor exclude them.
+# Kinds of findings about changes over hours, which the last minutes neither show nor exclude.
 SLOW = ("utilization-trend", "memory-growth", "idle-stretch", "several-jobs")
-MOST_ROWS = 8000  # per GPU: five minutes at 25 Hz; of faster samples every n-th row is used
+MOST_ROWS = 8000  # rows per GPU: five minutes at 25 Hz; if there are more, only every n-th row is used
 
 
 @dataclass(frozen=True)
 class LiveFinding:
-    """What the samples of a running session show, and the period that it covers, in words."""
+    """A finding about a running session, and the period that it is about (``over``, such as "last 5 min")."""
 
     observation: Observation
     over: str
 
     @property
     def sentence(self) -> str:
-        """The finding with the time it is about."""
+        """The finding's title with its period."""
         return f"{self.observation.title} ({self.over})."
 
 
 class Sampled(NamedTuple):
-    """Copies of a session's samples: each GPU's last minutes, and means over the whole session."""
+    """Copies of each GPU's samples: the last minutes, and means over equal intervals of the session."""
 
     recent: list[DeviceSamples]
-    whole: list[DeviceSamples]  # means over equal intervals
+    whole: list[DeviceSamples]
 
 
 def sampled(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
-    """Copy what a diagnosis needs, so that the session can go on meanwhile."""
+    """Copy the samples for a diagnosis, so that the session can receive new ones meanwhile."""
     recent = [samples for gpu in gpus if (samples := _recent(gpu, last_ns)) is not None]
     return Sampled(recent, [samples for gpu in gpus if (samples := _whole(gpu)) is not None])
 
 
 def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
-    """Return what the samples show, the most severe first.
+    """Return the findings, the most severe first.
 
-    Throttling, errors and other states are taken only from the last minutes, so that a state that ended soon disappears.
+    Throttling, errors and other states come only from the last minutes, so that a state disappears soon after it ended.
     """
     recent, whole = samples
     longest = max((float(gpu.times[-1] - gpu.times[0]) for gpu in whole), default=0.0)
@@ -61,7 +61,7 @@ def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
 
 
 def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:
-    """Return the samples of the last minutes at common times, where each value holds until the next one."""
+    """Return the last minutes at common times; each value is repeated until the next reading."""
     series = {column: gpu.series[column].since(last_ns - WINDOW_NS) for column in USED if column in gpu.series}
     series = {column: line for column, line in series.items() if len(line[0])}
     if not series:
@@ -72,9 +72,9 @@ def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:
 
 
 def _at(times: I64, at: I64, values: F64) -> F64:
-    """Return the values at ``times``, each held until the next reading.
+    """Return the values at ``times``; each reading is repeated until the next one.
 
-    Each reading is placed at the first of ``times`` that follows it. See ``hold_values`` for how long it holds.
+    A reading is placed at the first of ``times`` that is not before it. ``hold_values`` limits how long it is repeated.
     """
     place = np.searchsorted(at, times, side="right") - 1
     before = np.concatenate([[-1], place[:-1]])

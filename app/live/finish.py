@@ -29,7 +29,7 @@ def _sessions_of(live: Path) -> LiveSessions:
 
 
 def delete(info: SessionInfo) -> None:
-    """Remove a session that no longer grows, with its samples. Raises NotFoundError."""
+    """Remove a session with its samples; raises NotFoundError if it does not exist."""
     delete_session(settings().data.live, info.id)
     live_sessions().forget(info.id)
 

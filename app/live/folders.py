@@ -1,4 +1,4 @@
-"""The folders of live sessions: the newest ones, and removing one."""
+"""The folders of live sessions: list the newest ones, and remove one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.ingest.sampler.segments import SEGMENT, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.telemetry.session import is_session_id
 
-LISTED = 200  # listed sessions: each costs the Live page about 0.1 ms per second, and a longer list is not usable
+LISTED = 200  # sessions in the list: each costs the Live page 0.1 ms per second, and nobody could use a longer list
 
 
 def newest(live: Path) -> list[Path]:
@@ -25,10 +25,7 @@ def newest(live: Path) -> list[Path]:
 
 
 def _grown(folder: Path) -> float:
-    """Return when a session last got a sample, or 0 without samples.
-
-    Many empty sessions can therefore not hide a real one.
-    """
+    """Return the time of a session's last sample, or 0 without samples, so that empty sessions come last."""
     with contextlib.suppress(OSError):
         if (segment := newest_segment(folder)) is not None:
             return segment.stat().st_mtime
@@ -36,15 +33,15 @@ def _grown(folder: Path) -> float:
 
 
 def newest_segment(folder: Path) -> Path | None:
-    """Return the newest segment of a session, or None. Raises OSError if the folder does not exist."""
-    # By number, because reading the times of thousands of files takes a hundred times as long.
+    """Return the newest segment of a session, or None; raises OSError if the folder does not exist."""
+    # The newest segment has the highest number. To read the times of thousands of files takes a hundred times as long.
     with os.scandir(folder) as entries:
         last = max((int(match[1]) for entry in entries if (match := SEGMENT.fullmatch(entry.name))), default=None)
     return folder / segment_name(last) if last is not None else None
 
 
 def delete_session(live: Path, session: str) -> None:
-    """Remove a session with its samples, at once for all readers. Raises NotFoundError."""
+    """Remove a session, at once for all readers; raises NotFoundError if it does not exist."""
     doomed = live / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
     try:
         if not is_session_id(session):

@@ -13,10 +13,10 @@ from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.quantities.throttling import holding
 from sawtooth.ingest.telemetry.session import is_time
 
-MOST_PROCESSES = 16  # processes of a GPU; a training has fewer
-MEMORY_NEAR = 0.95  # share of the GPU's memory: above it, a larger batch or a fragmented allocator can end the run
-CLOCK_LIMITED = 0.95  # share of the fastest SM clock seen: smaller drops have no effect, and idle GPUs report power caps too
-BUSY_PCT = 20.0  # a GPU with less work lowers its clocks by itself
+MOST_PROCESSES = 16  # processes of a GPU that are stored; a training has fewer
+MEMORY_NEAR = 0.95  # share of the GPU's memory: if more is in use, a larger batch or fragmentation can end the run
+CLOCK_LIMITED = 0.95  # share of the highest SM clock of the session: a smaller drop hardly matters
+BUSY_PCT = 20.0  # utilization in percent: with less work, a GPU lowers its clocks without being throttled
 
 
 @dataclass
@@ -31,7 +31,7 @@ class LiveGpu:
     processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
     sawtooth: Sawtooth | None = None
     sawtooth_at_ns: int = 0
-    sawtooth_quantity: str = "activity"  # the quantity in which a sawtooth was searched for
+    sawtooth_quantity: str = "activity"  # label of the quantity in which a sawtooth was searched
 
     def latest(self, column: str) -> float | None:
         """Return the newest value of a quantity."""
@@ -40,24 +40,21 @@ class LiveGpu:
 
     @property
     def at_work_column(self) -> str | None:
-        """Return the quantity that shows how much of the time the GPU works."""
+        """The column that shows how much of the time the GPU works; None if none was sampled."""
         return next((column for column in SHARES_AT_WORK if column in self.series), None)
 
     @property
     def signal(self) -> UtilizationSignal | None:
-        """Return the quantity that shows most clearly when the GPU works."""
+        """The quantity that shows most clearly when the GPU works; None if none was sampled."""
         return next((activity for activity in ACTIVITY if activity.column in self.series), None)
 
     def add(self, column: str, time_ns: int, value: float) -> None:
-        """Add a sample; impossible values and unknown quantities are ignored, because anyone may push."""
+        """Add a sample; impossible values and unknown quantities are ignored, as anybody may have sent them."""
         if column in SAMPLE_COLUMNS and possible(column, value) is not None and is_time(time_ns):
             self.series.setdefault(column, LiveSeries()).add(time_ns, value)
 
     def measured(self, values: dict[str, float]) -> dict[str, float]:
-        """Return the values of one tick without dropouts.
-
-        These are counters that read 0 while utilization shows work before and now.
-        """
+        """Return the values of a tick without dropouts: counters that read 0 although the GPU works."""
         before, now = self.latest("util_pct"), values.get("util_pct")
         known = [values[column] for column in ALWAYS_ABOVE_0 if column in values]
         seen = any((series := self.series.get(column)) and series.peak for column in ALWAYS_ABOVE_0)

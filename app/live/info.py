@@ -15,7 +15,7 @@ from sawtooth.ingest.receiver import is_pushed
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, is_time
 from sawtooth.ingest.typed import from_json
 
-FRESH_SECONDS = 10.0  # a sampler writes at each tick, and a push takes up to two seconds: a longer pause is not jitter
+FRESH_SECONDS = 10.0  # a session without new samples for this time is no longer live; a push takes up to two seconds
 NAME_LENGTH = 200  # characters: a pusher may send thousands, and each refresh of the page would escape them again
 MOST_INFOS = 4096  # twice the number of sessions that a receiver accepts
 
@@ -24,7 +24,7 @@ MOST_INFOS = 4096  # twice the number of sessions that a receiver accepts
 class SessionInfo:
     """One session according to its files.
 
-    ``started_ns`` is the session's own wall clock. ``grown_s`` is this machine's clock when the session last grew.
+    ``started_ns`` is its start by the sampler's clock. ``grown_s`` is the time by this machine's clock when it last grew.
     """
 
     id: str
@@ -45,7 +45,7 @@ class SessionInfo:
 
 
 def session_info(folder: Path) -> SessionInfo | None:
-    """Return a session's facts, or None if the folder has no session or its first bytes are missing."""
+    """Return the facts about a session; None if the folder has no session, or none with readable facts."""
     try:
         about = (folder / "meta.json").stat()
         meta = _meta(folder / "meta.json", about.st_mtime_ns, about.st_size)
@@ -76,7 +76,7 @@ class _Meta(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=MOST_INFOS)
 def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
-    """Return a meta.json, cached until it changes: the Live page asks for all of them each second."""
+    """Return a meta.json, cached until it changes: the Live page reads all of them each second."""
     return from_json(unsealed(path.read_bytes()), _Meta)
 
 

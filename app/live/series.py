@@ -1,6 +1,6 @@
 """Samples of a running session in bounded memory.
 
-The last minutes are stored as sampled, and the whole session as lows and highs of buckets.
+All samples of the last minutes are stored. Of the whole session, the lows, highs and means of time buckets are stored.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
-WINDOW_NS = 330 * 10**9  # as sampled: slightly more than the five-minute window
-# Cutting copies the arrays: once per half minute is rare enough, and memory remains about constant.
+WINDOW_NS = 330 * 10**9  # time for which all samples are stored: slightly more than the page's five-minute window
+# Old samples are removed when they reach this age. Removing copies the arrays, which about every half minute is cheap.
 TRIMMED_AT_NS = WINDOW_NS * 11 // 10
-SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz give 33,000; more come only if a sender's timestamps hardly advance
-BUCKETS = 1000  # for the whole session: each has a low and a high, so 2000 points are drawn
-FIRST_BUCKET_NS = 10**8  # one sample at 10 Hz; the buckets double in length as the session grows
-SHORTEST_GAP_NS = 10**9  # a shorter gap is a late sample, and the line would flicker
-POINTS_MOST = 2000  # points of a line; a screen is about 1,500 pixels wide
+SAMPLES_MOST = 40_000  # stored samples: 330 s at 100 Hz are 33,000; a sender whose timestamps hardly advance could send more
+BUCKETS = 1000  # buckets of the whole session: each has a low and a high, so 2000 points are drawn
+FIRST_BUCKET_NS = 10**8  # first length of a bucket, one sample at 10 Hz; the length doubles as the session grows
+SHORTEST_GAP_NS = 10**9  # a shorter pause is a late sample; as a gap, it would make the line flicker
+POINTS_MOST = 2000  # points of a line: enough for a screen, which is about 1,500 pixels wide
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -55,7 +55,7 @@ class LiveSeries:
         return len(self._time)
 
     def halve(self) -> None:
-        """Discard the older half of the samples that are stored as sampled."""
+        """Discard the older half of the stored samples; the buckets remain."""
         self._forget(len(self) // 2)
 
     def _forget(self, first: int) -> None:
@@ -66,7 +66,7 @@ class LiveSeries:
         return self._value[-1] if self._value else None
 
     def since(self, start_ns: int) -> tuple[I64, F64]:
-        """Return times and values from ``start_ns`` on, as sampled, within the last minutes."""
+        """Return times and values of the stored samples from ``start_ns`` on."""
         time, value = np.array(self._time, np.int64), np.array(self._value, np.float64)
         first = int(np.searchsorted(time, start_ns))
         return time[first:], value[first:]
@@ -79,9 +79,9 @@ class LiveSeries:
     def line(self, start_ns: int, points: int = POINTS_MOST) -> tuple[I64, F64]:
         """Return the points to draw from ``start_ns`` on, about ``points`` at most.
 
-        Their lows and highs are those of the samples. A telemetry gap is a NaN, at which the line breaks.
+        The points keep the lows and highs of the samples. In a telemetry gap there is a NaN, at which the line breaks.
         """
-        # The recent samples suffice if they reach back to ``start_ns``, or if they are the whole session.
+        # The stored samples suffice if they reach back to ``start_ns``, or if they are the whole session.
         enough = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]
         if enough:
             return broken(*self.since(start_ns), points)
@@ -123,7 +123,7 @@ class LiveSeries:
 
 
 def thinned(time: I64, value: F64, points: int = POINTS_MOST) -> tuple[I64, F64]:
-    """Return about ``points`` samples at most: the first lowest and highest of each part, in order."""
+    """Return about ``points`` samples: the lowest and the highest of each of equal parts, in their order."""
     if len(time) <= points:
         return time, value
     size = -(-len(time) // (points // 2))

@@ -1,6 +1,6 @@
-"""Sampler sessions in the data folder's ``live/``, local and pushed ones, for the Live screen.
+"""Readers of the sessions in the data folder's ``live/``, local and pushed ones, for the Live screen.
 
-A server has one reader per session for all viewers. Each look reads what was appended since the last one.
+A server has one reader per session for all viewers. Each look reads the data that was appended since the last look.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from sawtooth.ingest.sampler.segments import segments_of
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, SessionClock, SessionReader, is_session_id, is_time
 
 READERS = 16  # sessions in memory; one with eight GPUs takes about 60 MB after hours
-SAWTOOTH_NS = 60 * 10**9  # time range in which a sawtooth is searched for: it is recent and has about a hundred steps
-SAWTOOTH_EVERY_NS = 5 * 10**9  # the period in a minute of samples hardly changes faster, and the search takes 50 ms
-FINDINGS_EVERY_NS = 5 * 10**9  # the diagnosis of eight GPUs takes 0.1 s, and a GPU that throttles must be named within 30 s
-ALERT_STAYS_NS = 10 * 10**9
-ALERT_NAME = 12  # first letters, such as "GPU 3 is thr": they tell the kinds of alerts apart, and have no changing number
-SAWTOOTH_SAMPLES = 700  # a minute at 10 Hz; for faster signals, a shorter range is searched
-# Part of a long session that the first look reads, in a few seconds; older samples are not drawn, and the page says so.
+SAWTOOTH_NS = 60 * 10**9  # the last minute is searched for a sawtooth: it is recent, and has about a hundred steps
+SAWTOOTH_EVERY_NS = 5 * 10**9  # time between two searches: one takes 50 ms, and the period hardly changes faster
+FINDINGS_EVERY_NS = 5 * 10**9  # time between two diagnoses: one of eight GPUs takes 0.1 s, and results are due within 30 s
+ALERT_STAYS_NS = 10 * 10**9  # time for which an alert stays after its reason ended
+ALERT_NAME = 12  # first characters of an alert, such as "GPU 3 is thr", which identify its kind and contain no changing number
+SAWTOOTH_SAMPLES = 700  # most samples that are searched: a minute at 10 Hz, or less time of a faster signal
+# Bytes that the first look at a long session reads, in a few seconds. Older samples are not drawn, and the page says so.
 CATCH_UP_BYTES = 32 << 20
-LOOK_BYTES = 4 << 20  # read by each later look, one second after the previous one: 200 times what eight GPUs write
-MOST_SAMPLES = 4_000_000  # samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
-MOST_EVENTS = 50
-GPUS_MOST = 64  # GPUs of one host; the largest hosts have 16
+LOOK_BYTES = 4 << 20  # bytes that each later look reads, once per second: 200 times what eight GPUs write in a second
+MOST_SAMPLES = 4_000_000  # stored samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
+MOST_EVENTS = 50  # events that are stored, the newest ones
+GPUS_MOST = 64  # GPUs of one session; the largest hosts have 16
 
 
 class LiveSession:
-    """A session as it grows: ``look`` reads new samples, and all other methods answer from memory."""
+    """A session while it grows: ``look`` reads new samples, all other methods use those in memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ class LiveSession:
     def alerts(self) -> list[str]:
         """Return one sentence for each alert: throttled clocks, memory nearly full, a lost GPU.
 
-        An alert stays for some seconds, because a reason that comes and goes with each sample would blink.
+        An alert stays for some seconds after its reason ended, because it would blink if the reason comes and goes.
         """
         with self.lock:
             now = self.last_ns or 0
@@ -129,7 +129,7 @@ class LiveSession:
             return [sentence for _, sentence in self._alerts.values()]
 
     def findings(self) -> tuple[LiveFinding, ...]:
-        """Return what the samples show so far, as for a finished recording; see ``diagnosis.findings``."""
+        """Return the findings of the samples so far, as for a finished recording; see ``diagnosis.findings``."""
         with self.lock:
             if self.last_ns is None or abs(self.last_ns - self._diagnosed_ns) < FINDINGS_EVERY_NS:
                 return self._findings
@@ -200,7 +200,7 @@ class LiveSession:
 
 
 def _first_segment(folder: Path) -> tuple[int, int]:
-    """Return the first segment to read of a long session, and the number of bytes before it."""
+    """Return the number of the first segment to read, and the bytes of the segments before it."""
     sizes = [(number, path.stat().st_size) for number, path in segments_of(folder).items()]
     total, first = 0, 1
     for number, size in reversed(sizes):
@@ -221,7 +221,7 @@ def _sawtooth(times: NDArray[np.int64], values: NDArray[np.float64], tile: bool)
 
 
 class LiveSessions:
-    """The sessions that this server has read; the least recently used are closed first."""
+    """The readers of this server's sessions: at most READERS, the most recently used ones."""
 
     def __init__(self, live: Path) -> None:
         self.live = live
@@ -234,7 +234,7 @@ class LiveSessions:
             self._open.pop(session, None)
 
     def get(self, session: str) -> LiveSession | None:
-        """Return a session with all data that is on disk now; None if it does not exist."""
+        """Return a session after reading its new data; None if it does not exist."""
         if not is_session_id(session):
             return None
         with self._lock:

@@ -1,4 +1,4 @@
-"""The step rate of a training while it is sampled, from the marks of `sawtooth run --push`."""
+"""The step rate of a running training, from the step marks of `sawtooth run --push`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.app import format as fmt
 
-SILENT_STEPS, SILENT_S = 5, 10.0  # limits after which missing steps are reported: number of slow steps, and seconds
-MOST = 1e18  # largest accepted number: a larger one is not a measurement
+SILENT_STEPS, SILENT_S = 5, 10.0  # missing steps are reported after 10 s, and after five steps of the 95th percentile
+MOST = 1e18  # largest accepted number: a larger one cannot be a measurement
 
 
 @dataclass(frozen=True)
 class LiveStepRate:
-    """The recent steps up to ``step``, which was known at ``at_ns`` of the session.
+    """Numbers of the recent steps up to ``step``, which ended at ``at_ns`` of the session's clock.
 
     Times are in ms, and ``per_s`` is steps per second. ``samples`` and ``flops`` are per step, if known.
     """
@@ -30,10 +30,7 @@ class LiveStepRate:
 
     @classmethod
     def of(cls, record: dict[str, Any], at_ns: int) -> LiveStepRate:
-        """Return the content of a record.
-
-        Raises ValueError, KeyError or TypeError if it is not from a recorder of Sawtooth.
-        """
+        """Return the numbers of a record; raises ValueError, KeyError or TypeError if the record is invalid."""
         needed = [float(record[key]) for key in ("step", "p50_ms", "p95_ms", "per_s")]
         known = [float(record[key]) if record.get(key) is not None else None for key in ("samples", "flops")]
         if not all(math.isfinite(value) and 0 <= value < MOST for value in (*needed, *(v for v in known if v is not None))):
@@ -46,13 +43,13 @@ class LiveStepRate:
         return self.samples * self.per_s if self.samples else None
 
     def mfu(self, gpu_name: str) -> float | None:
-        """Return FLOPs per second over the GPU's dense 16-bit peak; None if either is not known."""
+        """Return FLOPs per second ÷ the GPU's dense 16-bit peak; None if either is not known."""
         gpu = identify(gpu_name, None, None, None, None)
         peak = (gpu.peak_tflops("bf16") or gpu.peak_tflops("fp16")) if gpu is not None else None
         return self.flops * self.per_s / (peak * 1e12) if self.flops and peak else None
 
     def silent_s(self, now_ns: int) -> float | None:
-        """Return the seconds since the last step if they are unusually many, else None."""
+        """Return the seconds since the last step if this is unusually long, else None."""
         since = (now_ns - self.at_ns) / 1e9
         return since if since > max(SILENT_S, SILENT_STEPS * self.p95_ms / 1e3) else None
 

@@ -1,4 +1,4 @@
-"""The sentences of the Live screen, with numbers of the last minute."""
+"""The sentences and numbers of the Live screen."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sawtooth.app.live.info import SessionInfo
 from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-RECENT_SECONDS = 10.0  # for the large numbers: two or three steps of a slow loop, so that they do not flicker
+RECENT_SECONDS = 10.0  # time over which the large numbers are averaged: some steps of a slow loop, so that they do not flicker
 # The share of time at work comes first. Memory is added separately, because its label contains the GPU's total.
 NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
-PROCESSES_NAMED = 2  # processes of a GPU: a training has one, and a second may be a forgotten notebook
-BUSY_PCT, FULL = 90.0, 0.9  # limits for utilization and memory: above them, little of either is free
-IDLE_PCT = 0.5  # below this, the GPU runs no training
+PROCESSES_NAMED = 2  # processes of a GPU that are named: a training has one, and a second may be a forgotten notebook
+BUSY_PCT, FULL = 90.0, 0.9  # utilization in percent and share of memory above which a GPU counts as busy or full
+IDLE_PCT = 0.5  # utilization in percent below which the GPU runs no training
 
 
 def duration(seconds: float) -> str:
@@ -95,37 +95,34 @@ def memory_sentence(gpu: LiveGpu) -> str:
 
 
 def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str | None:
-    """Return what utilization and memory together mean for a user; None if either is not measured."""
+    """Return the advice that follows from utilization and memory; None if either is not measured."""
     mean = session.mean(gpu.device, gpu.at_work_column, SAWTOOTH_NS / 1e9) if gpu.at_work_column else None
     used = gpu.latest("mem_used_bytes")
     if mean is None or used is None or not gpu.memory_bytes or mean < IDLE_PCT:
         return None
     free = fmt.bytes_(gpu.memory_bytes - used)
     if mean >= BUSY_PCT and used >= FULL * gpu.memory_bytes:
-        return "Busy, and its memory is nearly full: nothing is left unused."
+        return "It is busy, and its memory is nearly full: nothing is left unused."
     if mean >= BUSY_PCT:
-        return f"Busy, with {free} of memory free: a larger batch would fit."
+        return f"It is busy, and {free} of memory are free: a larger batch would fit."
     if used >= FULL * gpu.memory_bytes:
-        return "It waits although its memory is nearly full: feed it faster; a larger batch will not help."
-    return f"It waits, with {free} of memory free: once it is fed, a larger batch would fit."
+        return "It waits, and its memory is nearly full: give it work faster; a larger batch does not fit."
+    return f"It waits, and {free} of memory are free: give it work faster, then try a larger batch."
 
 
 def step_rate_sentence(session: LiveSession, gpu: LiveGpu, sawtooth: Sawtooth | None) -> str | None:
-    """Return the step rate from step marks, else from the sawtooth's period, which usually is a step.
-
-    The result is None without either.
-    """
+    """Return the step rate from step marks, else from the sawtooth's period, usually one step; else None."""
     if session.step_rate is not None and session.last_ns is not None:
         return session.step_rate.sentence(gpu_name=gpu.name, now_ns=session.last_ns)  # the name gives the peak for MFU
     return (
-        f"About {duration(sawtooth.period_s)} a step, estimated from its sawtooth."
+        f"About {duration(sawtooth.period_s)} per step, estimated from the sawtooth."
         if sawtooth is not None and sawtooth.period_s
         else None
     )
 
 
 def about_session(info: SessionInfo, session: LiveSession | None = None, live: bool = False) -> str:
-    """Return where a session comes from, its length, and the age of the newest sample."""
+    """Return the name and host of a session, its length, and the age of its newest sample."""
     parts = [fmt.clean(info.name, 40)] if info.name else []
     parts.append(f"{'pushed by ' if info.pushed else ''}{fmt.clean(info.host, 40) or 'unknown host'}")
     if session is None or session.first_ns is None or session.last_ns is None:

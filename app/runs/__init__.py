@@ -1,1 +1,1 @@
-"""The list of runs: the content of cards, searching and ordering."""
+"""The list of runs: the content of cards, search, order and groups; and baselines of builds."""

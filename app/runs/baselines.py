@@ -1,4 +1,4 @@
-"""The baseline of a build, in a file, a folder, an object store, or an artifact of GitHub."""
+"""Fetch and store the baseline of a build: in a file, a folder, an object store or an artifact."""
 
 from __future__ import annotations
 
@@ -32,14 +32,12 @@ def fetch_baseline(place: str, name: str, to: Path) -> Path | None:
 
 
 def store_baseline(bundle: Path, place: str, name: str) -> str:
-    """Store ``bundle`` as the baseline and return where.
+    """Store ``bundle`` as the baseline at once, so that no reader gets a part; return its location.
 
-    A reader sees the old one or the complete new one.
-
-    Raises UsageError for an artifact: only a step of the workflow can upload one.
+    Raises UsageError for an artifact, because only a step of the workflow can upload one.
     """
     if place.startswith(ARTIFACT):
-        raise UsageError("An artifact is uploaded by the workflow: the action does so, or use actions/upload-artifact.")
+        raise UsageError("Only the workflow can upload an artifact. Use Sawtooth's action, or actions/upload-artifact.")
     if _is_file(place):
         path = Path(place).expanduser().absolute()
         place, name = str(path.parent), path.name.removesuffix(SUFFIX)
@@ -49,7 +47,7 @@ def store_baseline(bundle: Path, place: str, name: str) -> str:
 
 
 def _is_file(place: str) -> bool:
-    """Return whether ``place`` names a file: it is one, or it would be one by its suffix."""
+    """Return whether ``place`` is a file, or has the suffix of one."""
     return "://" not in place and (place.endswith(SUFFIX) or Path(place).expanduser().is_file())
 
 
@@ -64,7 +62,7 @@ def _from_artifact(artifact: str, name: str, to: Path) -> Path | None:
         members = [member for member in archive.infolist() if member.filename.endswith(SUFFIX)][:FILES_IN_ARTIFACT_MOST]
         chosen = next((m for m in members if Path(m.filename).name == f"{name}{SUFFIX}"), members[0] if members else None)
         if chosen is None:
-            raise NotFoundError(f"The artifact {artifact} holds no {SUFFIX} file.")
+            raise NotFoundError(f"The artifact {artifact} contains no {SUFFIX} file.")
         target = to / f"{name}{SUFFIX}"
         target.write_bytes(archive.read(chosen))
     return target

@@ -1,7 +1,7 @@
 """The content of a run's card, computed once and stored next to the derived files.
 
-The ingest child computes it if possible. The Runs page shows dozens of cards, and the first analysis of a large trace takes
-seconds. A page must not wait for it twice.
+The Runs page shows dozens of cards, and the first analysis of a large trace takes seconds. So the ingest child usually computes
+the card.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
-INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
+INLINE_BYTES = 24 << 20  # recordings of this size are analysed within 0.2 s; a larger one would delay the pages of all viewers
 CARD_FILE = "card.msgpack"
-FORM = 13  # increased when the content or the wording of cards changes, so that older ones are made again
+FORM = 13  # increase it when the content or the wording of cards changes, so that older cards are computed again
 READINGS = ("best_step_time_ms", "mfu")
 
 
 class Card(msgspec.Struct, frozen=True):
-    """The GPU, the Verdict's headline, the line below it, readings by metric key, or what is wrong.
+    """The GPU, the Verdict's headline, the line below it (``state``), readings, and what is wrong.
 
-    ``utilization`` has the last shares; None is a telemetry gap. ``parts`` are owner, cause and share of the step, largest
-    first. ``lost_to`` is the main loss in words, such as "waiting for the data loader". It is "" if the GPU works or the cause
-    is not known. ``after`` is the predicted step with all changes of the plan: ms, and its interval. ``to_do`` is
-    the first change where the headline names its cause instead.
+    ``utilization`` are the shares of the last seconds; None is a telemetry gap. ``parts`` are owner, cause and share of the
+    step, largest first. ``lost_to`` is the main loss in words, such as "waiting for the data loader"; it is "" if the GPU works
+    or the cause is not known. ``after`` is the predicted step after all changes of the plan: ms, and its interval. ``to_do``
+    is the first change if the headline does not name it.
     """
 
     gpu: str = ""
@@ -71,14 +71,14 @@ def is_large(manifest: Manifest, folder: DataFolder) -> bool:
 
 
 def card_of(manifest: Manifest, library: Library) -> Card:
-    """Return the card of ``manifest``, made if there is none; an unreadable recording is its ``problem``."""
+    """Return the stored or a new card of ``manifest``; ``problem`` says if a recording is unreadable."""
     if (kept := stored_card(manifest, library.folder)) is not None:
         return kept
     try:
         card = _new_card(manifest, library)
     except SawtoothError as error:
         return Card(problem=str(error))
-    with contextlib.suppress(OSError):  # a full disk costs time, but not the page
+    with contextlib.suppress(OSError):  # if the disk is full, the card is computed again next time
         write_atomically(cached_file(library.folder, manifest, CARD_FILE), sealed(msgspec.msgpack.encode(card)))
     return card
 
@@ -115,7 +115,7 @@ def _to_do(result: RunResult) -> str:
 
 
 def _after_all(result: RunResult) -> tuple[float, float, float] | None:
-    """Return the predicted step after the whole plan, else after the first change: ms, and its interval."""
+    """Return the predicted step after the plan, else after the first change, in ms, with its interval."""
     if plan_title(result) is not None:
         last = result.plan[-1]
         return last.predicted_step_ms, last.predicted_low_ms, last.predicted_high_ms

@@ -1,4 +1,4 @@
-"""Searching and ordering runs, and the history of step time and MFU of a tag."""
+"""Search, order and group runs, and show the history of step time and MFU of a tag."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERS = {
 }
 GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most to"}
 NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
-SLOWER = 1.01  # ratio to the step before; a change within 1 % is not reported
+SLOWER = 1.01  # ratio of the new step to the old one above which a run is called slower
 HISTORY = ("best_step_time_ms", "mfu")
 
 _OF_GPU = re.compile(r"\b(?:NVIDIA|AMD|Intel|Tesla|GeForce|Instinct)\s|\s(?:\d+GB|HBM\w*|SXM\d?|PCIe)\b.*")
@@ -35,9 +35,9 @@ Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
 
 
 def listed(manifests: Sequence[Manifest], included: Collection[str] = ()) -> list[Manifest]:
-    """Return the runs for lists: the user's own ones and those ``included`` by id.
+    """Return the runs that lists show: the user's own runs and the runs whose ids are ``included``.
 
-    The bundled examples are included as long as there are no other runs.
+    The bundled examples are shown as long as there are no other runs.
     """
     own = [m for m in manifests if not m.bundled]
     return [m for m in manifests if not m.bundled or m.id in included] if own else list(manifests)
@@ -58,7 +58,7 @@ def ordered(
 ) -> list[Manifest]:
     """Return the runs in one of ORDERS; runs without the reading come last, newest first.
 
-    ``busy`` is the share of the step by run id.
+    ``busy`` is the GPU's busy share of the step by run id.
     """
     newest = sorted(manifests, key=lambda m: -m.created_ns)
     if by == "name":
@@ -84,9 +84,9 @@ def tags(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def headline(lost_to: Sequence[str]) -> str | None:
-    """Return the most common loss of the runs; None if no two runs share one.
+    """Return a sentence about the most common main loss of the runs; None if no two runs have the same.
 
-    ``lost_to`` has the main loss of each run, or "".
+    ``lost_to`` is the main loss of each run, or "".
     """
     most = Counter(filter(None, lost_to)).most_common(1)
     if not most or most[0][1] < 2:
@@ -111,15 +111,15 @@ def change(before_ms: float, after_ms: float) -> str:
 
 
 def tries(manifest: Manifest) -> bool:
-    """Return whether the run is a trial of a change, which `sawtooth try` made of another run."""
+    """Return whether the run is a trial of a change by `sawtooth try`."""
     kinds = {tag.partition("=")[0] for tag in manifest.tags}
     return {"try", "after"} <= kinds
 
 
 def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, float] | None]]) -> str | None:
-    """Return which run is surest to gain most; None if fewer than two can gain.
+    """Return a sentence about the run with the largest certain gain; None if fewer than two runs have one.
 
-    ``runs`` has names, steps in ms, and predicted steps with their intervals.
+    ``runs`` are names, steps in ms, and predicted steps with their intervals.
     """
     can = [
         (high / step_ms, name, step_ms, (ms, low, high))
@@ -131,7 +131,7 @@ def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, flo
     if len(can) < 2:
         return None
     left, name, step_ms, _ = min(can)
-    return f"{fmt.clean(name, 40)} has the surest gain: at least {fmt.share(1 - left)} of its {fmt.duration_ms(step_ms)} step"
+    return f"{fmt.clean(name, 40)} has the largest certain gain: at least {fmt.share(1 - left)} of its {fmt.duration_ms(step_ms)} step"
 
 
 def short_gpu(name: str) -> str:
@@ -140,14 +140,14 @@ def short_gpu(name: str) -> str:
 
 
 def to_do(headline: str) -> str:
-    """Return a headline without the numbers that other columns have: the change, or "Healthy"."""
+    """Return a headline without the numbers that are in other columns: the change, or "Healthy"."""
     return _NUMBERS.split(headline, maxsplit=1)[0]
 
 
 def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) -> list[tuple[str, list[Manifest]]]:
-    """Return the runs in ordered groups: by tag, by their main loss, or all in one.
+    """Return the runs in sorted groups: by tag, by main loss, or all in one group.
 
-    A run with several tags is in each of their groups.
+    A run with several tags is in several groups.
     """
     groups: dict[str, list[Manifest]] = {}
     for manifest in manifests:
@@ -158,7 +158,7 @@ def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) 
 
 
 def history(manifests: Sequence[Manifest], readings: Readings) -> pd.DataFrame:
-    """Return run, name, step_ms and mfu (NaN if unknown), in the order of import."""
+    """Return a table of runs in the order of import: run, name, step_ms and mfu (NaN if unknown)."""
     runs = sorted(manifests, key=lambda m: m.created_ns)
     rows = [(m.id, m.name, *(_value(readings, m, key) for key in HISTORY)) for m in runs]
     frame = pd.DataFrame(rows, columns=["run", "name", "step_ms", "mfu"])

@@ -112,10 +112,10 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         sentence = f"{name} stalls about {fmt.duration_ms(stalled.mean_ms)} in {stalled}; the others wait."
         lost = f"That is ≈\u00a0{fmt.duration_ms(late.own_ms)} of a step on average{by}. "
     else:
-        verb = "hold" if late.at_most or (len(late.ranks) > 1 and late.kind != "host") else "holds"
-        holds = f"{name} {'may ' if late.at_most else ''}{verb} the job up"
+        verb = "delay" if late.at_most or (len(late.ranks) > 1 and late.kind != "host") else "delays"
+        delays = f"{name} {'may ' if late.at_most else ''}{verb} the job"
         of = f"each {words.step_now(result) or ''} step" if step_ms is not None else "each step"
-        sentence, lost = f"{holds}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}.", ""
+        sentence, lost = f"{delays}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}.", ""
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
         gain_ms = step_ms - finding.predicted_step_ms
         gain = f"Without that a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_between(finding)}."

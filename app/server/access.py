@@ -165,7 +165,7 @@ class AccessMiddleware:
     def _host_allowed(self, name: str) -> bool:
         if self.settings.allowed_hosts:
             return name in self.settings.allowed_hosts or is_loopback(name)
-        # With a token, a page of a DNS-rebinding attack still lacks the cookie.
+            # With a token, a page of a DNS-rebinding attack has no cookie and is refused later.
         return is_loopback(name) or self.settings.token is not None
 
     def _no_push(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
@@ -196,7 +196,7 @@ class AccessMiddleware:
 
 
 def _screen_above(scope: Scope, headers: Headers) -> Response | None:
-    """Redirect a browser from an address below a screen's, such as /verdict/extra, to the screen.
+    """Redirect a browser from an address below a screen, such as /verdict/extra, to the screen.
 
     A page at such an address would not find its scripts and would remain blank.
     """
@@ -235,7 +235,7 @@ class PeerMiddleware(ProxyHeadersMiddleware):
 
 
 def keep_peers() -> None:
-    """Make uvicorn, which wraps the app after its import, store the peers' addresses."""
+    """Make uvicorn store the addresses from which requests come; call it before uvicorn wraps the app."""
     uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[attr-defined]  # replacing it is the point
 
 

@@ -19,12 +19,12 @@ from streamlit.runtime import app_session
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 
-MESSAGES_PER_SECOND = 10.0  # per page: clicks, and parts that refresh once or twice a second
+MESSAGES_PER_SECOND = 10.0  # per page: enough for clicks and for parts that refresh once or twice a second
 MESSAGES_BURST = 10.0  # a page sends a few requests at once when it opens
-SCRIPTS_AT_ONCE = 4  # computing threads take turns, and the event loop waits for all of them before each of its turns
+SCRIPTS_AT_ONCE = 4  # few, because threads share the interpreter lock: before each of its turns, the event loop waits for all
 TURN_SECONDS = 0.0005  # Python's default of 5 ms adds up to seconds while pages compute and samplers push
-LONGEST_WAIT_SECONDS = 2.0  # longest wait of a message for a place: a message that stops a script must reach the script
-LOOK_EVERY_SECONDS = 0.02  # between checks for a free place; a page takes ten times as long
+LONGEST_WAIT_SECONDS = 2.0  # longest wait of a message until a script can run, because the message may stop a running script
+LOOK_EVERY_SECONDS = 0.02  # time between two checks whether a script can run; a script takes ten times as long
 OPENED_PER_SECOND = 10.0  # pages of all peers together: each costs the event loop a session and a first run of its script
 OPENED_AT_ONCE = 10.0
 MESSAGE_BYTES = 1 << 20  # a page sends the values of its widgets; the longest is a query
@@ -34,7 +34,7 @@ MOST_CONNECTIONS = 3000  # pages have about five each; slow_clients closes most 
 
 
 class TokenBucket:
-    """A rate limit: ``rate`` messages per second, ``burst`` at once; earlier ones wait in order."""
+    """A rate limit: ``rate`` messages per second, ``burst`` messages at once; others wait in order."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.burst = rate, burst
@@ -108,9 +108,9 @@ class Sockets:
 
 
 class WaitingRunner(ScriptRunner):
-    """A runner that starts a page's script, or a part of it, when one of SCRIPTS_AT_ONCE places is free.
+    """A runner that waits until fewer than SCRIPTS_AT_ONCE scripts run, before it runs a page's script.
 
-    Reruns that are requested meanwhile are combined into one.
+    Streamlit combines reruns that are requested meanwhile into one.
     """
 
     started = 0  # scripts that run or wait for a place
@@ -135,9 +135,9 @@ def limit_scripts() -> None:
 
 
 def limit_connections(servers: list[uvicorn.Server]) -> None:
-    """Limit messages and connections of running servers.
+    """Limit the size of received messages, and the number of connections, of running servers.
 
-    Streamlit's own limit on messages applies to those that the server sends.
+    Streamlit's own limit applies only to messages that the server sends.
     """
     for server in servers:
         server.config.ws_max_size = MESSAGE_BYTES

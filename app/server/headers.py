@@ -10,11 +10,11 @@ from pathlib import Path
 
 from sawtooth.app import templates
 
-# Without a base address, Streamlit's page first asks below its own address, where nothing answers: two failed requests on each page.
+# Without a base address, Streamlit's page first sends two requests to addresses below the page's own, and both fail.
 _BASE_ADDRESS = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
 
-# Streamlit loads the code of an element when a page first has one, and draws it later than its neighbours, which then move. These
-# are the elements of our pages; the last two are large, and only some pages have them.
+# Streamlit loads the code of an element only when a page first shows such an element, so that the element appears late and moves
+# its neighbours. The code of these elements is loaded with the page. _LARGE_ELEMENTS are larger, and only some pages have them.
 _ELEMENTS = (
     "Html",
     "BidiComponent",
@@ -28,11 +28,11 @@ _ELEMENTS = (
 )
 _LARGE_ELEMENTS = ("DataFrame", "PlotlyChart")
 
-# At the end of the body, so that they come after Streamlit's rules, which they override, and are there at the first paint.
-# poster.css is first, because the page's rules for narrow screens override it.
+# These files are inserted at the end of the body, so that they override Streamlit's rules and apply from the first paint.
+# poster.css comes first, because the page's rules for narrow screens override it.
 _STYLES = ("poster.css", "page.css", "first_paint.css")
 _IMPORT = re.compile(r"""(?:from|import)\s*["']\./([\w.-]+\.js)["']""")
-_IMPORTS_CHARACTERS = 20_000  # of a file: its imports are at its beginning
+_IMPORTS_CHARACTERS = 20_000  # characters of a file that are searched for imports, which are at its beginning
 
 
 def content_security_policy(index_html: str = "") -> str:
@@ -62,7 +62,7 @@ def content_security_policy(index_html: str = "") -> str:
 
 @lru_cache(maxsize=1)
 def index_page() -> str:
-    """Return Streamlit's index page with our address, styles and early code; "" if missing."""
+    """Return Streamlit's index page with our address, styles and links to early code; "" if missing."""
     import streamlit
 
     index = Path(streamlit.__file__).with_name("static") / "index.html"

@@ -28,7 +28,7 @@ PROBE = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
 
 @dataclass(frozen=True)
 class Gpus:
-    """The number of GPUs of this machine, and why none can be sampled."""
+    """The number of GPUs of this machine, and the reason if none can be sampled."""
 
     count: int
     why_none: str | None = None
@@ -36,7 +36,10 @@ class Gpus:
 
 @lru_cache(maxsize=1)
 def gpus_here() -> Gpus:
-    """Ask the driver once, in a child process, because a hanging driver must not block the pages."""
+    """Return the GPUs of this machine.
+
+    A child process asks the driver, once, because a hanging driver must not block the pages.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-c", PROBE],
@@ -108,7 +111,7 @@ class LocalSampler:
                 text=True,
                 env=children.handed_down(),
             )
-            threading.Thread(target=self._keep_last_words, args=(self._process,), daemon=True).start()
+            threading.Thread(target=self._keep_last_message, args=(self._process,), daemon=True).start()
             return self._process.pid
 
     def stop(self) -> None:
@@ -128,14 +131,14 @@ class LocalSampler:
     def _running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def _keep_last_words(self, process: subprocess.Popen[str]) -> None:
+    def _keep_last_message(self, process: subprocess.Popen[str]) -> None:
         """Store the last message of a sampler that ended by itself."""
         last = ""
         with contextlib.suppress(OSError, ValueError), process.stderr or contextlib.nullcontext(()) as stderr:
             for line in stderr:
                 last = line.strip()
         if process.wait() not in (0, -15):
-            self.trouble = last.removeprefix("sawtooth sample: ") or "The sampler ended without saying why."
+            self.trouble = last.removeprefix("sawtooth sample: ") or "The sampler ended without a message."
 
 
 @lru_cache(maxsize=1)

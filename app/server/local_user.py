@@ -1,4 +1,4 @@
-"""The user of this machine at the other end of a connection.
+"""Find the user of this machine who opened a connection.
 
 On a shared host, all users can connect through loopback.
 """
@@ -18,7 +18,7 @@ USER_COLUMN = 7
 def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> int | None:
     """Return the id of the user whose socket connects from ``client``.
 
-    The result is None if it is not a loopback address, or if the system does not report the user.
+    The result is None if ``client`` is not a loopback address, or if the system does not report the user.
     """
     if client is None or server is None or not isinstance(server[1], int):
         return None

@@ -1,4 +1,4 @@
-"""Limits on log lines that strangers can cause: each one appears rarely, with the number left out."""
+"""Limit log lines that strangers can cause: equal lines appear rarely, with the number left out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 
 EVERY_SECONDS = 10.0
-TEXTS_MOST = 100  # remembered texts; uvicorn has three such lines
-LOGGERS = ("uvicorn.error", "websockets.server")  # their lines about invalid requests come before any middleware
+TEXTS_MOST = 100  # remembered texts; uvicorn has three different lines about invalid requests
+LOGGERS = ("uvicorn.error", "websockets.server")  # they log invalid requests before any middleware can refuse them
 
 
 class Seldom(logging.Filter):
-    """A filter that passes equal warnings once per EVERY_SECONDS, and errors always."""
+    """A filter that lets equal warnings pass once per EVERY_SECONDS, and all other records always."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -27,21 +27,21 @@ from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, token_hash
 
 log = logging.getLogger("sawtooth")
 LOGIN, LOGOUT = "/login", "/logout"
-LINK, TOKEN = "launch", "token"  # in an address
-# Cookie with the address that a person could not open yet. It is stored as long as an invitation is valid.
+LINK, TOKEN = "launch", "token"  # address parameters that log somebody in
+# The cookie with the address that a browser was refused. It is stored as long as an invitation is valid (a day).
 WANTED, WANTED_SECONDS, WANTED_LONGEST = "sawtooth_wanted", 86400, 2000
-FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # a token and an address, in one packet
+FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # enough for a token and an address, which arrive in one packet
 WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # wrong tokens of one peer: a person mistypes twice, a program guesses thousands
 PEERS_REMEMBERED = 4096
-COOKIES_TRIED = 5  # cookies of one name; each needs a look-up in the data folder
-LOG_EVERY_SECONDS = 10.0  # per line; the next one says how many were left out
+COOKIES_TRIED = 5  # cookies of the same name: each needs a look-up in the data folder
+LOG_EVERY_SECONDS = 10.0  # shortest time between two log lines; a line gives the number of wrong tokens since the last one
 NEEDED = (
-    "Did somebody send you this address? Ask them for an invitation: they make one on their page Logins. Is the server yours? Log in with the link "
+    "Did somebody send you this address? Ask them for an invitation, made on their page Logins. Is the server yours? Log in with the link "
     "that it printed when it started, or with its token; `sawtooth serve --link` prints a new link."
 )
-USED = "This link was used already, or it is older than a day. Ask who sent it for another; `sawtooth serve --link` prints one where the server runs."
+USED = "This link was used already, or it is older than a day. Ask the person who sent it for another. On the server's machine, `sawtooth serve --link` prints one."
 WRONG = "This is not the server's token."
-SLOWED = "Too many wrong tokens came from there. Try again in a minute."
+SLOWED = "Too many wrong tokens came from your address. Try again in a minute."
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Authentication:
         self.cookie = session_cookie_of(token)
 
     def is_token(self, sent: str) -> bool:
-        """Return whether ``sent`` is the token, or begins with it like the line in the token's file.
+        """Return whether ``sent`` is the token, or the line of the token's file, which begins with the token.
 
         The comparison takes the same time for every input.
         """
@@ -142,7 +142,7 @@ class Authentication:
         return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:COOKIES_TRIED]
 
     def answer(self, scope: Scope, caller: Client) -> Response | None:
-        """Return the response to a request that is not a form's; None admits it."""
+        """Return the response to a request other than a form; None if the request is admitted."""
         query = _query(scope)
         readable = scope["type"] == "http" and scope["method"] == "GET"
         if self.logged_in(caller):
@@ -167,7 +167,7 @@ class Authentication:
         return LoginRefusal(401, WRONG)
 
     async def form(self, scope: Scope, receive: Receive, caller: Client) -> Response:
-        """Answer a form: the token or a one-time link starts a session, and a logout ends it."""
+        """Answer a login form (with the token or a one-time link), or a logout."""
         if scope["path"] == LOGOUT:
             for secret in self.secrets(caller):
                 self.sessions.end_of(secret)
@@ -274,9 +274,9 @@ def _cleaned(scope: Scope) -> RedirectResponse:
 
 
 def _to_refused_address(caller: Client, answer: RedirectResponse) -> RedirectResponse:
-    """Redirect a general invitation to the address that this browser was refused before.
+    """Redirect to the address that this browser was refused before, if the invitation names no page.
 
-    This is, for example, a comparison that a colleague sent.
+    The refused address is, for example, a comparison that a colleague sent.
     """
     target = unquote(cookie_parser(caller.headers.get("cookie", "")).get(WANTED, ""))[:WANTED_LONGEST]
     if answer.headers["location"] == "/" and target:

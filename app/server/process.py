@@ -49,7 +49,7 @@ def push_threads() -> ThreadPoolExecutor:
 
 
 def end_push_threads() -> None:
-    """End the threads of pushes once what they write is on disk."""
+    """End the threads that write pushes, after they have written everything to the disk."""
     if push_threads.cache_info().currsize:
         push_threads().shutdown()
         push_threads.cache_clear()
@@ -81,7 +81,7 @@ def announce() -> None:
     url = url_of(served.address, served.port, secure=served.secure)
     print(f"Sawtooth: {link_to(options.data, url) if options.token else url}", flush=True)
     if options.token:
-        print("The link opens once; `sawtooth serve --link` prints another.", flush=True)
+        print("The link works once; `sawtooth serve --link` prints another.", flush=True)
     with contextlib.suppress(OSError):
         print(f"Watch a GPU from here: {command_to_print(url, options.data.root)}", flush=True)
     if options.mcp:
@@ -99,7 +99,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     try:
         _prepare(data.create())
     except OSError as error:  # a full or read-only disk: existing data can still be viewed
-        log.warning("the data folder cannot be written (%s): only what it holds already can be shown", error.strerror)
+        log.warning("the data folder cannot be written (%s), so only existing runs can be shown", error.strerror)
     announce()
     allow_many_files()
     limit_lines()

@@ -1,4 +1,4 @@
-"""Pushing samples to this server: the write-only token, and the command for the other host."""
+"""The token that allows pushing samples to this server, and the command for the other host."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ VARIABLE = "SAWTOOTH_PUSH_TOKEN"
 
 
 def push_token(root: Path) -> str:
-    """Return the write-only push token of a data folder, which is created at first use.
+    """Return the push token of a data folder, which allows writing samples only; create it if missing.
 
-    It is stored, so that samplers continue after a restart of the server. ``SAWTOOTH_PUSH_TOKEN`` overrides it. Raises
-    UsageError if the token is too short.
+    It is stored, so that samplers can continue after a restart of the server. ``SAWTOOTH_PUSH_TOKEN`` overrides it. Raises
+    UsageError if that token is too short.
     """
     if token := os.environ.get(VARIABLE):
         if len(token) < SHORTEST_TOKEN:

@@ -1,8 +1,8 @@
-"""Sessions and one-time links, stored as hashes in the data folder.
+"""Sessions and one-time links, which all servers and commands of a data folder share.
 
-Every server and command of the folder's owner can read them. A session's cookie and a link's code are random; the folder has
-only their hashes. A session can be ended at any time: servers reject it within a second, and its open pages close with their
-next message. If the folder cannot be written, sessions and links are kept in memory.
+A session's cookie and a link's code are random; the folder contains only their hashes. A session can be ended at any time:
+servers reject it within a second, and its open pages close with their next message. If the folder cannot be written, sessions
+and links are kept in memory.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ log = logging.getLogger("sawtooth")
 SESSION_SECONDS = 30 * 24 * 3600.0  # a session ends after this time without a request
 LINK_SECONDS = 24 * 3600.0  # short, because a link stays readable in a terminal or in a container's log
 SEEN_EVERY_SECONDS = 300.0  # accuracy of "last seen", because each update is a write
-BELIEVED_SECONDS = 1.0  # a session is read from the folder again after this time, which shows whether it was ended
-MOST_SESSIONS = 500  # the oldest unused ones are removed: a script that logs in every minute must not fill the folder
+BELIEVED_SECONDS = 1.0  # after this time, a session is read from the folder again, because it may have been ended
+MOST_SESSIONS = 500  # the least recently used ones are removed, so that a script that logs in often does not fill the folder
 MOST_LINKS = 100
 TEXT_LENGTH = 300  # characters of a browser's name; only its end distinguishes Edge from Chrome
 
 
 class Session(msgspec.Struct, frozen=True):
-    """One login: how (``link`` or ``token``), when (Unix seconds), browser, address and user.
+    """One login: how (``link`` or ``token``), when (Unix seconds), the browser, the address and the user.
 
-    Only ``user`` of this machine may use the session; None if the system does not report the user. ``token`` is the hash of the
-    server's token at the login; the session ends when the server gets another token.
+    Only ``user`` of this machine may use the session; if it is None, the system did not report the user, and anybody may.
+    ``token`` is the hash of the server's token at the login; the session ends when the server gets another token.
     """
 
     how: str
@@ -96,9 +96,9 @@ class Sessions:
         return link is not None and link.opens_for(user) and self._clock() <= link.until
 
     def redeem(self, code: str, user: int | None) -> bool:
-        """Use a link; False if it does not exist, is too old, or belongs to another user.
+        """Use a link up; False if it does not exist, is too old, or belongs to another user.
 
-        The link of another user remains valid.
+        For that user it remains valid.
         """
         name = _name("link", code)
         link = self._link(name)
@@ -118,7 +118,7 @@ class Sessions:
     def find(self, secret: str, user: int | None, token: str) -> Session | None:
         """Return the session of a cookie for requests by ``user``, or None.
 
-        ``token`` is the hash of the server's present token.
+        ``token`` is the hash of the server's current token.
         """
         name = _name("session", secret)
         now, (since, session) = self._clock(), self._believed.get(name, (0.0, None))

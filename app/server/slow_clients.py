@@ -1,7 +1,7 @@
-"""Closing of connections that do not finish their request's head, or do not read their response.
+"""Close connections whose client does not finish its request's head, or does not read the response.
 
-uvicorn would wait for both forever. The first kind costs a file descriptor each. The second kind costs the memory of the unsent
-response, which is megabytes for a page.
+uvicorn would wait for both forever. A connection of the first kind costs a file descriptor. One of the second kind also costs
+the memory of the unsent response, which is megabytes for a page.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import uvicorn
 from sawtooth.app.server.flow import MOST_CONNECTIONS, limit_connections
 
 log = logging.getLogger(__name__)
-# With more connections, idle ones are closed sooner to make room for active ones.
+# With at least CROWDED connections, idle ones are closed after CROWDED_HEAD_SECONDS, to make room for active ones.
 CROWDED, CROWDED_HEAD_SECONDS = MOST_CONNECTIONS // 6, 2.0
-HEAD_SECONDS = 30.0  # a request's head is one packet; a slower client only occupies a place
-STALLED_SECONDS = 20.0  # no byte was accepted for this time: the slowest network transfers one every few seconds
+HEAD_SECONDS = 30.0  # longest wait for the head of a request, which is one packet
+STALLED_SECONDS = 20.0  # longest time in which a client accepts no byte: the slowest network transfers one every few seconds
 LOOK_EVERY_SECONDS = 1.0
 
 
@@ -62,8 +62,8 @@ async def end_slow_clients() -> None:
 def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]], now: float) -> dict[Any, tuple[int, float]]:
     """Close connections whose number of unsent bytes has not changed for STALLED_SECONDS.
 
-    Returns, for the others, that number and since when it is the same. A peer that reads, however slowly, changes the number.
-    The number does not grow meanwhile, because writers wait until there are fewer unsent bytes.
+    Returns for each other connection this number, and since when it has been the same. The number changes if the client
+    reads, however slowly. It does not grow meanwhile, because writers wait until there are fewer unsent bytes.
     """
     still = {}
     for connection in connections:
@@ -81,9 +81,9 @@ def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]
 
 
 def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]], now: float) -> dict[Any, tuple[Any, float]]:
-    """Close connections that have waited for a request longer than HEAD_SECONDS.
+    """Close connections without a request for HEAD_SECONDS, or CROWDED_HEAD_SECONDS if there are many.
 
-    Returns, for the others, the last response and since when they wait.
+    Returns for each other waiting connection its last response, and since when it has waited.
     """
     connections, still = list(connections), {}
     patience = HEAD_SECONDS if len(connections) < CROWDED else CROWDED_HEAD_SECONDS

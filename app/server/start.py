@@ -1,4 +1,4 @@
-"""The start of the server from the command line, and the addresses that lead to it."""
+"""Start the server from the command line, and make links to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 UNTIL_STOPPED = Path(__file__).with_name("streamlit_server.py")
-PORTS_TRIED = 20  # more servers than anyone leaves running on one machine
+PORTS_TRIED = 20  # more than the number of servers that anyone runs on one machine
 NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
 
 
@@ -93,9 +93,9 @@ def url_of(address: str, port: int, path: str = "", *, secure: bool = False) -> 
 
 
 def token_of(data: DataFolder, chosen: str | None = None) -> str:
-    """Return the token of a server of this folder that is started here with ``chosen``.
+    """Return the token of a server of this folder: ``chosen``, else SAWTOOTH_TOKEN, else the stored one.
 
-    Raises OSError if a new one cannot be stored.
+    Raises OSError if a new token cannot be stored.
     """
     return chosen or os.environ.get("SAWTOOTH_TOKEN") or stored_token(data.root, VIEWERS, "The token")
 
@@ -103,8 +103,8 @@ def token_of(data: DataFolder, chosen: str | None = None) -> str:
 def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
     """Return ``url`` with a code that logs in one browser, once.
 
-    ``handed_over`` means that the browser gets it as an argument, which other users of this machine can read. The code is then
-    valid only for this user.
+    With ``handed_over``, the link is passed to the browser as an argument, which other users of this machine can read. The
+    code is then valid for this user only.
     """
     user = os.getuid() if handed_over and hasattr(os, "getuid") else None
     return f"{url}{'&' if '?' in url else '?'}launch={sessions_of(data).link(user)}"
@@ -113,7 +113,7 @@ def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
 def first_free_port(first: int = DEFAULT_PORT) -> int:
     """Return the first free port from ``first`` on.
 
-    If none of PORTS_TRIED is free, the result is ``first``, and the server cannot start there.
+    If none of PORTS_TRIED ports is free, the result is ``first``, and the start of the server then reports the error.
     """
     for port in range(first, first + PORTS_TRIED):
         try:

@@ -1,4 +1,4 @@
-"""Streamlit as `sawtooth serve` and `demo` run it: Ctrl-C ends it with one sentence.
+"""The script with which `sawtooth serve` and `demo` run Streamlit; Ctrl-C ends it with one word.
 
 Streamlit's own command would print "Aborted!". This is a script and not a module of the package, because it must run before a
 checkout's packages are on the path.

@@ -1,4 +1,4 @@
-"""Tokens that a data folder stores for its server: created at first use, private, checked for damage."""
+"""Tokens that a data folder stores for its server, with check digits that show damage."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CHECK_DIGITS = 8  # digits of a SHA-256: enough to detect a flipped bit, and no 
 
 
 def stored_token(root: Path, name: str, what: str) -> str:
-    """Return the token in the file ``name`` of a data folder; create it if there is none.
+    """Return the token in the file ``name`` of a data folder; create it if it is missing.
 
-    ``what`` names the token in the log if the file was damaged. A file contains the token and its check digits. A single word
-    is also a token: older versions and users write such files.
+    A file contains the token and its check digits. A file with a single word is accepted too, because older versions and users
+    write such files. ``what`` names the token in the log if the file was damaged.
     """
     path = root / name
     for _ in range(2):
@@ -49,7 +49,7 @@ def _read(path: Path, what: str) -> str | None:
     checks = len(words) == 1 or (len(words) == 2 and words[1] == _check(token).encode())
     if checks and token.isascii() and token.isprintable() and len(token) >= SHORTEST_TOKEN:
         return token
-    log.warning("%s in the data folder's file %r was damaged: a new one takes its place, and the old one opens nothing.", what, path.name)  # fmt: skip
+    log.warning("%s in the data folder's file %r was damaged and is replaced. The old one is no longer valid.", what, path.name)  # fmt: skip
     path.unlink(missing_ok=True)
     return None
 

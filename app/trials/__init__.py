@@ -1,1 +1,1 @@
-"""`sawtooth try`: choose changes of a training, run each, and say what it brought."""
+"""`sawtooth try`: choose changes of a training, run each change, and report its gain."""

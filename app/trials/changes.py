@@ -23,9 +23,10 @@ Result = Literal["same result", "rounding", "other result"]
 
 @dataclass(frozen=True)
 class Change:
-    """A change: its slug, the class of its result, its code with slots for values, and its rules.
+    """A change: slug, effect on the numbers, code with slots for values, and rules that advise it.
 
-    Of the changes with the same ``instead`` only the best is kept. ``needs_gpu`` changes have no effect on a CPU.
+    Changes with the same ``instead`` replace each other, so only the fastest of them is kept. A change with ``needs_gpu`` has no
+    effect on a CPU.
     """
 
     slug: str

@@ -1,4 +1,4 @@
-"""Choose the changes to try by the plan and findings of the base run, and by what it uses."""
+"""Choose the changes to try by the findings of the base run, and by the settings of the training."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from sawtooth.app.trials.changes import CHANGES, Change
 from sawtooth.ingest.capture.trials.changes import environment, loader, optimizer, outermost, parallel, switches
 from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, predict
 
-ENOUGH = 0.9  # share of the best rate of samples that the smallest number of workers must reach
-STARVED = 0.05  # share of the step that loading takes, from which workers are worth a trial
-FEW_WORKERS = 4  # where a sample's time is not known
-PREFETCH, BUCKET_MB, GC_STEPS, LARGER = 4, 100.0, 1000, 2.0  # values of a first trial
+ENOUGH = 0.9  # share of the highest predicted sample rate; the smallest number of workers that reaches it is tried
+STARVED = 0.05  # share of the step: if loading takes at least this, more workers are tried
+FEW_WORKERS = 4  # workers to try if the loading time of a sample is not known
+PREFETCH, BUCKET_MB, GC_STEPS, LARGER = 4, 100.0, 1000, 2.0  # the values to try; LARGER multiplies the batch size
 NO_GPU = "This change has an effect on a GPU only."
 NUMERICS = "This changes the training's numbers. Add --allow-numerics to try it."
-BY_HAND = "This needs a change of the code: {fix}"
+BY_HAND = "This change must be made in the code: {fix}"
 NOT_THERE = "The training has nothing that this change applies to."
 HAS_IT = "The training does this already."
 OF_NO_USE = (NOT_THERE, HAS_IT)
-PADDING, MUCH_PADDING = "group-by-length", 0.2  # share of a batch: sorting by length saves at most this share
-OF_LENGTHS = "shapes-vary"  # The rule that finds padding.
+PADDING = "group-by-length"  # slug of the advice to group samples by length, which has to be followed by hand
+MUCH_PADDING = 0.2  # share of a batch that is padding: grouping by length saves at most this share
+OF_LENGTHS = "shapes-vary"  # the rule that finds padding
 PADDED = "{share:.0%} of a batch is padding. This needs a batch sampler that groups samples of similar length."
 NUMBER = re.compile(r"num_workers=(\d+)")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A change to try with its values, and the finding's prediction in ms if there is one.
+    """A change to try with its values, and the prediction of its finding (ms per step) if there is one.
 
-    ``by_hand`` says why it cannot be tried from inside the process. ``slug`` is then the finding's rule if no change fits.
+    ``by_hand`` is the reason if the change cannot be tried inside the process. ``slug`` is then the finding's rule if no change
+    fits. ``ceiling_ms`` is the largest possible gain.
     """
 
     slug: str
@@ -47,7 +49,7 @@ class Candidate:
     by_hand: str = ""
 
     def sure_gain_ms(self, step_ms: float) -> float:
-        """Return the gain at the bad end of the prediction, ms."""
+        """Return the gain in ms at the upper end of the predicted step time; 0 without a prediction."""
         worst = self.high_ms if self.high_ms is not None else self.predicted_ms
         return step_ms - worst if worst is not None else 0.0
 
@@ -63,13 +65,13 @@ class Candidate:
 
 
 class Seen:
-    """What the base run's training uses, from the notes of its processes."""
+    """The settings and objects that the base run's processes noted about the training."""
 
     def __init__(self, notes: Sequence[Mapping[str, Any]]) -> None:
         self._notes = notes
 
     def every(self, kind: str) -> list[Mapping[str, Any]]:
-        """Return what all processes noted of a kind."""
+        """Return the notes of one kind from all processes."""
         return [entry for notes in self._notes for entry in notes["seen"].get(kind, [])]
 
     @property
@@ -79,10 +81,10 @@ class Seen:
 
 
 def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numerics: bool = False) -> list[Candidate]:
-    """Return the changes, those to try first, by their sure gain, then by their largest possible gain."""
+    """Return the changes by certain gain, then by largest possible gain; changes by hand come last."""
     seen = Seen(notes)
     padded = (result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING
-    findings = [each for each in result.findings if not padded or each.rule != OF_LENGTHS]  # PADDING says the same.
+    findings = [each for each in result.findings if not padded or each.rule != OF_LENGTHS]  # PADDING is the same advice
     every = [each for finding in findings for each in _of_finding(finding, result, seen)]
     every += _of_training(result, seen)
     step_ms = result.metrics["best_step_time_ms"].value or 0.0
@@ -91,7 +93,7 @@ def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numeric
 
 
 def _once(every: Sequence[Candidate]) -> list[Candidate]:
-    """Return each change once: the entry with a prediction, or else the first."""
+    """Return one candidate for each change: the first with a prediction, or else the first."""
     best: dict[str, Candidate] = {}
     for each in every:
         known = best.get(each.slug)
@@ -109,7 +111,7 @@ def _allowed(candidate: Candidate, seen: Seen, numerics: bool) -> Candidate:
 
 
 def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Candidate]:
-    """Yield the changes that follow the advice of ``finding``; an entry by hand where there is none."""
+    """Yield the changes that follow the advice of ``finding``; without such a change, a candidate by hand."""
     of_rule = Candidate(
         finding.rule,
         rule=finding.rule,
@@ -140,7 +142,7 @@ def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Can
 
 
 def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
-    """Yield changes without a finding: what the training's own settings and its loader's times suggest."""
+    """Yield changes without a finding, which the training's settings and its loader's times suggest."""
     cost, step_ms = sample_cost(result.manifest.facts), result.metrics["best_step_time_ms"].value
     loaders, optimizers = seen.every("loader"), seen.every("optimizer")
     if loaders and cost is not None and step_ms:
@@ -218,7 +220,7 @@ def _updates_by(way: str, seen: Seen) -> bool:
 
 
 def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:
-    """Return the number of workers to try: the advised one, or the smallest that feeds the step."""
+    """Return the number of workers to try (advised, else the smallest sufficient), or why none is tried."""
     loaders = seen.every("loader")
     if not loaders:
         return NOT_THERE
@@ -228,9 +230,7 @@ def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[
     now = max(each["workers"] for each in open_to)
     advised = _advised_workers(finding) if finding is not None else None
     workers = int(advised) if advised else _feeding(result, now)
-    return (
-        {"workers": workers} if workers > now else "More workers than now do not load faster, by the time that a sample takes."
-    )
+    return {"workers": workers} if workers > now else "By the loading time of a sample, more workers would not load faster."
 
 
 def _advised_workers(finding: Finding) -> float | None:

@@ -1,4 +1,4 @@
-"""The working folder of a training: find changed files, and copy it for runs that write into it."""
+"""The working folder of a training: find files that a run changed, and copy the folder for a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 
 LINKED = ("pyvenv.cfg",)  # a folder with this file is a virtual environment
-SKIPPED = ("__pycache__", ".git")  # of no effect on a training, and written by others meanwhile
-MOST_LISTED = 200_000  # files: a data set of more is not looked through
+SKIPPED = ("__pycache__", ".git")  # folders without effect on a training, which other programs may write meanwhile
+MOST_LISTED = 200_000  # files that are listed: of a larger data set, the rest is not checked
 
 
 def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of at most MOST_LISTED files below ``folder``, but not ``without``."""
+    """Return size and modification time of up to MOST_LISTED files in ``folder``, but not in ``without``."""
     listed: dict[str, tuple[int, int]] = {}
     for path in _files(folder):
         if len(listed) >= MOST_LISTED:
@@ -30,9 +30,9 @@ def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
 
 
 def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
-    """Return the files of ``before`` that were changed or removed since.
+    """Return the files of ``before`` that were changed or removed since; call it after the training.
 
-    The training is gone by now. A file that a process has open, such as a log of this command, is another program's.
+    Files that a process has open now, such as a log of this command, belong to other programs and are left out.
     """
     after = listing(folder, without)
     files = sorted(path for path, about in before.items() if after.get(path) != about)
@@ -59,7 +59,7 @@ def _is_linked(folder: Path) -> bool:
 
 
 def size_of_copy(folder: Path) -> int:
-    """Return the bytes that a copy of ``folder`` takes: its writable files."""
+    """Return the bytes of the writable files in ``folder``; a copy has only links to the others."""
     total = 0
     for path in _files(folder):
         with contextlib.suppress(OSError):
@@ -96,5 +96,5 @@ def copy(folder: Path, target: Path) -> None:
 
 
 def moved(word: str, folder: Path, target: Path) -> str:
-    """Return a word of a command with a path below ``folder`` as the same path below ``target``."""
+    """Return a word of a command, with paths below ``folder`` replaced by the same paths below ``target``."""
     return word.replace(f"{folder}{os.sep}", f"{target}{os.sep}")

@@ -1,4 +1,4 @@
-"""Bring a run into the data folder, and read its step time as the comparison does."""
+"""Ingest a recorded run into the data folder, and read its step time as a comparison does."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def measured_run(bundle: Path, data: DataFolder) -> tuple[RunResult, MeasuredSte
 def predicted_together(
     result: RunResult, data: DataFolder, candidates: Sequence[Candidate]
 ) -> tuple[float | None, float | None, float | None]:
-    """Return the step time that is predicted for all ``candidates`` together, ms, with its interval.
+    """Return the step time (ms) predicted for all ``candidates`` together, and the ends of its interval.
 
-    All are None if one of them has no prediction, or no replay predicts it.
+    All three are None if a candidate has no prediction, or if the replay cannot predict the changes together.
     """
     rules = {each.rule for each in candidates if each.predicted_ms is not None}
     findings = [finding for finding in result.findings if finding.rule in rules]
@@ -45,9 +45,9 @@ def predicted_together(
 
 
 def _of_all_ranks(measured: MeasuredSteps, manifest: Manifest, library: Library) -> MeasuredSteps:
-    """Return the measurements with the slowest rank's marked step time, where several ranks marked steps.
+    """Return the measurements; if several ranks marked steps, with the slowest rank's step time.
 
-    A trial has no trace, without which an analysed run of several ranks has no step time.
+    The analysis gives a run of several ranks a step time only if it has a trace, and a trial has none.
     """
     ranks = [ref.rank for ref in manifest.recordings if ref.kind == "marks"]
     if len(ranks) < 2:

@@ -14,14 +14,17 @@ import psutil
 
 from sawtooth.ingest.capture.command.settings import FOLDER
 
-HELPERS = ("resource_tracker", "torch_shm_manager")  # they remove what killed processes left, and then end by themselves
-GONE_S = 20.0  # a process that holds tens of GB of GPU memory takes some seconds to end
-ASK_S = 10.0
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # of the ports that the system chooses
+HELPERS = ("resource_tracker", "torch_shm_manager")  # processes that clean up after killed ones, and then end by themselves
+GONE_S = 20.0  # longest wait for the end of processes: with tens of GB of GPU memory, one takes some seconds
+ASK_S = 10.0  # time limit of nvidia-smi, which usually answers within a second
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # first and last of the ports that the system assigns itself
 
 
 class Training:
-    """The processes of one run: children of its first process, and those with its folder as a variable."""
+    """The processes of one run.
+
+    These are its first process with all children, and processes with the run's folder in a variable.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process, self._folder = process, str(folder)
@@ -52,9 +55,10 @@ class Training:
         return total
 
     def end(self) -> list[str]:
-        """Kill what still runs and wait until it is gone; return sentences about what remains.
+        """Kill the run's processes and wait until they, their ports and their GPU memory are gone.
 
-        The processes are killed, because many scripts save a checkpoint when they are asked to end.
+        Returns a sentence about each one that remains. The processes are killed, because many scripts save a checkpoint when
+        they get SIGTERM.
         """
         processes = self.processes()
         ports = _ports(processes)
@@ -91,9 +95,9 @@ def _is_helper(process: psutil.Process) -> bool:
 
 
 def _ports(processes: Sequence[psutil.Process]) -> set[int]:
-    """Return the ports that ``processes`` listen on and that a next run would ask for again.
+    """Return the ports on which ``processes`` listen, and which the next run may need.
 
-    Ports that the system chose are left out. A closed connection occupies them for a minute, but the next run gets others.
+    Ports that the system assigned are left out: the next run gets others.
     """
     ports = set()
     for each in processes:

@@ -1,4 +1,4 @@
-"""Run the training once, until its step time is known, and pack what was recorded."""
+"""Run the training once, until its step time is known, and pack the recording."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from sawtooth.ingest.capture.trials.settings import NOTES, STOPPED_BY_GUARD, TRI
 from sawtooth.ingest.capture.trials.trackers import tracker_variables
 
 How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
-LOOK_S = 0.2
-HANGS_S = 60.0  # a loop without a step for this long hangs, unless its start or its steps take long
-STARTS = 4.0  # times the base run's start, within which the first step must come
-COMPILES_S = 900.0  # more, where the change compiles
-LONG_STEPS = 20.0  # times the longest step so far: a pause within this is an evaluation or a checkpoint
+LOOK_S = 0.2  # time between two checks of a run
+HANGS_S = 60.0  # a run in which no step ends for this time hangs, unless its start or its steps are known to take long
+STARTS = 4.0  # the first step may take HANGS_S and this many times the base run's start
+COMPILES_S = 900.0  # additional time if the change compiles
+LONG_STEPS = 20.0  # a pause of up to this many times the longest step so far may be an evaluation or a checkpoint
 KILLED = (-9, 137)  # exit codes of a process that the kernel killed, directly and through a shell
 MEMORY = (
     "out of memory",
@@ -39,19 +39,19 @@ MEMORY = (
     "cannot allocate memory",
     "killed by signal: killed",
 )
-LOG_TAIL = 4000  # bytes
+LOG_TAIL = 4000  # bytes at the end of the output in which the error message is searched
 MIB = 1 << 20
 BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
-PROFILE_S = 30.0  # that the profile may take beyond the time for the steps
-FIRST_STEP_S = 1800.0  # the base run's start: data sets and compilation may take long
+PROFILE_S = 30.0  # time that the profile may take in addition to that of the steps
+FIRST_STEP_S = 1800.0  # longest start of the base run: loading a data set or compiling may take long
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run: the command with its place, changes and limits.
+    """What to run: the command, its folder, changes and limits.
 
-    ``work`` holds the run's own files. ``profiles`` records a profile and samples the GPUs. ``enough`` says from the step times and
-    the loop's seconds whether the step time is known.
+    ``work`` is the folder of the run's own files. With ``profiles``, a profile is recorded and the GPUs are sampled. ``enough``
+    returns whether the step times (ms) so far suffice. ``start_s`` is the start time of the base run.
     """
 
     words: Sequence[str]
@@ -72,7 +72,9 @@ class RunRequest:
 class Ran:
     """How a run ended, its bundle (None without steps), and the notes of its training processes.
 
-    ``start_s`` is from the start to the first step, with what the first steps took longer. ``why`` says what went wrong.
+    ``start_s`` is the time from the start to the first step, plus the excess time of slow first steps. ``why`` is what went
+    wrong. ``left`` names processes, ports and GPU memory that were not freed, and ``files`` the existing files that the run
+    would have changed.
     """
 
     how: How
@@ -88,7 +90,7 @@ class Ran:
 
 
 def run(order: RunRequest) -> Ran:
-    """Run the command of ``order``; the processes are gone when it returns, also after Ctrl-C."""
+    """Run the command of ``order``; all its processes have ended when this returns, also after Ctrl-C."""
     parts = order.work / "parts"
     for folder in (parts, order.work / "saves", order.work / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +127,7 @@ def run(order: RunRequest) -> Ran:
 
 
 class _Watch:
-    """What is seen of a running training."""
+    """The observation of a running training: its steps, its memory, and whether it hangs."""
 
     def __init__(
         self, order: RunRequest, parts: Path, process: subprocess.Popen[bytes], training: Training, began: float
@@ -182,7 +184,7 @@ class _Watch:
 
     @property
     def limit_s(self) -> float:
-        """How long no step may end, before the run counts as hanging, s."""
+        """Time in s without the end of a step after which the run counts as hanging."""
         compiles = COMPILES_S if _compiles(self._order) else 0.0
         if self.start_s is not None:
             return max(HANGS_S + compiles, LONG_STEPS * self._longest_s)
@@ -221,18 +223,20 @@ def _environment(order: RunRequest, parts: Path) -> dict[str, str]:
 
 
 def _outcome(how: How, code: int | None, tail: str, order: RunRequest, watch: _Watch) -> tuple[How, str]:
-    """Return how a run ended, by its exit code and the end of its output, and why it failed."""
+    """Return how a run ended and why it failed, by its exit code and the end of its output."""
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")[:200]
     if code == STOPPED_BY_GUARD or how == "guarded":
         return "guarded", ""
     if how == "hung":
         what = "The first step did not end" if watch.start_s is None else "No step ended"
         compiles = (
-            " The change compiles the model, and that did not end either." if _compiles(order) and watch.start_s is None else ""
+            " The change compiles the model, which was not finished either."
+            if _compiles(order) and watch.start_s is None
+            else ""
         )
         return how, f"{what} within {fmt.duration_ns(watch.limit_s * 1e9)}, so the run was ended.{compiles}"
     if how == "failed":
-        lines = reversed(tail.splitlines())  # the error is the last line that names it; the lines above show its code
+        lines = reversed(tail.splitlines())  # the last line that names the error is its message; earlier ones may be code
         memory_error = next((line.strip()[:200] for line in lines if any(text in line.lower() for text in MEMORY)), None)
         if memory_error is not None:
             return "out_of_memory", memory_error
@@ -246,7 +250,7 @@ def _outcome(how: How, code: int | None, tail: str, order: RunRequest, watch: _W
 
 
 def _notes(parts: Path) -> list[Mapping[str, Any]]:
-    """Return the notes of all ranks of a job, or of the process with the most marks."""
+    """Return the notes of all ranks; without ranks, those of the process with the most step marks."""
     marks = sorted(parts.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     names = [path.stem.removeprefix("marks-").partition(".")[0] for path in ranked or marks[:1]]

@@ -26,14 +26,14 @@ from sawtooth.ingest.capture.trials.settings import TrialSettings
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.schema import DataFolder, write_atomically
 
-NARROW = 0.1  # of the gain: the interval at which a trial's step time is known
-BASE_NARROW = 0.02  # of the step: the base run's interval at which it is known
+NARROW = 0.1  # share of the gain: a trial ends when the interval of its step time is not wider than this
+BASE_NARROW = 0.02  # share of the step: a base run ends when the interval of its step time is not wider than this
 NO_STEPS = "The trial made no steps that can be measured."
 
 
 @dataclass(frozen=True)
 class Options:
-    """The user's choices: seconds for each trial, copies of the folder, and allowed numerics."""
+    """The user's options: seconds per run, copies of the folder, allowed writes and numeric changes."""
 
     seconds: float = 60.0
     copies: bool = False
@@ -42,7 +42,7 @@ class Options:
 
 
 class TrialSession:
-    """Runs of one command; ``say`` gets a line about each."""
+    """The runs of one command; ``say`` gets a line at the start of each run."""
 
     def __init__(self, command: Sequence[str], data: DataFolder, options: Options, say: Callable[[str], None]) -> None:
         self.command, self.options = list(command), options
@@ -56,7 +56,7 @@ class TrialSession:
         self._listing = folders.listing(self._folder, data.root.resolve()) if not options.copies else {}
         self._count = 0
         self._stack = contextlib.ExitStack()
-        # A short path, because a loader's socket below it allows 107 bytes.
+        # The path must be short, because the path of a loader's socket below it has at most 107 bytes.
         self._work = Path(
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sawtooth-try-", ignore_cleanup_errors=True))
         )
@@ -68,7 +68,7 @@ class TrialSession:
         self._stack.close()
 
     def base(self, *, first: bool = False) -> Ran:
-        """Run the command without changes and keep what it shows; the first run is profiled and analysed."""
+        """Run the command without changes and store its result; the first run is also profiled and sampled."""
         least_gain = min((abs(self._gain(each)) for each in self.trials if each.measured_ms), default=None)
         half = BASE_NARROW / 2 if least_gain is None else None
 
@@ -84,7 +84,7 @@ class TrialSession:
         return ran
 
     def try_out(self, candidates: Sequence[Candidate]) -> Trial:
-        """Run the command with the changes of ``candidates``; the next base run decides the verdict."""
+        """Run the command with the changes of ``candidates``; ``decide`` judges it after the next base run."""
         trial = Trial(list(candidates), after_base=len(self.bases) - 1)
         self.trials.append(trial)
         if len(candidates) > 1:
@@ -104,13 +104,13 @@ class TrialSession:
         return trial
 
     def _judge_end(self, trial: Trial, ran: Ran) -> None:
-        """Set the status of a trial that ended badly or whose changes had no effect; measure the others."""
+        """Read the measurement of a trial; set its status if it failed or if its changes had no effect."""
         trial.why = " ".join(filter(None, (ran.why, *ran.left)))
         if ran.how in ("out_of_memory", "failed", "hung"):
             trial.status = "out_of_memory" if ran.how == "out_of_memory" else "failed"
             return
         if ran.how == "guarded":
-            trial.status, trial.why = "failed", f"It would have changed {_named(ran)}, so it was ended before."
+            trial.status, trial.why = "failed", f"The trial was ended before it changed {_named(ran)}."
             return
         slugs = [each.slug for each in trial.candidates]
         unproven = [slug for slug in slugs if not ran.notes or any(slug not in notes["proofs"] for notes in ran.notes)]
@@ -129,14 +129,14 @@ class TrialSession:
             trial.why = (
                 refused
                 or (f"Sawtooth could not make the change ({errors})." if errors else "")
-                or f"Nothing shows that {' and '.join(unproven)} took effect."
+                or f"There is no proof that {' and '.join(unproven)} took effect."
             )
         elif trial.measured_ms is None:
             trial.status, trial.why = "failed", trial.why or NO_STEPS
 
     def decide(self) -> None:
-        """Set each measured trial's status by the base runs beside it, and its costs by all of them."""
-        plain = [base.ran for base in self.bases[1:]]  # the first one has the profiler's own cost
+        """Set each trial's status by the base runs before and after it, and its costs by all base runs."""
+        plain = [base.ran for base in self.bases[1:]]  # without the first one, whose costs include the profiler
         for trial in self.trials:
             if trial.ran is not None and plain:
                 trial.memory_mib = _beyond(trial.ran.memory_mib, [ran.memory_mib for ran in plain])
@@ -149,12 +149,12 @@ class TrialSession:
             trial.status = judged.word
             if judged.word == "not_shown":
                 within = judged.change_ms is not None and judged.verdict.shown
-                drift = f"The base run itself drifts by {judged.drift_ms:.3g} ms." if within else judged.verdict.why
-                trial.why = drift
+                drifts = f"Without a change, the step time drifts by {judged.drift_ms:.3g} ms."
+                trial.why = drifts if within else judged.verdict.why
 
     @property
     def drift_ms(self) -> float:
-        """The largest change between the halves of a base run, ms."""
+        """The largest difference between the halves of a base run, ms."""
         both = [steps.halves(base.ran.took_ms) for base in self.bases]
         return max((abs(a - b) for a, b in filter(None, both)), default=0.0)
 
@@ -165,13 +165,13 @@ class TrialSession:
 
     @property
     def base_interval_ms(self) -> tuple[float | None, float | None]:
-        """From the lowest to the highest end of the base runs' intervals, ms."""
+        """The lowest and the highest end of the base runs' intervals, ms."""
         lows = [base.measured.low_ms for base in self.bases if base.measured.low_ms is not None]
         highs = [base.measured.high_ms for base in self.bases if base.measured.high_ms is not None]
         return min(lows, default=None), max(highs, default=None)
 
     def kept(self) -> list[Candidate]:
-        """Return the kept single changes in their order; of changes that replace each other the fastest."""
+        """Return the kept single changes in their order; of changes that replace each other, only the fastest."""
         best: dict[str, Trial] = {}
         for trial in self.trials:
             if trial.status == "kept" and len(trial.candidates) == 1:
@@ -182,7 +182,7 @@ class TrialSession:
         return [trial.candidates[0] for trial in self.trials if trial in best.values()]
 
     def remember(self) -> None:
-        """Store the tested predictions in the data folder."""
+        """Store the predictions of single changes with their measured step times in the data folder."""
         for trial in self.trials:
             one = trial.candidates[0]
             if trial.status not in MEASURED or len(trial.candidates) > 1 or trial.times_work != 1.0:
@@ -192,14 +192,14 @@ class TrialSession:
                 remember(self._data, self.bases[0].run_id, trial.run_id, pair)
 
     def store(self, result: str) -> Path:
-        """Store the result in the data folder by the number in the runs' tag, and return its path."""
+        """Store the result in the data folder under the number of the runs' tag ``try=…``; return the path."""
         path = self._data.root / "trials" / f"{int(self.began_s)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, result.encode())
         return path
 
     def changed_files(self) -> list[str]:
-        """Return the files of the working folder that the runs changed, which no audit event showed."""
+        """Return the files of the working folder that the runs changed although the guard did not see it."""
         return folders.changed(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
 
     def _gain(self, trial: Trial) -> float:
@@ -253,7 +253,7 @@ class TrialSession:
 
 
 def _beyond(value: float | None, without: Sequence[float | None]) -> float | None:
-    """Return how far ``value`` is from the mean of ``without``; 0 within their range."""
+    """Return ``value`` minus the mean of ``without``; 0 if it lies within their range, None if unknown."""
     known = [each for each in without if each is not None]
     if value is None or not known:
         return None

@@ -1,4 +1,4 @@
-"""Step times of a running training, from its marks, and how well they are known."""
+"""Step times of a running training from its step marks, with their confidence interval and drift."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ from itertools import pairwise
 
 from sawtooth.analysis.quantiles import student_t
 
-LEAST_STEPS = 40  # fewer say nothing about how steps vary
-LEAST_S = 5.0  # A loader's queue is full and caches are cold in the first second: 4.8 ms were measured there instead of 3.4.
-BLOCKS = 8  # means of neighbouring steps: these are nearly independent, and eight give an interval
-WARM_UP = 0.2  # share of the steps that is left out at the start, while the trial runs
-TAIL = 0.975
-FIRST_STEPS, LONG = 10, 5.0  # a step is long from this many times the median on
+LEAST_STEPS = 40  # with fewer steps, their variation is not known
+# The first second is not representative: a loader's queue is full and caches are cold. A step of 3.4 ms took 4.8 ms there.
+LEAST_S = 5.0
+BLOCKS = 8  # blocks of neighbouring steps: their means are nearly independent, and eight of them suffice for an interval
+WARM_UP = 0.2  # share of the steps at the start that is left out
+TAIL = 0.975  # quantile of Student's t for a 95 % interval
+FIRST_STEPS, LONG = 10, 5.0  # of the first 10 steps, those that take more than 5 times the median count as start-up
 
 
 def step_ms(marks: Sequence[tuple[int, int, str]]) -> tuple[list[float], float]:
-    """Return the times of the unprofiled steps (ms), and the seconds of the loop.
+    """Return the times (ms) of training steps without profile or evaluation, and the loop's seconds.
 
-    ``marks`` are in order: step, end (ns) and phase.
+    A mark is a step's number, its end (ns) and its phase; ``marks`` are sorted.
     """
     took = [(b[1] - a[1]) / 1e6 for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
     return took, (marks[-1][1] - marks[0][1]) / 1e9 if marks else 0.0
 
 
 def compiling_s(took: Sequence[float]) -> float:
-    """Return how much longer the first steps took than usual (compilation, allocation, search), s."""
+    """Return the excess time in s of slow first steps, which compile, allocate or search algorithms."""
     usual = statistics.median(took) if took else 0.0
     return sum(ms - usual for ms in took[:FIRST_STEPS] if ms > LONG * usual) / 1e3
 
 
 def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:
-    """Return the mean step time after the warm-up, and half of its 95 % interval (else infinite)."""
+    """Return the mean step time after the warm-up, and half the width of its 95 % interval.
+
+    The width is infinite for too few steps.
+    """
     counted = took[int(WARM_UP * len(took)) :]
     blocks = _blocks(counted)
     if not blocks:
@@ -42,10 +46,10 @@ def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:
 
 
 def halves(took: Sequence[float]) -> tuple[float, float] | None:
-    """Return the step times of a run's halves; None for too few steps.
+    """Return the step times of the two halves of a run; None for too few steps.
 
-    Their difference is the run's drift. Each is the median of four blocks' means. A median of steps would jump where fast and
-    slow steps alternate, as they do with a loader that starves.
+    Their difference is the run's drift. Each is the median of four block means. The median of all steps would be unstable if
+    fast and slow steps alternate, as they do when the loader is too slow.
     """
     blocks = _blocks(took[int(WARM_UP * len(took)) :])
     middle = len(blocks) // 2
@@ -53,6 +57,6 @@ def halves(took: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _blocks(counted: Sequence[float]) -> list[float]:
-    """Return the means of neighbouring steps; none if they are too few."""
+    """Return the means of BLOCKS blocks of neighbouring steps; empty for too few steps."""
     size = len(counted) // BLOCKS if len(counted) >= LEAST_STEPS else 0
     return [statistics.fmean(counted[at * size : (at + 1) * size]) for at in range(BLOCKS)] if size else []

@@ -11,7 +11,7 @@ from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.session import TrialSession
 from sawtooth.app.trials.trial import Trial
 
-MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # smaller costs are noise
+MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # smaller costs are not shown, because they vary by this much between runs
 
 
 def plain(session: TrialSession) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def lines(session: TrialSession) -> list[str]:
 
 
 def planned(to_try: Sequence[Candidate], session: TrialSession) -> list[str]:
-    """Return what is to be run, and how long it takes at most."""
+    """Return the planned trials, and how long they take at most."""
     out = ["These changes are tried, each between runs without it:"]
     for each in to_try:
         change, predicted = each.change, f", predicted {_ms(each.predicted_ms)}" if each.predicted_ms is not None else ""
@@ -122,7 +122,9 @@ def _remarks(trial: Trial, session: TrialSession) -> str:
     if trial.losses and session.bases[0].ran.notes and (base := session.bases[0].ran.notes[0].get("losses")):
         pairs = list(zip(base, trial.losses, strict=False))
         off = statistics.fmean(abs(a - b) / max(abs(a), 1e-12) for a, b in pairs)
-        parts.append(f"The losses of the first {len(pairs)} steps differ by {fmt.share(off)} on average.")
+        parts.append(
+            f"The losses of the first {len(pairs)} steps differ by {fmt.share(off)} on average from those without the change."
+        )
     return " ".join([*parts, *([trial.why] if trial.why else [])])
 
 

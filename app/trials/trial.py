@@ -16,9 +16,11 @@ MEASURED = ("kept", "slower", "not_shown")
 
 @dataclass
 class Trial:
-    """Changes that are tried together, and their result: times in ms a step, costs against the base run.
+    """Changes that are tried together, and their result.
 
-    The prediction of a single change is that of its finding. ``after_base`` is the number of the base run before it.
+    Times are in ms per step, and costs are relative to the base runs.
+
+    The prediction of a single change is that of its finding. ``after_base`` is the index of the base run before the trial.
     """
 
     candidates: list[Candidate]
@@ -51,7 +53,7 @@ class Trial:
 
     @property
     def is_inside(self) -> bool | None:
-        """Whether the measured step time is inside the predicted interval; None if one is unknown."""
+        """Whether the measured step time is inside the predicted interval; None if either is unknown."""
         known = self.predicted_low_ms, self.measured_ms, self.predicted_high_ms
         if None in known or self.times_work != 1.0 or self.status not in MEASURED:
             return None
@@ -59,7 +61,7 @@ class Trial:
 
     @property
     def times_work(self) -> float:
-        """How many times the base run's work a step does."""
+        """The work of a step divided by that of the base run; not 1 if the batch is larger."""
         return next((float(each.values["times"]) for each in self.candidates if each.slug == BATCH), 1.0)
 
 

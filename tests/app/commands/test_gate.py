@@ -219,7 +219,7 @@ def test_baselines_come_from_folders_and_artifacts(tmp_path: Path, github: _GitH
         store_baseline(newest, place, "net")
         again = fetch_baseline(place, "net", tmp_path)
         assert again is not None and again.read_bytes() == b"new"
-    with pytest.raises(UsageError, match="uploaded by the workflow"):
+    with pytest.raises(UsageError, match="Only the workflow can upload"):
         store_baseline(newest, "artifact:steps", "mine")
 
 

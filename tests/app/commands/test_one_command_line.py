@@ -123,7 +123,7 @@ def test_a_folder_stands_for_all_below_it_and_each_run_is_reported(traces: Path,
     assert isinstance(refused.exception, UsageError)
     assert "are 2 runs (" in str(refused.exception) and "Add --each for all of them, or give" in str(refused.exception)
     refused = run("report", str(traces), "--each", "-o", str(tmp_path / "r.html"), "--data", str(tmp_path / "none"))
-    assert isinstance(refused.exception, UsageError) and "an HTML report is of one run" in str(refused.exception)
+    assert isinstance(refused.exception, UsageError) and "an HTML report is about one run" in str(refused.exception)
     assert not (tmp_path / "none").exists()  # said before anything is read
 
 
@@ -216,7 +216,7 @@ def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -
     assert oldest not in left and len(left) == 1
     run("runs", "tag", left[0], "kept=1", "--data", data)
     said = run("runs", "prune", "--max-size", "1KB", "--data", data).output
-    assert "Removed" not in said and said.rstrip().endswith("Those left have tags, which keep them.")
+    assert "Removed" not in said and said.rstrip().endswith("The remaining runs have tags, so they were not removed.")
 
 
 def test_prune_counts_what_runs_share_once_and_all_that_a_run_takes(data: str) -> None:

@@ -88,7 +88,7 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_pat
         run("reduce", place, "--sources", traces, "--data", data, "--open", "99")
 
     words = words_of(opened("ranks", after.id))
-    assert "Rank 5 holds the job up" in words
+    assert "Rank 5 delays the job" in words
     assert "Of all 20 ranks" in words
     assert "is waited for longest" not in words  # the representatives alone do not tell who waits for whom
     verdict = words_of(opened("verdict", after.id))
@@ -108,7 +108,7 @@ def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(many: Path, tmp_p
     assert [line for line in lines if line.startswith("rank 5: ") and "its data loader" in line]
     manifest = app_data.read_manifest(lines[-1])
     assert 5 not in {ref.rank for ref in manifest.traces}
-    assert "Rank 5 holds the job up" in words_of(opened("ranks", manifest.id))
+    assert "Rank 5 delays the job" in words_of(opened("ranks", manifest.id))
     report = json.loads(run("report", manifest.id, "--data", str(app_data.root), "--format", "json"))
     (late,) = (finding for finding in report["findings"] if finding["rule"] == "straggling-rank")
     assert "timeline" not in late["fix"]
@@ -177,7 +177,7 @@ def test_files_outside_the_named_places_stay_closed(tmp_path: Path, named: list[
     options = [word for name in named for word in ("--sources", str(tmp_path / name))]
     result = CliRunner().invoke(cli, ["reduce", place, *options, "--data", str(tmp_path / "data")])
     assert isinstance(result.exception, SawtoothError)
-    assert f"{tmp_path}/traces/0.json lies in no place that was named" in str(result.exception)
+    assert f"{tmp_path}/traces/0.json is outside the named locations" in str(result.exception)
     assert f"add --sources {tmp_path}/traces" in str(result.exception)
     assert list(DataFolder(tmp_path / "data").recordings.glob("*.duckdb")) == []
 

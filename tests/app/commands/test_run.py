@@ -64,7 +64,7 @@ def test_a_bug_of_ours_is_a_sentence(
 ) -> None:
     monkeypatch.setattr(brief, "lines", lambda result: 1 / 0)
     run.explain(Launched(0, bundle), tmp_path / "data")
-    assert "explaining it failed (ZeroDivisionError" in capsys.readouterr().err
+    assert "the analysis failed (ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_without_the_packages_that_explain_it_is_recorded_all_the_same(

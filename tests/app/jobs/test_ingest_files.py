@@ -52,9 +52,9 @@ def test_a_trace_that_is_here_already_is_said_to_be_and_what_became_of_its_name(
     assert bring_in(folder, [(trace, "baseline.json")]).notices == [], "the same file again is no news"
     other = bring_in(folder, [(trace, "other.json")])
     assert other.runs[0].name == "baseline"
-    assert other.notices == ["other.json is here already, as baseline.json of the run baseline: it was not read in again."]
+    assert other.notices == ["other.json exists already as baseline.json of the run baseline, so it was not read again."]
     (named,) = bring_in(folder, [(trace, "other.json")], name="with reads").notices
-    assert named == "baseline is here already, and is called with reads now."
+    assert named == "baseline exists already and is now called with reads."
 
 
 @pytest.mark.parametrize(

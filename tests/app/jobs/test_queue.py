@@ -243,7 +243,7 @@ def test_of_two_orders_for_one_upload_the_second_is_told_and_takes_nothing(tmp_p
     other = first.with_name("f" * 32)
     other.write_bytes(b"of the second order alone")
     jobs.start(shared)
-    with pytest.raises(NotFoundError, match="another order"):
+    with pytest.raises(NotFoundError, match="Another job has already taken"):
         jobs.start([(other, "other"), *shared])
     assert other.read_bytes() == b"of the second order alone"
     assert len(list(jobs.settings.data.uploads.glob("job-*"))) <= 1

@@ -114,7 +114,7 @@ def test_without_marks_the_rhythm_tells_the_step(tmp_path: Path) -> None:
     session.look()
     assert (
         live_words.step_rate_sentence(session, session.gpus[0], session.sawtooth(0))
-        == "About 1.00\u00a0s a step, estimated from its sawtooth."
+        == "About 1.00\u00a0s per step, estimated from the sawtooth."
     )
 
 

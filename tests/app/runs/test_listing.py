@@ -207,12 +207,12 @@ def test_the_run_that_is_surest_to_gain_most_is_named() -> None:
     wide, narrow = ("wide", 100.0, (20.0, 10.0, 60.0)), ("narrow", 10.0, (5.0, 4.8, 5.2))  # surely left: 60 % and 52 %
     assert (
         listing.most_to_gain([wide, narrow]).replace("\u00a0", " ")
-        == "narrow has the surest gain: at least 48 % of its 10.0 ms step"
+        == "narrow has the largest certain gain: at least 48 % of its 10.0 ms step"
     )
     worse = ("worse", 100.0, (20.0, 10.0, 30.0))
     assert (
         listing.most_to_gain([wide, worse]).replace("\u00a0", " ")
-        == "worse has the surest gain: at least 70 % of its 100 ms step"
+        == "worse has the largest certain gain: at least 70 % of its 100 ms step"
     )
     assert listing.most_to_gain([narrow, ("healthy", 10.0, None), ("slower", 10.0, (9.0, 8.0, 11.0))]) is None
 

@@ -86,7 +86,7 @@ def test_a_login_with_an_earlier_token_has_no_access(asked: DataFolder) -> None:
     assert "1 browser has access to this dashboard" in words_of(opened_at("logins"))
     lines = CliRunner().invoke(cli, ["serve", "--sessions", "--data", str(asked.root)]).output.splitlines()
     assert len(lines) == 3
-    assert lines[1] == "Logged in with another token, which this one does not let in:"
+    assert lines[1] == "Logged in with an earlier token, so no longer admitted:"
 
 
 def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:

@@ -32,7 +32,7 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     test = opened("ranks", run)
     text = words_of(test)
     in_order = (
-        "Rank 3 holds the job up", "Feed rank 3 as fast as the others", "In the profile rank 3 takes longest by itself", "waits most for other ranks",
+        "Rank 3 delays the job", "Feed rank 3 as fast as the others", "In the profile rank 3 takes longest by itself", "waits most for other ranks",
     )  # fmt: skip
     assert [text.index(words) for words in in_order] == sorted(text.index(words) for words in in_order)
     assert "Without that a step takes ≈" in text
@@ -125,7 +125,7 @@ def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_sh
     monkeypatch.setattr(reduction, "MOST", 1)
     run = bring_in_job(app_data, summaries, sources=[str(tmp_path)]).manifest.id
     test = opened("ranks", run)
-    assert "Rank 3 holds the job up" in words_of(test)
+    assert "Rank 3 delays the job" in words_of(test)
     assert "parallel transfers take 100\u00a0µs of a step" in words_of(opened("communication", run))  # by the summaries of all
     assert charts(test)[0]["data"][0]["y"] == [f"rank {i}" for i in range(8)]
 

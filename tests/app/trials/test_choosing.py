@@ -98,7 +98,7 @@ def test_workers_are_not_tried_where_loading_takes_less_than_a_twentieth_of_the_
     ("seen", "rule", "why"),
     [
         ({"loader": [LOADER | {"refusal": loader.ITERABLE}]}, "data-loader-starves-gpu", loader.ITERABLE),
-        ({}, "batch-norm", "This needs a change of the code: Do it."),
+        ({}, "batch-norm", "This change must be made in the code: Do it."),
     ],
 )
 def test_what_cannot_be_changed_from_inside_says_why(seen: dict[str, Any], rule: str, why: str) -> None:

@@ -130,9 +130,9 @@ def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: Tr
         (
             {"how": "guarded", "files": [{"path": "last.pt"}]},
             "failed",
-            "It would have changed last.pt, so it was ended before.",
+            "The trial was ended before it changed last.pt.",
         ),
-        ({"notes": []}, "no_effect", "Nothing shows that gc-frozen took effect."),
+        ({"notes": []}, "no_effect", "There is no proof that gc-frozen took effect."),
         ({"notes": [{"proofs": {"gc-frozen": "."}, "refused": {}, "errors": []}], "bundle": None}, "failed", sessions.NO_STEPS),
         ({"notes": [{"proofs": {}, "refused": {"gc-frozen": "It is frozen."}, "errors": []}]}, "no_effect", "It is frozen."),
     ],
