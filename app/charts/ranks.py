@@ -123,7 +123,7 @@ MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
 NUMBERED, NUMBERED_STEPS = 96, 12  # squares, and steps beside each other, up to which each square contains its number
 SCALED_ROWS = 5  # rows: with fewer, the colour scale would be higher than the picture
 LEAST_RANGE = 0.1  # share of the largest value: a smaller range gets no strong colour difference
-BELOW = 0.15  # share of the range: so that the smallest value is not white
+BELOW = 0.15  # share of the range: added below the smallest value, so that it is not white
 UNUSUAL = 1.5  # times the usual step: the text mentions a longer longest step
 UNDER_TEXT = 0.45  # mix of a colour with the page's colour: black on white and white on black remain readable on it
 SPREAD = 0.03  # share of the median: rows that differ by less count as equal
@@ -253,7 +253,7 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     figure.update_yaxes(title={"text": "waits"})
     figure.update_xaxes(title={"text": "for"})
     late = rows.groupby("late")["wait_ms"].mean()
-    finding = f"{_named(late.idxmax())} is waited for longest: {fmt.duration_ms(float(late.max()))} of a step by each {level}, as profiled"
+    finding = f"The others wait longest for {late.idxmax()}: {fmt.duration_ms(float(late.max()))} of a step by each {level}, as profiled"
     return Chart(
         figure=figure,
         title=finding,

@@ -1,4 +1,4 @@
-// Shows a command with its secret masked, and copies it whole. A page without TLS has no clipboard API: there a hidden field is copied.
+// Shows a command with its token hidden, and copies it with the token. Without TLS the browser offers no clipboard API, so a hidden field is copied.
 const SHOWN_MS = 6000;
 
 function copiedFromField(text) {

@@ -1,4 +1,4 @@
-// Copies the address of the page as it is. The token that opened this server is nobody else's and stays out of it.
+// Copies the page's address without the viewer's token.
 const SHOWN_MS = 6000, WARNING_MS = 20000;
 const ONLY_HERE =
   "This link works on this machine only. For others start the server with `sawtooth serve --address 0.0.0.0`, open this page by the " +

@@ -112,7 +112,7 @@ export default function (component) {
   const out = () => zone.classList.remove("over");
   const drop = (event) => { event.preventDefault(); out(); take(event.dataTransfer.files); };
   input.onchange = () => { take(input.files).catch(() => {}); input.value = ""; };
-  // The whole page is the target: a file dropped beside the zone must not make the browser leave the page.
+  // The whole page accepts files: otherwise the browser would open a file that is dropped beside the zone.
   document.addEventListener("dragover", over);
   document.addEventListener("dragleave", out);
   document.addEventListener("drop", drop);

@@ -1,7 +1,7 @@
-// What runs on every page: Ctrl-K finds runs, kernels, findings and places; "/" searches the page, "j" and "k" walk through what it
-// lists, "?" shows the keys; links to our places open without a new page.
+// Runs on every page. Ctrl-K finds runs, kernels, findings and places, "/" goes to the page's search field, "j" and "k" to the next and
+// previous entry, and "?" shows the keys. Links to other places of the app open without loading the page again.
 const LISTED = "[class*=st-key-run_cards] [data-testid=stPageLink] a, .st-title";
-const SHOWN = 50; // more would be slower to read than to narrow down
+const SHOWN = 50; // entries in the list
 let root, data, entries, found, at, pressedLink;
 
 function walk(step) {
@@ -9,7 +9,7 @@ function walk(step) {
   if (!items.length) return;
   const now = items.indexOf(document.activeElement);
   const next = items[Math.min(Math.max(now + step, 0), items.length - 1)];
-  if (next.tabIndex < 0) next.tabIndex = -1; // a heading takes the focus without a stop of its own for Tab
+  if (next.tabIndex < 0) next.tabIndex = -1; // the keys j and k focus a heading, Tab does not
   next.focus();
   next.scrollIntoView({ block: "nearest" });
 }
@@ -30,8 +30,8 @@ function pressed(event) {
   else if (event.key === "?" && !keys.open) keys.showModal();
 }
 
-// The views of a place share one page. Streamlit follows a link to the page that it shows without changing the address or the
-// widgets that it binds; what it does on Back is what every link needs.
+// The views of a place share one page. On a link to the current page Streamlit changes neither the address nor the widgets bound to it,
+// but on Back it does, so every link is followed as Back is.
 function open(href) {
   if (href !== location.href) history.pushState({}, "", href);
   dispatchEvent(new PopStateEvent("popstate"));
@@ -45,10 +45,10 @@ function followed(event) {
   event.stopPropagation();
   root.querySelector(".search").close();
   open(link.href);
-  if (link.closest(".st-views") && !event.detail) focusTab(link.href, 100); // by keyboard: the tabs are drawn anew
+  if (link.closest(".st-views") && !event.detail) focusTab(link.href, 100); // by keyboard: the tabs are drawn again and lose the focus
 }
 
-// Tabs are drawn anew after each click. The browser sends no click to a link that was drawn anew while it was pressed.
+// Tabs are drawn again after each click. The browser sends no click to a link that was drawn again while it was pressed.
 function released(event) {
   const link = event.target.closest?.("a");
   if (pressedLink && !pressedLink.isConnected && link?.href === pressedLink.href) link.click();
@@ -76,7 +76,7 @@ function openSearch() {
   fetch(`/api/v1/find?run=${data.run || ""}`)
     .then((answer) => (answer.ok ? answer.json() : { entries: [] }))
     .then((answer) => { entries = [...entries, ...answer.entries]; list(); })
-    .catch(() => {}); // the places are there
+    .catch(() => {}); // the list still has the places
 }
 
 function list() {
@@ -91,7 +91,7 @@ function list() {
     item.append(link);
     return item;
   }));
-  if (!found.length) box.append(Object.assign(document.createElement("li"), { className: "none", textContent: "Nothing of this name." }));
+  if (!found.length) box.append(Object.assign(document.createElement("li"), { className: "none", textContent: "Nothing has this name." }));
   select(0);
 }
 

@@ -1,4 +1,4 @@
-// The running GPU: numbers with a line each, and a panel a unit. The nodes stay; each second their data are drawn anew.
+// The running GPU: tiles with a number and a line each, and one panel per unit. The elements are kept and drawn again each second.
 const LEFT = 40, TICK = 11;
 
 function fit(canvas) {
@@ -11,7 +11,7 @@ function fit(canvas) {
   return [pen, box.width, box.height];
 }
 
-// A sample stands for the window before it: the line goes up or down first, then on to the sample's time. A hole (null) stays empty.
+// A sample is the value of the time before it, so the line first goes up or down and then right. Missing samples (null) leave a gap.
 function path(pen, points, x, y) {
   pen.beginPath();
   for (let i = 0; i < points.length; i += 2) {
@@ -33,7 +33,7 @@ function rounded(top) {
   return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((n) => n * unit).find((n) => n >= top * 1.02) || top;
 }
 
-// Times in round steps before the newest sample: seconds, minutes or hours, as many as fit.
+// Round times before the newest sample, in seconds, minutes, hours or days: as many as fit.
 function times(window_s, width) {
   const most = Math.max(2, Math.min(5, Math.floor(width / 90)));
   const step = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800].find((s) => window_s / s <= most) || window_s / 2;
@@ -65,7 +65,7 @@ function drawPanel(canvas, panel, data, ink) {
     if (at + half <= free) { pen.textAlign = "center"; pen.fillText(text, at, height - 4); }
   }
   pen.globalAlpha = 1; pen.save(); pen.beginPath(); pen.rect(LEFT, 0, width, height); pen.clip();
-  // the first one is what the sentence speaks of: over the others
+  // the text describes the first line, so it is drawn last, above the others
   for (const line of [...panel.lines].reverse()) { pen.strokeStyle = line.colour; pen.lineWidth = line.faint ? 1 : 1.6; pen.globalAlpha = line.faint ? 0.6 : 1; path(pen, line.points, x, y); }
   pen.restore(); pen.globalAlpha = 1;
 }
@@ -79,7 +79,7 @@ function drawSpark(canvas, tile, window_s) {
 const node = (name, className) => { const made = document.createElement(name); if (className) made.className = className; return made; };
 const write = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 
-// Makes as many children as there are entries, once; later calls find them there.
+// Adds or removes children until each entry has one, and returns them in pairs.
 function children(parent, entries, make) {
   while (parent.children.length > entries.length) parent.lastElementChild.remove();
   while (parent.children.length < entries.length) parent.append(make());

@@ -1,4 +1,4 @@
-// Opens the trace in Perfetto: the bytes go from this browser's window to the other one, never over our server's network.
+// Opens the trace in Perfetto. This window loads it and passes it to Perfetto's window, so it is not uploaded anywhere.
 const PERFETTO = "https://ui.perfetto.dev";
 const PING_MS = 60;
 const GIVE_UP_MS = 30000;
@@ -27,7 +27,7 @@ export default function (component) {
   button.onclick = async () => {
     const other = window.open(PERFETTO);
     if (!other) { state.textContent = "The browser blocked the new window. Allow it for this page."; return; }
-    button.disabled = true; state.textContent = "Handing it over …";
+    button.disabled = true; state.textContent = "Loading the trace …";
     try {
       const answer = await fetch(data.url);
       if (!answer.ok) throw new Error((await answer.json()).error.sentence);
@@ -37,7 +37,7 @@ export default function (component) {
       other.postMessage({ perfetto }, PERFETTO);
       state.textContent = "";
     } catch (problem) {
-      state.textContent = problem.message || "The trace could not be handed over.";
+      state.textContent = problem.message || "Perfetto did not receive the trace.";
     } finally { button.disabled = false; }
   };
 }

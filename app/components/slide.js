@@ -1,10 +1,10 @@
-// Draws the answer as one slide of 1920 × 1080 and saves it: always light, as slides are.
+// Draws the answer as a slide of 1920 × 1080 pixels, always on white, and saves it.
 const W = 1920, H = 1080, MARGIN = 96, INK = "#1F2328", QUIET = "#5F6670", ACCENT = "#0072B2";
 const FONT = '"Source Sans", "Source Sans Pro", system-ui, sans-serif';
 
 function font(pen, size, weight = 400) { pen.font = `${weight} ${size}px ${FONT}`; }
 
-// Writes text in lines no wider than `width`, the last one cut where `most` lines do not hold it; returns the y below.
+// Writes text in at most `most` lines of at most `width`, and returns the y below. A longer text ends with "…".
 function paragraph(pen, text, x, y, width, line, most) {
   const lines = [""];
   for (const word of String(text).split(" ")) {
@@ -53,7 +53,7 @@ function bars(pen, list, y) {
   return y;
 }
 
-// Names the parts that are too narrow for their name, in a line under the bars.
+// Draws one line under the bars, with the names of the parts that are too narrow for them.
 function legend(pen, parts, y) {
   let x = MARGIN + 110;
   font(pen, 25);
@@ -104,7 +104,7 @@ export default function (component) {
   const state = parentElement.querySelector(".state");
   parentElement.querySelector("button").onclick = async () => {
     const blob = await new Promise((done) => draw(data).toBlob(done, "image/png"));
-    if (!blob) { state.textContent = "This browser did not draw the picture."; return; }
+    if (!blob) { state.textContent = "This browser could not save the picture."; return; }
     const link = document.createElement("a");
     link.href = URL.createObjectURL(blob);
     link.download = `${data.file}.png`;

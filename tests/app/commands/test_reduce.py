@@ -90,7 +90,7 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_pat
     words = words_of(opened("ranks", after.id))
     assert "Rank 5 delays the job" in words
     assert "Of all 20 ranks" in words
-    assert "is waited for longest" not in words  # the representatives alone do not tell who waits for whom
+    assert "The others wait longest" not in words  # the representatives alone do not tell who waits for whom
     verdict = words_of(opened("verdict", after.id))
     assert "Feed rank 5 as fast as the others" in verdict
     assert "× 20" in verdict  # GPUs, also of ranks that have no file of their own

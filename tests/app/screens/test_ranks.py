@@ -36,7 +36,7 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     )  # fmt: skip
     assert [text.index(words) for words in in_order] == sorted(text.index(words) for words in in_order)
     assert "Without that a step takes ≈" in text
-    assert "node0001 is waited for longest" in text
+    assert "The others wait longest for node0001" in text
     communication = words_of(opened("communication", run))
     assert (
         "Data parallel transfers take 200\u00a0µs of a step" not in communication
@@ -96,7 +96,7 @@ def test_hosts_that_never_wait_for_each_other_have_no_map_of_waits(app_data: Dat
     assert not test.exception
     text = words_of(test)
     assert "This page failed" not in text
-    assert "is waited for longest" not in text
+    assert "The others wait longest" not in text
 
 
 def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, tmp_path: Path) -> None:
