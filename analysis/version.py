@@ -5,7 +5,7 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-ANALYSIS_VERSION = 56
+ANALYSIS_VERSION = 57
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")
