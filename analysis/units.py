@@ -32,3 +32,8 @@ def in_number(count: float, one: str, several: str = "") -> str:
     ``several`` is the plural if it is not ``one`` plus s.
     """
     return f"{count:,.0f} {one if round(count) == 1 else several or one + 's'}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share (0 to 1) in percent, with a space before the sign: 12 %."""
+    return f"{100 * share:.{digits}f} %"

@@ -124,7 +124,7 @@ class Report:
 
     def __repr__(self) -> str:
         step = self.step_time_ms
-        time = "no step time" if step is None else f"{step:.3g} ms a step"
+        time = "no step time" if step is None else f"{step:.3g} ms per step"
         return f"<Report of {self.result.manifest.name!r}: {time}, {len(self.findings)} findings>"
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, percent
 
 # Relative difference of the profile's and the run's ratios of B to A (of their logarithms if the change is larger). From this
 # difference on, the profile's change does not represent the run's.
@@ -47,10 +47,10 @@ def disagreement(
 
 
 def _longer(move: float) -> str:
-    return "as long as" if abs(move) < SAME else f"{abs(move):.0%} {'longer' if move > 0 else 'shorter'} than"
+    return "as long as" if abs(move) < SAME else f"{percent(abs(move))} {'longer' if move > 0 else 'shorter'} than"
 
 
 def _moved(move: float) -> str:
     if move > 1:
         return f"{1 + move:.3g} times as long"
-    return "as long" if abs(move) < SAME else f"{abs(move):.0%} {'slower' if move > 0 else 'faster'}"
+    return "as long" if abs(move) < SAME else f"{percent(abs(move))} {'slower' if move > 0 else 'faster'}"

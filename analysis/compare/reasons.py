@@ -9,6 +9,7 @@ from typing import Any
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.units import percent
 
 GPU_BESIDE_CPU = "gpu_work"  # The key of the reason.
 CLOCK_DIFFERS = 0.03  # Boost clocks of one GPU vary by 1 to 2 % with temperature.
@@ -146,11 +147,11 @@ def _clock(a: RunResult, b: RunResult) -> list[Reason]:
         or max(clock_a, clock_b) / min(clock_a, clock_b) - 1 <= CLOCK_DIFFERS
     ):
         return []
-    words = (f"{clock_a:.0%} of the rated clock", f"{clock_b:.0%} of the rated clock")
+    words = (f"{percent(clock_a)} of the rated clock", f"{percent(clock_b)} of the rated clock")
     slower, longer = ("A", clock_b / clock_a - 1) if clock_a < clock_b else ("B", clock_a / clock_b - 1)
     sentence = (
         f"The GPU ran at {words[0]} in A and {words[1]} in B (a GPU that boosts runs above it): "
-        f"kernels may take up to {longer:.0%} longer in {slower} for this reason alone."
+        f"kernels may take up to {percent(longer)} longer in {slower} for this reason alone."
     )
     return [Reason("clock", sentence, *words)]
 
@@ -175,6 +176,6 @@ def _shapes(operators: list[Match]) -> list[Reason]:
         return []
     largest = max(changed, key=lambda row: row.ns_a + row.ns_b)
     sentence = (
-        f"{share:.0%} of operator time is spent on other shapes (most of it in {largest.label}): the steps do other work."
+        f"{percent(share)} of operator time is spent on other shapes (most of it in {largest.label}): the steps do other work."
     )
     return [Reason("shapes", sentence, "its own shapes", "its own shapes")]

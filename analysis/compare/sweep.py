@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.units import significant
+from sawtooth.analysis.units import percent, significant
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.loop.batch_rule import RULE, accumulated_gain, advised_below
 from sawtooth.ingest.manifest import BatchTrial, Manifest
@@ -255,7 +255,7 @@ def _limit(points: Sequence[Point]) -> str:
         return ""
     return (
         f"{largest_fitting:g} fits into memory and {smallest_too_large:g} does not. "
-        f"Leave {1 - RULE:.0%} spare: take at most {advised_below(largest_fitting):g}."
+        f"Leave {percent(1 - RULE)} spare: take at most {advised_below(largest_fitting):g}."
     )
 
 
@@ -276,11 +276,11 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
         return None, f"{setting} = {points[0].value} gives {significant(known[0][1], 4)} {unit}/s; no other value was measured."
     fits = [(i, value) for i, value in known if (points[i].memory_share or 0.0) <= MEMORY_LIMIT]
     if not fits:
-        return None, f"Every run uses more than {MEMORY_LIMIT:.0%} of the GPU's memory."
+        return None, f"Every run uses more than {percent(MEMORY_LIMIT)} of the GPU's memory."
     best_index, best = max(fits, key=lambda fit: fit[1])
     over_limit = [points[i].value for i, value in known if (i, value) not in fits and value > best]
     left_out = (
-        f" {', '.join(over_limit)} would be faster but {'fills' if len(over_limit) == 1 else 'fill'} the memory beyond {MEMORY_LIMIT:.0%}."
+        f" {', '.join(over_limit)} would be faster but {'fills' if len(over_limit) == 1 else 'fill'} the memory beyond {percent(MEMORY_LIMIT)}."
         if over_limit
         else ""
     )
@@ -288,7 +288,7 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
         spot, value = next((i, v) for i, v in fits if v >= best * (1 - NEAR_BEST))
         if spot != best_index:
             reason = (
-                f"{setting} = {points[spot].value} gives {significant(value, 4)} {unit}/s, within {NEAR_BEST:.0%} of the best "
+                f"{setting} = {points[spot].value} gives {significant(value, 4)} {unit}/s, within {percent(NEAR_BEST)} of the best "
                 f"({significant(best, 4)} at {points[best_index].value}): a larger value gives no measurable gain."
             )
             return spot, reason + left_out

@@ -11,7 +11,7 @@ from sawtooth.analysis.integrity.failed_check import FailedCheck
 from sawtooth.analysis.integrity.lost_records import EVIDENCE
 from sawtooth.analysis.integrity.times import OF_DEVICE_TIME, WITHHELD
 from sawtooth.analysis.store.library import Recording
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, percent
 
 # More of the launches are captured than run, or the capture takes most of the time: a graph that is captured and replayed
 # once runs as much as is captured. A loop that captures now and then runs most of what it launches.
@@ -52,10 +52,10 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     sentence = f"{captured:,} of {launched:,} GPU operations were captured into a CUDA graph and did not run: the GPU is idle by design."
     if captured > MOSTLY * launched or share > MOSTLY:
         if captured <= MOSTLY * launched:
-            sentence = f"Capturing a CUDA graph takes {in_words(ns / 1e6)} of {in_words(window_ns / 1e6)} ({share:.0%}): the GPU is idle by design."
+            sentence = f"Capturing a CUDA graph takes {in_words(ns / 1e6)} of {in_words(window_ns / 1e6)} ({percent(share)}): the GPU is idle by design."
         yield FailedCheck("captures_graph", captured, sentence, ADVICE, HEADLINE, "error", EVIDENCE, WITHHELD)
     elif share > SOME:
         sentence = (
-            f"Capturing a CUDA graph takes {share:.0%} of the time, {in_words(ns / 1e6)}: the GPU is idle by design there."
+            f"Capturing a CUDA graph takes {percent(share)} of the time, {in_words(ns / 1e6)}: the GPU is idle by design there."
         )
         yield FailedCheck("captures_graph", captured, sentence, ADVICE, evidence=("gpu_records",), effects=OF_DEVICE_TIME)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
+from sawtooth.analysis.units import percent
 
 # In 150 intact recordings of 12 kinds of GPU, every launch has its record. One launch in 500 may be a product that takes a
 # fifth of the step.
@@ -118,4 +119,4 @@ def check_unread(events: int, sentence: str) -> FailedCheck | None:
 
 
 def _share(share: float) -> str:
-    return "Half" if ABOUT_HALF[0] <= share <= ABOUT_HALF[1] else f"{share:.0%}".replace("%", " %") if share >= 0.01 else "Some"
+    return "Half" if ABOUT_HALF[0] <= share <= ABOUT_HALF[1] else percent(share) if share >= 0.01 else "Some"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.integrity.lost_records import OF_GPU_RECORDS
 from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.units import percent
 
 # In 71 intact traces of PyTorch 1.9 to 2.11, at least 98.6 % of the numbers follow one another; in a sampled one 38 % do.
 FOLLOW = 0.8
@@ -30,6 +31,6 @@ def checks(recording: Recording) -> Iterator[FailedCheck]:
     operators, following = (int(count) for count in recording.rows(_FOLLOWING)[0])
     if operators < FEWEST or following >= FOLLOW * (operators - 1):
         return
-    share = f"{following / (operators - 1):.0%}".replace("%", " %")
+    share = percent(following / (operators - 1))
     sentence = f"Only {share} of the operators' numbers are consecutive. In a complete trace all are, so operators are missing."
     yield FailedCheck("operators_missing", operators, sentence, ADVICE, HEADLINE, "error", EVIDENCE, EFFECTS)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.integrity.lost_records import EVIDENCE, OF_GPU_RECORDS, OF_STEP_TIME
 from sawtooth.analysis.store.library import Recording
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, percent
 
 EARLY_NS = 20_000  # clocks of host and GPU agree to a few microseconds after the profiler's own correction
 EARLY_SHARE = 0.05  # share of the checked operations: fewer may be retried or repeated correlations
@@ -104,7 +104,7 @@ def _doubtful(recording: Recording, device: int) -> Iterator[FailedCheck]:
     foreign, foreign_ns, all_ns, linked = recording.rows(_FOREIGN, {"device": device})[0]
     if linked and foreign_ns > FOREIGN_SHARE * all_ns:
         sentence = (
-            f"{foreign:,} GPU operations ({foreign_ns / all_ns:.0%} of the GPU's time) are on streams without any launch in the trace: "
+            f"{foreign:,} GPU operations ({percent(foreign_ns / all_ns)} of the GPU's time) are on streams without any launch in the trace: "
             "they may be another process's."
         )
         yield FailedCheck("foreign_streams", foreign, sentence, ANOTHER, effects=OF_DEVICE_TIME)

@@ -7,6 +7,7 @@ import pandas as pd
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, owner_of
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.units import percent
 
 NO_WINDOW = "The device ran nothing that the trace links to a launch."
 NO_COMPUTE = "No compute kernel ran."
@@ -76,11 +77,11 @@ def occupancy(measured: DeviceMeasurements) -> Reading:
     unseen = float(known["occupancy_unseen_ns"].fillna(0).sum()) / weight
     if unseen > MOSTLY_UNSEEN:
         return missing(
-            f"The profiler wrote 0 for kernels with {unseen:.0%} of the kernel time, whose occupancy it could not estimate."
+            f"The profiler wrote 0 for kernels with {percent(unseen)} of the kernel time, whose occupancy it could not estimate."
         )
     share = float((known["occupancy_pct"] * known["ns"]).sum() / weight / 100)
     if unseen > HARDLY_UNSEEN:
-        note = f"A lower bound: the profiler wrote 0 for kernels with {unseen:.0%} of the kernel time, whose occupancy it could not estimate."
+        note = f"A lower bound: the profiler wrote 0 for kernels with {percent(unseen)} of the kernel time, whose occupancy it could not estimate."
         return Reading(share, trust="caution", notes=(note,))
     return Reading(share, notes=("The profiler's estimate, not a measurement.",))
 

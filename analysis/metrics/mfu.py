@@ -8,6 +8,7 @@ from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, worst
+from sawtooth.analysis.units import percent
 
 FULL_COVERAGE = 0.95  # with less, the sum of known FLOPs is only a lower bound of the model's
 LEAST_COVERAGE = 0.05  # with less, even a lower bound is useless
@@ -59,7 +60,7 @@ def flops_per_step(measured: DeviceMeasurements) -> Reading:
         return missing(f"{TOO_FEW.format(100 * coverage)} {RECORD_SHAPES}")
     value = flops.flops / measured.counted
     if coverage is not None and coverage < FULL_COVERAGE:
-        note = f"{LOWER_BOUND}: FLOPs are known for {coverage:.0%} of GEMM, convolution and attention time."
+        note = f"{LOWER_BOUND}: FLOPs are known for {percent(coverage)} of GEMM, convolution and attention time."
         return Reading(value, trust="caution", notes=(note,), bound="least")
     return Reading(value)
 
@@ -179,7 +180,7 @@ def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
     unsure = flops.by_dtype.get(FP32_UNCERTAIN, 0.0)
     if unsure / ((peaks.get(FP32_UNCERTAIN) or 1.0) * 1e12) > HARDLY_UNSURE * seconds:
-        note = f"{UPPER_BOUND}: {unsure / sum(flops.by_dtype.values()):.0%} {UNITS_UNKNOWN}"
+        note = f"{UPPER_BOUND}: {percent(unsure / sum(flops.by_dtype.values()))} {UNITS_UNKNOWN}"
         return Reading(share, trust="unusable", notes=(note, *notes), high=share, bound="most")
     return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
 

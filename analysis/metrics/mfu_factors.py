@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.mfu import NARROW, OUTRUN, FlopRate, rate_of
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
-from sawtooth.analysis.units import in_mhz
+from sawtooth.analysis.units import in_mhz, percent
 
 # Reasons why a factor may be above 100 %.
 BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
@@ -52,7 +52,7 @@ def _factors(measured: DeviceMeasurements) -> _Factors | str:
 
 def _clocks(mhz: float, quoted_mhz: float, time_in_words: str) -> str:
     above = mhz / quoted_mhz - 1
-    relation = f", {above:.0%} above the" if above >= 0.005 else " of the"
+    relation = f", {percent(above)} above the" if above >= 0.005 else " of the"
     return f"{in_mhz(mhz)}{relation} {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {time_in_words}."
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Reading, Trust, lowered, missing
-from sawtooth.analysis.units import in_words, significant
+from sawtooth.analysis.units import in_words, percent, significant
 
 if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
@@ -25,7 +25,7 @@ def utilization(measured: DeviceMeasurements) -> Reading:
     mean = _mean(measured, "util_pct", "The telemetry has no NVML utilization (MIG instances have none).")
     if mean.value is None or measured.sampled is None or not measured.sampled.zeros_at_work:
         return mean
-    share = f"{measured.sampled.zeros_at_work:.0%}"
+    share = percent(measured.sampled.zeros_at_work)
     note = f"Utilization is 0 in {share} of the samples whose power is that of work: it was not measured there, and the mean is too low."
     return lowered(mean, note)
 
@@ -55,7 +55,7 @@ def _notes_on_mean(sampled: DeviceTelemetry) -> tuple[str, ...]:
     if sampled.steady.why_none:
         notes.append(f"No steady part: {sampled.steady.why_none}.")
     if sampled.coverage < LOW_COVERAGE:
-        notes.append(f"{1 - sampled.coverage:.0%} of the time was not sampled and is left out.")
+        notes.append(f"{percent(1 - sampled.coverage)} of the time was not sampled and is left out.")
     return tuple(notes)
 
 
@@ -96,7 +96,7 @@ def sentence(tooth: Sawtooth, signal: str | None, works_pct: float | None) -> st
             if tooth.shortest_visible_s
             else ""
         )
-        return f"No sawtooth: {signal or 'activity'}: {tooth.why_none}.{limit}"
+        return f"No sawtooth in {signal or 'activity'}: {tooth.why_none}.{limit}"
     if works_pct is None:
         return f"{signal or 'Activity'} rises and falls every {significant(tooth.period_s)} s."
     busy = works_pct / 100 * tooth.period_s

@@ -14,7 +14,7 @@ from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import Doubt
 from sawtooth.analysis.metrics.reading import Reading, lowered
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, percent
 
 ORPHANS_CAUTION = 0.05  # 5 % of GPU time without a launch: more than any error of the other numbers
 ORPHANS_MOST = 0.50  # if most operations have no launch, their steps are not known
@@ -72,7 +72,7 @@ def apply(
     result = dict(metrics)
     share = facts.orphan_share
     if share > ORPHANS_CAUTION:
-        note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
+        note = f"{percent(share)} of GPU time has no launch in the trace: the profiler dropped events."
         result = _doubted(result, "lost_launches", note)
         if share > ORPHANS_MOST:
             result = {key: lowered(reading, note) for key, reading in result.items()}
@@ -90,7 +90,7 @@ def apply(
         result = {key: lowered(reading, note) for key, reading in result.items()}
     unknown = result["tensor_core_unknown_share"].value
     if unknown is not None and unknown > UNKNOWN_CAUTION:
-        note = f"No rule decides for {unknown:.0%} of kernel time; the true share may be higher by as much."
+        note = f"No rule decides for {percent(unknown)} of kernel time; the true share may be higher by as much."
         result = _doubted(result, "undecided_kernels", note)
     return result
 
@@ -124,7 +124,7 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > DECIDES_MEAN * share:
         doubts["one_step_idle"] = (
-            f"The GPU is busy {busy[outlier] / ns[outlier]:.0%} of one of {len(ns)} counted steps and {without[outlier]:.0%} of {'the other' if len(ns) == 2 else 'the others'}: this number covers all of them."
+            f"The GPU is busy {percent(busy[outlier] / ns[outlier])} of one of {len(ns)} counted steps and {percent(without[outlier])} of {'the other' if len(ns) == 2 else 'the others'}: this number covers all of them."
         )
     return doubts
 
@@ -179,7 +179,7 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
             diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts.orphan))
         if facts.graph_share > GRAPH_CAUTION:
             sentence = (
-                f"{facts.graph_share:.0%} of GPU time on {rank_in_words} was launched by CUDA graphs, which hide operators and "
+                f"{percent(facts.graph_share)} of GPU time on {rank_in_words} was launched by CUDA graphs, which hide operators and "
                 "shapes: kernels are shown, operators and FLOPs cover the rest."
             )
             diagnostics.append(Diagnostic("graph_launched", "info", sentence, 1))

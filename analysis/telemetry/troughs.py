@@ -19,6 +19,7 @@ from sawtooth.analysis.telemetry.clock import SampleClock
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
+from sawtooth.analysis.units import percent
 
 MOST_ERROR = 0.05  # Step times are known to 5 %, so a ratio this close to a whole number counts as that number.
 MOST_ERROR_BY_WORK = 0.15  # Larger, because activity has whole percents and its windows count short work too much.
@@ -50,7 +51,9 @@ class Troughs:
         notes = []
         if self.causes:
             cause, ns = self.causes[0]
-            notes.append(f"Of the lost time in the {self.count} troughs under the profile, {ns / self.lost_ns:.0%} is {cause}.")
+            notes.append(
+                f"Of the lost time in the {self.count} troughs under the profile, {percent(ns / self.lost_ns)} is {cause}."
+            )
         if self.steps is not None:
             subject = "the work of one period is the kernel time of" if self.by_work else "it takes as long as"
             notes.append(f"By the length of the sawtooth period, {subject} {self.steps} step{'s' if self.steps > 1 else ''}.")

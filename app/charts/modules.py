@@ -31,7 +31,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     colours = [MUTED.on(dark), *(_changed(share, dark) for share in shares)]
     named = zip(placed["name"], changes, strict=True)
     hover = [
-        f"{fmt.plain(path, 200)}<br>{fmt.duration_ms(a)} → {fmt.duration_ms(b)} a step"
+        f"{fmt.plain(path, 200)}<br>{fmt.duration_ms(a)} → {fmt.duration_ms(b)} per step"
         for path, a, b in zip(placed["path"], placed["ms_a"], placed["ms_b"], strict=True)
     ]
     figure = go.Figure(
@@ -84,7 +84,7 @@ def difference_title(rows: pd.DataFrame) -> str:
         if pd.isna(first["module"]) and first["ms_a"]
         else f"{fmt.clean(str(first['name']), 60)} itself"
     )
-    return f"{name} changed most: {fmt.signed(fmt.duration_ms(change), change)} a step on the GPU"
+    return f"{name} changed most: {fmt.signed(fmt.duration_ms(change), change)} per step on the GPU"
 
 
 def _changed(share: float, dark: bool) -> str:

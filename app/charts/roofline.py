@@ -251,4 +251,4 @@ def _hover(row: dict[Any, Any]) -> str:
     else:
         rate = f"{fmt.number(row['gb_per_s'])} GB/s, {fmt.share(row['attained_share'])} of the memory's bandwidth"
     name, shapes = fmt.plain(str(row["name"]), 60), fmt.plain(str(row["shapes"]), 80)
-    return f"{name}<br>{shapes}<br>{rate}<br>{fmt.duration_ms(row['ms'])} a step, {fmt.duration_ms(row['opportunity_ms'])} above the roof"
+    return f"{name}<br>{shapes}<br>{rate}<br>{fmt.duration_ms(row['ms'])} per step, {fmt.duration_ms(row['opportunity_ms'])} above the roof"

@@ -42,7 +42,7 @@ PARALLEL = {
 GROUPS = {
     "parallelism": "Group",
     "kinds": "Collectives per step",
-    "transfer_ms": "Transfers a step",
+    "transfer_ms": "Transfers per step",
     "exposed_ms": "Not overlapped",
     "bus_gb_s": "Bus bandwidth",
 }  # the CSV has the other fields of the row

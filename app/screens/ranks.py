@@ -137,7 +137,7 @@ def _of_pipeline(result: RunResult) -> str | None:
     finding = next((each for each in result.findings if "schedule" in each.explains.topics), None)
     if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
         return finding.fix if finding is not None else None
-    return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms)} a step."
+    return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms)} per step."
 
 
 def _nobody(result: RunResult, communication: Communication) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.units import percent
 from sawtooth.app.trials.changes import CHANGES, Change
 from sawtooth.ingest.capture.trials.changes import environment, loader, optimizer, outermost, parallel, switches
 from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, predict
@@ -27,7 +28,7 @@ OF_NO_USE = (NOT_THERE, HAS_IT)
 PADDING = "group-by-length"  # slug of the advice to group samples by length, which has to be followed by hand
 MUCH_PADDING = 0.2  # share of a batch that is padding: grouping by length saves at most this share
 OF_LENGTHS = "shapes-vary"  # the rule that finds padding
-PADDED = "{share:.0%} of a batch is padding. This needs a batch sampler that groups samples of similar length."
+PADDED = "{share} of a batch is padding. This needs a batch sampler that groups samples of similar length."
 NUMBER = re.compile(r"num_workers=(\d+)")
 
 
@@ -158,7 +159,7 @@ def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
             yield from _whatever(optimizer.FOREACH, _optimizer("foreach", seen))
     if (share := result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING:
         most_ms = max((each.gain_ms for each in result.findings if each.rule == OF_LENGTHS), default=0.0)
-        yield Candidate(PADDING, by_hand=PADDED.format(share=share), ceiling_ms=most_ms)
+        yield Candidate(PADDING, by_hand=PADDED.format(share=percent(share)), ceiling_ms=most_ms)
     if seen.every("anomaly"):
         yield Candidate(switches.ANOMALY)
 

@@ -43,6 +43,7 @@ from sawtooth.analysis.compare.significance.direction import directed
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, before_profile, mean_of_all, without_drift
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
+from sawtooth.analysis.units import percent
 
 MIN_STEPS_FOR_WORD = 4  # Recorded steps. Two sets of 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases.
 # Counted steps, without the first recorded step. Two sets of 3 draws do not overlap in 10 % of cases, so a word also needs a 10 % change.
@@ -263,7 +264,7 @@ def _by_ranges(pair: _SidePair, *, alike: bool = False) -> Verdict:
         reason = f"{few}; {pair.between} the ranges of the step times do not overlap."
         return Verdict(_word(pair.change), "low", reason, None, floor, smallest)
     reason = (
-        f"a change of {share:.1%} is below the {limit:.0%} that so few steps can show"
+        f"a change of {percent(share, 1)} is below the {percent(limit)} that so few steps can show"
         if separate
         else "the steps of both sides overlap"
     )

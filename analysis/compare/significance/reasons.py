@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.significance.certainty import SURE_OF_SOME
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
-from sawtooth.analysis.units import significant
+from sawtooth.analysis.units import percent, significant
 
 POWER_MARGIN = 0.84  # Standard errors beyond the limit at which four of five recordings show a change.
 TO_SHOW = (0.3, 0.15, 0.05)  # Changes for which the number of runs is stated.
@@ -40,7 +40,7 @@ def why_none(share: float, limit: float, *, includes_zero: bool) -> str:
     """Return why no difference is shown: the interval includes 0, or the change is normal variation."""
     if includes_zero:
         return "the 95 % interval of the change includes 0."
-    return f"a change of {share:.1%} is within the {limit:.1%} by which such recordings differ with nothing changed."
+    return f"a change of {percent(share, 1)} is within the {percent(limit, 1)} by which such recordings differ with nothing changed."
 
 
 def runs_needed(spread: float, change: float) -> int:
@@ -55,13 +55,15 @@ def more_runs(spread: float, runs: int) -> str:
     """Return the sentence on how many runs would show smaller changes; "" if ``runs`` per side are enough."""
     runs_by_change = {change: runs_needed(spread, change) for change in TO_SHOW}
     sentences = [
-        f"{number} runs per side for a change of {change:.0%}" for change, number in runs_by_change.items() if number > runs
+        f"{number} runs per side for a change of {percent(change)}"
+        for change, number in runs_by_change.items()
+        if number > runs
     ]
-    return f" Runs of one side differ by {spread:.1%}: record about {' or '.join(sentences)}." if sentences else ""
+    return f" Runs of one side differ by {percent(spread, 1)}: record about {' or '.join(sentences)}." if sentences else ""
 
 
 def could_have_seen(smallest: float) -> str:
     """Return the sentence that states the smallest change that the recordings could have shown."""
     if smallest >= 1:
         return f"The steps of one side differ so much that no change below a factor of {significant(1 + smallest, 2)} could have been seen."
-    return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."
+    return f"A change below {percent(smallest, 1 if smallest < SURE_OF_SOME else 0)} could not have been seen."

@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.replay.edits import WithoutCalls, WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
-from sawtooth.analysis.units import in_number, in_words
+from sawtooth.analysis.units import in_number, in_words, percent
 
 CHANGES = (
     CodeChange(
@@ -62,7 +62,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     python_ms = context.lost_ms("python_host") * (1 - outside_acting(context, "python_host"))
     yield Evidence(
         Advice(
-            f"Acting takes {in_words(acting_ms)} of each step, {context.share(acting_ms):.0%} of the time: {_how_often(acts)}, with "
+            f"Acting takes {in_words(acting_ms)} of each step, {percent(context.share(acting_ms))} of the time: {_how_often(acts)}, with "
             f"{in_number(_launches(acts), 'GPU operation')} per pass",
             MORE_AT_ONCE,
             note="Not predicted, because each step then contains more samples. At most, it saves the time of the policy's launches, copies and waits. "

@@ -29,7 +29,7 @@ from sawtooth.analysis.findings.queries.host_reads import nan_checks
 from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutCalls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, percent
 
 # A stack trace of a few Python frames takes at least 20 µs, and usually 100 µs or more. Recording without one takes less than 5 µs.
 SHORTEST_TRACE_NS = 20_000
@@ -68,7 +68,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Anomaly detection is on: autograd's NaN tests and their waits take {in_words(cost)} of each step"
-            + (f", and stack traces {stacks:.0%} of the host's other time" if stacks else ""),
+            + (f", and stack traces {percent(stacks)} of the host's other time" if stacks else ""),
             Action("Turn", "anomaly detection off unless you search for a NaN"),
             note="Predicted by the replay without the tests, their launches and waits, and without the extra host time of recorded operators.",
             risk="You notice a NaN only later, in the loss.",

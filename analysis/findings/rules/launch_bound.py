@@ -58,7 +58,7 @@ from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
-from sawtooth.analysis.units import in_number, in_words
+from sawtooth.analysis.units import in_number, in_words, percent
 
 # Share of the step, the same as in the rule for waits. If waits cost this much and launches at most twice as much, the waits may be
 # the reason for late launches.
@@ -175,7 +175,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} per step, "
-            f"{short / kernels:.0%} shorter than 10 µs{_of_tokens(context, tokens) if tokens else ''}",
+            f"{percent(short / kernels)} shorter than 10 µs{_of_tokens(context, tokens) if tokens else ''}",
             advice.action,
             note=unknown or advice.note,
             risk=advice.risk,

@@ -20,7 +20,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
-from sawtooth.analysis.units import in_bytes
+from sawtooth.analysis.units import in_bytes, percent
 
 NEAR = 0.90  # Share of the memory. Above it, a batch that is a tenth larger no longer fits.
 
@@ -45,7 +45,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Memory is {use[0] / use[1]:.0%} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
+            f"Memory is {percent(use[0] / use[1])} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
             Action(
                 "Leave",
                 "a tenth of the memory free",

@@ -23,6 +23,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import HALF_AS_OFTEN
 from sawtooth.analysis.findings.recorded.counted_operations import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.units import percent
 
 OPTIMIZER = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # Matches PyTorch's own annotation and the usual user annotations.
 
@@ -47,7 +48,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         rows,
         Advice(
-            f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, for any batch size",
+            f"The optimizer takes {{cost}} of each step on the GPU, {percent(share)} of it, for any batch size",
             Action(
                 "Take",
                 "one optimizer step for several batches",

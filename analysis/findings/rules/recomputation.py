@@ -27,6 +27,7 @@ from sawtooth.analysis.findings.queries.passes import in_backward, run_again
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.units import percent
 
 # Host time of an operator without checkpointing's hooks on its tensors, relative to the time with hooks. One measured pair:
 # 0.7 forward, 0.8 backward.
@@ -61,10 +62,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     steps = context.work_steps
     rows = run_again(context)
     edits: list[Edit] = [WithoutOps(tuple(rows["gpu_op_id"].tolist())), *_without_hooks(context, rows)]
-    room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
+    room = f", with {percent(1 - peak / total)} of the memory free" if peak is not None and total else ""
     yield Evidence(
         Advice(
-            f"{again:.0%} of the model's FLOPs are computed a second time in each step by checkpointing{room}",
+            f"{percent(again)} of the model's FLOPs are computed a second time in each step by checkpointing{room}",
             Action("Checkpoint", "fewer blocks", ": only as many as memory requires."),
             note="Predicted without the second forward pass of every checkpointed block, and without the Python hooks for each saved tensor.",
             risk="Peak memory grows by the activations that are kept.",

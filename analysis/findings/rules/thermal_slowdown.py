@@ -21,6 +21,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import THERMAL_THROTTLING
 from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled
 from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.units import percent
 
 CHANGES = (CodeChange("PyTorch", "# nothing in the code", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE   # what the driver says"),)
 
@@ -34,7 +35,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     mean = f" at {sum(clocks) / len(clocks):.0f} MHz" if clocks else ""
     yield Evidence(
         Advice(
-            f"{bands[0].reason.capitalize()} lowered the clocks for {share:.0%} of the sampled time{mean}",
+            f"{bands[0].reason.capitalize()} lowered the clocks for {percent(share)} of the sampled time{mean}",
             Action("Look", "at cooling and power of the server", ", or move the job to another GPU."),
             note="Not predicted: the recording does not show which clock the GPU would reach otherwise.",
             risk="None in the code.",

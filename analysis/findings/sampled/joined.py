@@ -11,6 +11,7 @@ from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation
 from sawtooth.analysis.telemetry.representativeness import StatementState, TelemetryStatement
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+from sawtooth.analysis.units import percent
 
 StateAndReason = tuple[StatementState, str]
 
@@ -71,7 +72,7 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     title = f"By the samples, the GPU is in use {works:.0f} % of the time"
     state: StatementState = "confirmed" if abs(busy - works / 100) <= CLOSE else "corrected"
     only = "only " if busy < works / 100 - CLOSE else ""
-    reason = f"By the profile, kernels and copies fill {only}{busy:.0%} of the run's step."
+    reason = f"By the profile, kernels and copies fill {only}{percent(busy)} of the run's step."
     if represents is not None and represents.represents is False:
         state, reason = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
     elif lead.best.source == "telemetry" and (represents is None or not represents.represents):
@@ -104,9 +105,7 @@ def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, fin
     period_s = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None
     if troughs is not None and troughs.causes and period_s and abs(period_s - observation.value) <= NEAR * observation.value:
         cause, ns = troughs.causes[0]
-        shown = (
-            f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {ns / troughs.lost_ns:.0%} of the lost time in the dips"
-        )
+        shown = f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {percent(ns / troughs.lost_ns)} of the lost time in the dips"
     elif rule := next((f.rule for f in findings if f.rule in same_causes and not f.observed), None):
         return "confirmed", f"The profile finds the same source, the {source} ({rule})."
     elif step_ms and period_ms <= SHORT_STEP * step_ms and (lost := _most_lost(lead)) is not None:
@@ -137,12 +136,12 @@ def _activity(observation: Observation, lead: RankResult) -> StateAndReason:
         agrees = tensor <= 2 * CLOSE
         return (
             "confirmed" if agrees else "corrected"
-        ), f"Kernels that use tensor cores take {tensor:.0%} of the profile's kernel time."
+        ), f"Kernels that use tensor cores take {percent(tensor)} of the profile's kernel time."
     if sm is None:
         return "telemetry alone", "The profile does not show how many SMs its kernels use."
     profiled, of_run = lead.metrics["gpu_busy_share"].value, busy_share_of_best(lead)
     if profiled and of_run:
         sm = min(sm * of_run / profiled, 1.0)  # The samples are of the run, in which steps wait less.
     agrees = sm <= observation.value / 100 + SAME_ACTIVITY
-    reason = f"By their grids, the profile's kernels use {sm:.0%} of the SMs on average over the run's step."
+    reason = f"By their grids, the profile's kernels use {percent(sm)} of the SMs on average over the run's step."
     return ("confirmed" if agrees else "corrected"), reason

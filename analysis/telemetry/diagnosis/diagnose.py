@@ -22,6 +22,7 @@ from sawtooth.analysis.telemetry.diagnosis.peers import unlike_peers
 from sawtooth.analysis.telemetry.diagnosis.throttling import throttling
 from sawtooth.analysis.telemetry.diagnosis.trends import trends
 from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen, unseen, with_tools
+from sawtooth.analysis.units import percent
 
 SEVERITIES = ("critical", "warning", "info")
 # Order of observations of equal severity: hardware, then the job, then background information.
@@ -114,7 +115,9 @@ def _basis(gpus: Sequence[DeviceSamples]) -> str:
     sentence = f"Based on {count:,} samples{per_gpu} over {duration(length)}, one every {duration(period)}."
     unsampled = 1 - float(np.mean([gpu.coverage for gpu in gpus]))
     return sentence + (
-        f" {unsampled:.0%} of that time has no samples and counts as unknown." if unsampled >= LEAST_UNSAMPLED_SHARE else ""
+        f" {percent(unsampled)} of that time has no samples and counts as unknown."
+        if unsampled >= LEAST_UNSAMPLED_SHARE
+        else ""
     )
 
 

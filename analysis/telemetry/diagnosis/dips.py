@@ -15,6 +15,7 @@ from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT, LEAST_SECONDS
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, mid_sentence
 from sawtooth.analysis.telemetry.signal.sawtooth import find_sawtooth
+from sawtooth.analysis.units import percent
 
 LEAST_DIPS = 6
 LOW_RATIO = 0.7  # Samples below this share of the level of work are a dip.
@@ -149,7 +150,7 @@ def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: Hos
         time_share=low_share,
         start_ns=int(gpu.times[0]),
         end_ns=int(gpu.times[-1]),
-        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips every {period_in_words}, below {LOW_RATIO:.0%} of its level for {low_share:.0%} of the time",
+        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips every {period_in_words}, below {percent(LOW_RATIO)} of its level for {percent(low_share)} of the time",
         evidence=(f"The samples of the host show {ARTICLE[source]}{source}: {reason}." if confirmed else "Samples of the GPU alone do not show for what it waits."),
         action=confirmed_actions[source] if confirmed else likely,
         record_next="a profile of a few periods (sawtooth run), which names the wait" + ("" if host else ", and samples of the host (sawtooth sample)"),
@@ -173,8 +174,8 @@ def _irregular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: H
         time_share=low_share,
         start_ns=int(gpu.times[0]),
         end_ns=int(gpu.times[-1]),
-        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips {count} times irregularly, {low_share:.0%} of the time",
-        evidence=f"It falls below {LOW_RATIO:.0%} of its level for about {length} each time. Samples do not show why.",
+        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips {count} times irregularly, {percent(low_share)} of the time",
+        evidence=f"It falls below {percent(LOW_RATIO)} of its level for about {length} each time. Samples do not show why.",
         action=("Find", "what the loop does then", ": possible causes are evaluations, checkpoints, late data, or other jobs on the host."),
         record_next="step marks of the training (sawtooth run), which show the steps in which it happens" + ("" if host else ", and samples of the host (sawtooth sample)"),
         details={"count": count, "low_share": low_share},

@@ -8,6 +8,7 @@ import numpy as np
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, gpus_in_words
+from sawtooth.analysis.units import percent
 
 IN_USE_PCT = 85.0
 FEW_SMS_PCT = 50.0
@@ -77,7 +78,7 @@ def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, dict[str,
             "info", "medium",
         ),
         "low-power": (
-            f"{gpu_names} {draws} {size:.0%} of the power limit while utilization is above {IN_USE_PCT:.0f} %",
+            f"{gpu_names} {draws} {percent(size)} of the power limit while utilization is above {IN_USE_PCT:.0f} %",
             "Dense work draws most of the limit. Small kernels draw less, and so do waits for memory: samples of SM activity would show which.",
             ("Record", "SM and memory activity", ": dcgmi dmon -e 1002,1004,1005, or sawtooth sample."),
             "info", "low",

@@ -11,7 +11,7 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import F64, DeviceSamp
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
-from sawtooth.analysis.units import significant
+from sawtooth.analysis.units import percent, significant
 
 SWAP_BPS = 1e6  # 250 pages per second read from swap are more than the occasional page of an idle program.
 PRESSURE_PCT = 20.0  # Some task waits for memory in at least this share of the time.
@@ -67,8 +67,8 @@ def _observation(
         time_share=share,
         start_ns=int(host.times[mask][0]),
         end_ns=int(host.times[mask][-1]),
-        title=f"The host reads {significant(size)} MB/s back from swap, {share:.0%} of the time" if swaps
-        else f"Tasks of the host wait for memory, {share:.0%} of the time",
+        title=f"The host reads {significant(size)} MB/s back from swap, {percent(share)} of the time" if swaps
+        else f"Tasks of the host wait for memory, {percent(share)} of the time",
         evidence=evidence,
         action=("Use", "less memory of the host", ": fewer loader workers, smaller prefetch, no copy of the data set in each worker."),
         record_next="vmstat 1 and the resident memory of each process (ps -eo rss,cmd --sort -rss)",

@@ -8,7 +8,7 @@ import numpy as np
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, is_or_are, mid_sentence
-from sawtooth.analysis.units import significant
+from sawtooth.analysis.units import percent, significant
 
 IDLE_PCT = 5.0  # Below this utilization, the GPU is idle.
 # Shorter idle stretches are not reported.
@@ -90,7 +90,7 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], to
             ),
         )
     gpu_names = mid_sentence(gpus_in_words(devices, total)) if position else gpus_in_words(devices, total)
-    lasts = "all the time" if share >= UNUSED_SHARE else f"for {duration(seconds)} ({share:.0%} of the time)"
+    lasts = "all the time" if share >= UNUSED_SHARE else f"for {duration(seconds)} ({percent(share)} of the time)"
     return Observation(
         kind="idle-stretch",
         devices=devices,

@@ -9,7 +9,7 @@ import numpy as np
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, count_of_samples, duration, gpus_in_words
 from sawtooth.analysis.telemetry.signal.means import counter_rises
-from sawtooth.analysis.units import in_times
+from sawtooth.analysis.units import in_times, percent
 
 LEAST_NARROW_SHARE = 0.5  # A link may be retrained for a moment, so at least this share of the busy samples has to show it.
 LEAST_CORRECTED = 10  # Fewer corrected memory errors are ordinary.
@@ -125,7 +125,7 @@ def _processes(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
     always = share > 0.95
     times = gpu.times[several]
     yield _observed(
-        gpu, "several-processes", f"{highest_count:.0f} processes use {_gpu_name(gpu, total)} {share:.0%} of the time",
+        gpu, "several-processes", f"{highest_count:.0f} processes use {_gpu_name(gpu, total)} {percent(share)} of the time",
         f"{count_of_samples(int(several.sum()), len(several))[0].upper()}{count_of_samples(int(several.sum()), len(several))[1:]} have more than one process. They do not show whose processes these are.",
         ("Check", "whose processes they are", ": a foreign one takes time from the job." if not always else ": workers of one job are ordinary, a foreign job is not."),
         severity="info" if always else "warning", confidence="medium", unit="processes", value=highest_count, time_share=share,

@@ -16,6 +16,7 @@ from sawtooth.analysis.telemetry.diagnosis.observation import (
     is_or_are,
     mid_sentence,
 )
+from sawtooth.analysis.units import percent
 from sawtooth.ingest.quantities.throttling import bits_of, holding
 
 HEAT, POWER, HARDWARE = bits_of("heat"), bits_of("power"), bits_of("hardware")
@@ -98,11 +99,11 @@ def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], unthrottle
     reason = {"thermal-throttling": "Heat", "hardware-throttling": "The hardware"}[kind]
     gpu_name = mid_sentence(gpus_in_words([gpu.device], gpu_count))
     if slowed:
-        title = f"{reason} slows {gpu_name} to {ratio:.0%} of its clock"
+        title = f"{reason} slows {gpu_name} to {percent(ratio)} of its clock"
     elif ratio is not None:
         title = f"{reason} limits {gpu_name}, but its clock hardly falls"
     else:
-        title = f"{reason} limits the clock of {gpu_name} {share:.0%} of the time"
+        title = f"{reason} limits the clock of {gpu_name} {percent(share)} of the time"
     component = "cooling and airflow" if kind == "thermal-throttling" else "power supply and slot"
     advice = ", or move the job to another GPU." if kind == "thermal-throttling" else ": this is for the operator of the host."
     return Observation(
@@ -147,7 +148,7 @@ def _evidence(
     labels = [f"{reason.label} (0x{reason.bit:x})" for reason in holding(_reasons(gpu, mask)) if reason.kind != "power"]
     reason = f": {' and '.join(labels)}" if labels else ", by its violation counter"
     parts = [
-        f"The driver gives the reason in {count_of_samples(int(mask.sum()), len(mask))}, {gpu.share(mask):.0%} of the time{reason}."
+        f"The driver gives the reason in {count_of_samples(int(mask.sum()), len(mask))}, {percent(gpu.share(mask))} of the time{reason}."
     ]
     if clock is not None:
         parts.append(f"The SM clock is {clock:,.0f} MHz in them" + (f", else {unthrottled:,.0f} MHz." if unthrottled else "."))
@@ -192,7 +193,7 @@ def _power(
         time_share=share,
         start_ns=min(int(gpu.times[mask][0]) for gpu, mask in throttled),
         end_ns=max(int(gpu.times[mask][-1]) for gpu, mask in throttled),
-        title=f"{gpus_in_words(devices, len(gpus))} {is_or_are(devices)} at the power limit {share:.0%} of the time",
+        title=f"{gpus_in_words(devices, len(gpus))} {is_or_are(devices)} at the power limit {percent(share)} of the time",
         evidence=f"The driver gives the power cap (0x4) as the reason for lower clocks.{clock_in_words}{draw_in_words} This is usual for dense work.",
         action=("Leave", "the clocks as they are", ", or ask the operator for a higher limit: it would raise the clock."),
         record_next="power.draw and enforced.power.limit, to see how near the draw is to the limit",
@@ -205,7 +206,7 @@ def _power_cap_sentence(gpu: DeviceSamples) -> str:
     capped = gpu.at_work & ((np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64) & POWER) != 0)
     share = gpu.share(capped) / gpu.share(gpu.at_work)
     return (
-        f"The driver gives the power cap as the reason {share:.0%} of that time."
+        f"The driver gives the power cap as the reason {percent(share)} of that time."
         if share >= POWER_SHARE
         else "The driver gives no reason."
     )
@@ -241,7 +242,7 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
             time_share=gpu.share(gpu.at_work),
             start_ns=int(gpu.times[0]),
             end_ns=int(gpu.times[-1]),
-            title=f"GPU {gpu.device} runs at {clock / usual:.0%} of its peers' clock",
+            title=f"GPU {gpu.device} runs at {percent(clock / usual)} of its peers' clock",
             evidence=f"While it works, its SM clock is {clock:,.0f} MHz{temperature_in_words}; the median of the {len(working)} GPUs is {usual:,.0f} MHz. {reason_sentence}",
             action=("Compare", f"limits and cooling of GPU {gpu.device} with its peers'", ": power limit, locked clocks, temperature. If they share a job, all wait for it."),
             record_next=REASONS,

@@ -59,8 +59,8 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
     return {
         "title": fmt.clean(headline.on_poster(result)),
         "under": fmt.clean(advice.below(result) or ""),
-        "before": f"{before} a step" if forecast is None else before,
-        "after": f"≈\u00a0{fmt.duration_ms(forecast.after_ms)} a step" if forecast is not None else "",
+        "before": f"{before} per step" if forecast is None else before,
+        "after": f"≈\u00a0{fmt.duration_ms(forecast.after_ms)} per step" if forecast is not None else "",
         "times": fmt.speedup(forecast.speedup) if forecast is not None else "",
         "facts": facts,
         "bars": poster_bars.plain(bars),

@@ -45,7 +45,7 @@ def test_the_smallest_batch_near_the_best_throughput_is_the_sweet_spot():
     assert [p.value for p in found.points] == ["8", "16", "32", "64"]
     assert [round(p.throughput.value) for p in found.points] == [800, 1333, 1600, 1620]
     assert found.points[found.sweet_spot].value == "32"
-    assert "within 3% of the best" in found.why
+    assert "within 3 % of the best" in found.why
 
 
 def test_a_batch_that_fills_the_memory_is_left_out():
@@ -119,7 +119,7 @@ def test_sizes_tried_beside_one_run_are_a_sweep():
     assert arranged.points[1].memory_share == 0.5 and arranged.points[1].reading("best_step_time_ms").low == 31.0
     assert arranged.points[1].reading("mfu").why_missing and arranged.points[3].reading("best_step_time_ms").value is None
     assert arranged.points[arranged.sweet_spot].value == "100"
-    assert "100 fits into memory and 104 does not. Leave 20% spare: take at most 80." in arranged.why
+    assert "100 fits into memory and 104 does not. Leave 20 % spare: take at most 80." in arranged.why
 
 
 def test_accumulating_stands_beside_the_larger_batch():

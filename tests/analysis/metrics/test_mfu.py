@@ -113,7 +113,7 @@ def test_a_factor_above_one_says_why():
     assert busy.notes[0].startswith("Above 100 %: the profiled GPU works longer") and "replay" in busy.notes[1]
     fast = factors_of(best, clock=(1980.0, "during the profile"))["mfu_factor_clock"]
     assert (fast.value > 1, fast.trust) == (True, "ok") and "faster than the clock" in fast.notes[0]
-    assert fast.notes[1] == "1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at; mean over during the profile."
+    assert fast.notes[1] == "1,980 MHz, 8 % above the 1,830 MHz that the peak is quoted at; mean over during the profile."
     slow = factors_of(best, clock=(1700.0, "during the profile"))["mfu_factor_clock"]
     assert slow.notes == ("1,700 MHz of the 1,830 MHz that the peak is quoted at; mean over during the profile.",)
     # 9.894 TFLOP in 15 ms of FLOP kernels: two thirds of the peak; at half of the clock four thirds.
@@ -153,7 +153,7 @@ def test_few_products_on_unknown_units_leave_mfu_at_dtype_alone(unsure, bound):
     best = choose_step_time(steps(20), StepEstimate(20e6), None)
     got = readings(flops(1e10, by_dtype={"fp32": (1 - unsure) * 1e10, FP32_UNCERTAIN: unsure * 1e10}), best)["mfu_at_dtype"]
     assert got.bound == bound and (got.trust == "unusable") == (bound is not None)
-    assert any("60% of the FLOPs" in note for note in got.notes) == (bound is not None)
+    assert any("60 % of the FLOPs" in note for note in got.notes) == (bound is not None)
 
 
 @pytest.mark.parametrize(("covered", "known"), [(6, True), (4, False)])

@@ -83,7 +83,7 @@ def test_lost_launches_lower_only_trust_in_launch_metrics() -> None:
     lowered = {key for key, reading in after.items() if reading.trust == "caution"}
     assert lowered == {key for key, metric in METRICS.items() if "lost_launches" in metric.doubted_by}
     assert {"step_time_ms", "mfu"} <= lowered and "gpu_busy_share" not in lowered
-    assert "6% of GPU time has no launch" in after["mfu"].notes[-1]
+    assert "6 % of GPU time has no launch" in after["mfu"].notes[-1]
 
 
 def test_a_truncated_file_lowers_all() -> None:

@@ -89,7 +89,7 @@ def test_measured_means_agree_with_the_independent_ones(starved: RunResult) -> N
 def test_steady_run_has_no_period_and_a_reason() -> None:
     period = result_of("gpt").metrics["sawtooth_period_s"]
     assert period.value is None and period.why_missing is not None
-    assert period.why_missing.startswith("No sawtooth: GPU activity") and "cannot be seen" in period.why_missing
+    assert period.why_missing.startswith("No sawtooth in GPU activity") and "cannot be seen" in period.why_missing
 
 
 def test_metrics_without_telemetry_say_how_to_record_it(tmp_path: Path) -> None:

@@ -64,5 +64,5 @@ def test_without_a_sawtooth_there_are_no_troughs() -> None:
 
 def test_notes_contain_only_known_values() -> None:
     assert Troughs().notes() == ()
-    assert "99%" in Troughs(4, (("data_wait", 99), ("host_sync", 1))).notes()[0]
+    assert "99 %" in Troughs(4, (("data_wait", 99), ("host_sync", 1))).notes()[0]
     assert "2 steps" in Troughs(steps=2, by_work=True).notes()[0]

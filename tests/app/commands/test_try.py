@@ -152,7 +152,7 @@ def test_a_trial_that_crashes_or_is_killed_for_memory_ends_only_itself(tmp_path:
 def test_padding_is_left_to_the_user(starved: tuple[int, dict[str, Any], str]) -> None:
     trial = by_change(starved[1])["group-by-length"]
     # Of lengths 4, 16, 4 and 16 padded to 16, 24 of 64 values are padding.
-    assert trial["status"] == "by_hand" and trial["why"].startswith("38% of a batch is padding.")
+    assert trial["status"] == "by_hand" and trial["why"].startswith("38 % of a batch is padding.")
 
 
 @dataclass

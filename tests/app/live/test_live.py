@@ -158,7 +158,7 @@ def test_alerts_name_memory_that_is_nearly_full_and_clocks_that_are_held_down(tm
     after = START + 31 * STEP
     gpu.series["mem_used_bytes"].add(after, 97e9)
     (memory,) = gpu.alerts()
-    assert memory == "GPU 0 has 97% of its memory in use: 3.0 of 100 GB are left."
+    assert memory == "GPU 0 has 97 % of its memory in use: 3.0 of 100 GB are left."
     gpu.series["mem_used_bytes"].add(after + 1, 10e9)
     mask = gpu.series.setdefault("clock_event_mask", LiveSeries())
     mask.add(after, 0x40)

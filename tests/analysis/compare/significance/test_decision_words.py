@@ -53,7 +53,7 @@ def test_runs_without_spread():
     assert (found.word, found.ci95_ms, found.smallest_visible_share) == ("slower", (2.0, 2.0), 0.02)  # exactly the 2 %
     assert verdict(bests(100, 100, 100), bests(101.9, 101.9, 101.9)).word == "no_difference_shown"
     none = verdict(bests(100, 100, 100), bests(101, 101, 101))
-    assert none.confidence == "high" and "within the 2.0%" in none.why
+    assert none.confidence == "high" and "within the 2.0 %" in none.why
 
 
 def test_runs_with_little_spread_are_limited_by_two_percent():
@@ -85,7 +85,7 @@ def test_short_recordings_by_hand():
     tight = verdict([run([100.0] * 4)], [run([110.0] * 4)])  # exactly 10 %
     assert (tight.word, tight.smallest_visible_share) == ("slower", 0.1)
     below = verdict([run([100.0] * 4)], [run([109.0] * 4)])
-    assert below.word == "inconclusive" and "9.0% is below the 10%" in below.why
+    assert below.word == "inconclusive" and "9.0 % is below the 10 %" in below.why
     touching = verdict([run([100, 100, 100, 115])], [run([115, 130, 130, 130])])
     assert touching.word == "inconclusive" and "overlap" in touching.why
     assert touching.why.startswith("4 and 4 counted steps are too few to show how steps vary")
@@ -98,7 +98,7 @@ def test_smallest_visible_change_is_reported():
     assert "no change below a factor of 21 could have been seen" in wild.why
     assert "%" not in wild.why.removesuffix(words.OF_ESTIMATES)
     # 150 - 100 + 105 - 90 = 65: less than a doubling stays a percentage without decimals.
-    assert "A change below 65% could not" in verdict([run([90, 100, 100, 150])], [run([90, 105, 105, 120])]).why
+    assert "A change below 65 % could not" in verdict([run([90, 100, 100, 150])], [run([90, 105, 105, 120])]).why
 
 
 def test_how_many_steps_it_takes():
@@ -155,7 +155,7 @@ def test_reason_for_no_difference():
     assert reasons.why_none(0.5, 0.02, includes_zero=True) == "the 95 % interval of the change includes 0."
     assert (
         reasons.why_none(0.0123, 0.02, includes_zero=False)
-        == "a change of 1.2% is within the 2.0% by which such recordings differ with nothing changed."
+        == "a change of 1.2 % is within the 2.0 % by which such recordings differ with nothing changed."
     )
 
 
@@ -239,7 +239,7 @@ def test_it_says_on_how_many_sides_no_steps_are_recorded():
 
 def test_a_no_says_whether_zero_lies_inside():
     assert "includes 0" in verdict([run(around(100))], [run(around(100, seed=2))]).why
-    assert "within the 2.0%" in verdict([run(around(100))], [run(around(100)[::-1] * 1.015)]).why
+    assert "within the 2.0 %" in verdict([run(around(100))], [run(around(100)[::-1] * 1.015)]).why
 
 
 def bounded(best, low, high, name, source="telemetry", steps=4):
@@ -313,6 +313,6 @@ def test_the_number_of_runs_that_a_change_needs_is_stated():
     # The standard deviation is 10 of 100 ms.
     assert found.word == "no_difference_shown"
     assert (
-        "Runs of one side differ by 10.0%: record about 8 runs per side for a change of 15% or 64 runs per side for a change of 5%."
+        "Runs of one side differ by 10.0 %: record about 8 runs per side for a change of 15 % or 64 runs per side for a change of 5 %."
         in found.why
     )

@@ -144,7 +144,7 @@ def test_what_the_loader_bounds_says_how_often_batches_come(sample_ms: float, *,
 def test_clocks_held_down_by_heat_or_hardware_are_named(tmp_path: Path, reason: int) -> None:
     # 12 of 60 samples of 0.1 s: 1.2 s of the 5.9 s between the first sample and the last, 20 %.
     found = next(f for f in sampled(tmp_path, throttled=12, reason=reason).findings if f.rule == "thermal-slowdown")
-    assert "lowered the clocks for 20% of the sampled time at 1200 MHz" in found.title
+    assert "lowered the clocks for 20 % of the sampled time at 1200 MHz" in found.title
     row = found.evidence[0]
     assert row["end_ns"] - row["start_ns"] == 1_200_000_000
 

@@ -36,7 +36,7 @@ def joined(*troubles: Trouble, result: RunResult | None = None, works: float = 7
     return {one.statement: (one.state, one.because) for one in statements(result, lead, [seen], found)}
 
 
-@pytest.mark.parametrize(("works", "state", "fill"), [(72, "confirmed", "70%"), (98, "corrected", "only 70%")])
+@pytest.mark.parametrize(("works", "state", "fill"), [(72, "confirmed", "70 %"), (98, "corrected", "only 70 %")])
 def test_the_share_of_work(works: float, state: str, fill: str) -> None:
     (title, (found, because)) = next(iter(joined(works=works).items()))
     assert title == f"By the samples, the GPU is in use {works} % of the time" and found == state
@@ -48,7 +48,7 @@ def test_the_source_of_dips_by_the_waits_in_them(cause: str, state: str) -> None
     dips = replace(run_of(), troughs=Troughs(3, ((cause, 900), ("launch_bound", 100))))
     said = joined(Trouble("utilization-sawtooth", (0, 1, 2, 3), 8), result=dips, period_s=8.1)
     (judged,) = [value for title, value in said.items() if "dips every" in title]
-    assert judged[0] == state and "90% of the lost time in the dips" in judged[1]
+    assert judged[0] == state and "90 % of the lost time in the dips" in judged[1]
 
 
 def test_the_source_of_dips_by_the_findings_of_the_profile() -> None:
@@ -77,11 +77,11 @@ def test_growing_memory_by_the_allocations_of_the_profile() -> None:
 def test_what_no_profile_shows_is_said_to_be_of_telemetry_alone() -> None:
     own, other = Trouble("thermal-throttling", (0,), 0.5, 300, 900), Trouble("thermal-throttling", (2,), 0.6, 300, 900)
     said = joined(own, other)
-    assert said["Heat slows GPU 0 to 50% of its clock"] == (
+    assert said["Heat slows GPU 0 to 50 % of its clock"] == (
         "telemetry alone",
         "A profile does not record clocks or the reasons for throttling.",
     )
-    assert said["Heat slows GPU 2 to 60% of its clock"] == ("telemetry alone", "The profile is of another GPU.")
+    assert said["Heat slows GPU 2 to 60 % of its clock"] == ("telemetry alone", "The profile is of another GPU.")
 
 
 def test_without_samples_of_the_profiled_gpu_there_is_nothing_to_judge() -> None:

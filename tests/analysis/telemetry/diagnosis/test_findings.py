@@ -54,7 +54,7 @@ def test_the_first_finding_is_the_headline(hot: RunResult) -> None:
     assert (finding.rule, finding.severity, finding.confidence) == ("thermal-slowdown", "critical", "high")
     line = headline(hot).replace("\u00a0", " ").replace("\u202f", " ")
     assert line == "Heat slows GPU 2 to 50 % of its clock."
-    assert "in 240 of 600 samples, 40% of the time: hardware thermal slowdown (0x40)" in finding.observed
+    assert "in 240 of 600 samples, 40 % of the time: hardware thermal slowdown (0x40)" in finding.observed
     assert "up to 2.00 times as long" in finding.observed
     assert "600 samples over 10 min, one every 1 s." in finding.observed and "no samples" not in finding.observed
     row = finding.evidence[0]
@@ -146,7 +146,7 @@ def test_telemetry_gap_is_unknown_and_not_idle(tmp_path: Path) -> None:
         tmp_path / "creep", smi_log(tmp_path / "creep.csv", creeping, ("util_pct", "mem_used_bytes"), hole=(400, 700))
     )
     (creep,) = [finding for finding in found.findings if finding.rule == "memory-creep"]
-    assert "33% of that time has no samples and counts as unknown." in creep.observed
+    assert "33 % of that time has no samples and counts as unknown." in creep.observed
     start, end = map(float, re.findall(r"[\d.]+", creep.title.split(" from ")[1])[:2])
     assert "GB" in creep.title and end - start == pytest.approx(9 * GIB / 1e9, rel=0.1)  # in the unit of the peak memory
 
@@ -169,7 +169,7 @@ def test_findings_of_two_hosts_have_host_names(tmp_path: Path) -> None:
     ]
     result = analysed(tmp_path, *logs)
     (finding,) = [finding for finding in result.findings if finding.rule == "thermal-slowdown"]
-    assert finding.title.startswith("node-b.csv: Heat slows GPU 1 to 60%") and finding.evidence[0]["host"] == "node-b.csv"
+    assert finding.title.startswith("node-b.csv: Heat slows GPU 1 to 60 %") and finding.evidence[0]["host"] == "node-b.csv"
 
 
 def test_too_few_samples_are_reported(tmp_path: Path) -> None:
