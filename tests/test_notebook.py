@@ -39,7 +39,9 @@ def test_every_grouping_of_kernels_sums_to_the_same_time(report: Report) -> None
 def test_a_report_and_a_comparison_show_themselves_in_one_line(report: Report) -> None:
     step = report.step_time_ms
     assert step is not None
-    assert repr(report) == f"<Report of {report.result.manifest.name!r}: {step:.3g} ms per step, {len(report.findings)} findings>"
+    assert (
+        repr(report) == f"<Report of {report.result.manifest.name!r}: {step:.3g} ms per step, {len(report.findings)} findings>"
+    )
     name = report.result.manifest.name
     assert repr(sawtooth.compare(report, report)) == f"<ComparisonReport of {name!r} against {name!r}: no_change>"
     assert str(report) != repr(report), "print keeps the text"

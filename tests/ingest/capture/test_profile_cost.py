@@ -55,6 +55,17 @@ def test_memory_that_grows_faster_than_operators_can_run_is_the_trainings_own() 
         assert not limit.is_reached()
 
 
+@pytest.mark.parametrize("grown_in", [1, 2, 4])
+def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_in: int) -> None:
+    process = Process(0.01 * MOST_EVENTS)
+    limit = process.limit()
+    for step in range(1, 6):
+        process.memory += int(process.events * EVENT_BYTES) + (int(0.8 * MOST_EVENTS * EVENT_BYTES) if step == grown_in else 0)
+        process.now += 1.0
+        assert not limit.is_reached()
+    assert limit.events() <= 0.15 * MOST_EVENTS
+
+
 def test_ranks_end_at_the_step_that_the_first_of_them_wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [ProfileCost(tmp_path, 2) for _ in range(3)]
     full = [False, True, True]
