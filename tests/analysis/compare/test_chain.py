@@ -49,7 +49,7 @@ def test_change_has_predicted_and_measured_gain(made):
 def test_the_table_has_a_column_a_run_and_is_markdown(made):
     heads, rows = words.heads(made), words.rows(made)
     assert heads[1:] == list(NAMES) and all(len(row) == len(heads) for row in rows)
-    assert {"Predicted gain a step", "Measured gain a step"} <= {row[0] for row in rows}
+    assert {"Predicted gain per step", "Measured gain per step"} <= {row[0] for row in rows}
     lines = report.of_chain(made).splitlines()
     assert lines[0].endswith("times as fast") and lines[3] == "| --- | ---: | ---: | ---: |"
 

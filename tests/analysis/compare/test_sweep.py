@@ -174,7 +174,7 @@ def test_other_sizes_are_predicted_beside_the_measured():
         table["predicted"].isna().tolist() == [True, True, True, True, False, False, False] and table["low"].isna().sum() == 1
     )
     text = markdown(arranged)
-    assert "trace of the run at 32" in text and "no number but from where to where" in text and text.count("\n|") == 9
+    assert "trace of the run with 32" in text and "only a range is given" in text and text.count("\n|") == 9
     assert charts.curve(table, "batch_size", "samples", "t", dark=False).figure.data[-1].name == "out of memory"
 
 

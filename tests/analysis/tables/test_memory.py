@@ -66,7 +66,7 @@ def test_the_screen_says_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
     text = words_of(opened("memory", run))
     assert "Tensors take at most 400\u00a0B of the GPU" in text
     assert ": 75\u00a0% by mm." in text
-    assert "No call of the steady steps allocates or frees device memory" in text
+    assert "No call in the steady steps allocates or frees device memory" in text
     rows = opened("work", run, by="Operator", columns="true").dataframe[0].value
     assert rows.set_index("operator")["held_mb"].dropna().to_dict() == {"aten::mm": 300 / 1e6}
 

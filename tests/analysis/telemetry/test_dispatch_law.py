@@ -113,7 +113,7 @@ def test_new_memory_keeps_the_gpu_busy_for_nvml_and_not_for_gpm() -> None:
 def test_interval_includes_both_signals_if_they_differ() -> None:
     found = evidence_of(replace(MLP, kernel_ns=20e6), sampled(util_pct=mean(93.0), gr_active_pct=mean(70.0)))
     assert found.contains((20e6 + 918 * 1200) / 0.70 / 1e6)
-    assert any("holds both" in note for note in found.notes)
+    assert any("contains both" in note for note in found.notes)
 
 
 def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:

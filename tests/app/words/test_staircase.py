@@ -153,7 +153,7 @@ def test_a_first_change_with_only_an_upper_limit_is_the_headline_although_others
         "Cause: Acting costs time.",
     ]
     assert lines(stairs, 1, result)[0].startswith("Use the fused optimizer: 100 → ≈ 80.0 ms"), "what the viewer selects"
-    assert [change["number"] for change in staircase.picture(result, stairs, staircase.Asked())["changes"]] == [2, 3]
+    assert [change["number"] for change in staircase.picture(result, stairs, staircase.CostFacts())["changes"]] == [2, 3]
 
 
 def test_a_measured_step_whose_parts_are_not_known_is_not_called_predicted() -> None:

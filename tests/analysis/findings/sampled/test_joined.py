@@ -64,7 +64,10 @@ def test_the_source_of_dips_by_the_findings_of_the_profile() -> None:
 def test_few_working_sms_by_the_grids_of_the_kernels(sm: float, state: str) -> None:
     said = joined(Trouble("low-activity", (0, 1, 2, 3), 20), result=run_of(metrics={"sm_efficiency": sm}))
     (judged,) = [value for title, value in said.items() if "of the SMs while" in title]
-    assert judged == (state, f"By their grids, the profile's kernels use {sm:.0%} of the SMs on average over the run's step.")
+    assert judged == (
+        state,
+        f"By their grids, the profile's kernels use {100 * sm:.0f} % of the SMs on average over the run's step.",
+    )
 
 
 def test_growing_memory_by_the_allocations_of_the_profile() -> None:
