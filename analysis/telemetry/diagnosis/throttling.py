@@ -95,11 +95,11 @@ def _clock_ratio(clock: float | None, unthrottled: float | None) -> float | None
 def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], unthrottled: float | None, gpu_count: int) -> Observation:
     clock, unthrottled = gpu.mean("clock_sm_mhz", mask), unthrottled or _highest([gpu])
     share, ratio = gpu.share(mask), _clock_ratio(clock, unthrottled)
-    slowed = ratio is not None and ratio < 1 - LEAST_CLOCK_LOSS
+    slowed_ratio = ratio if ratio is not None and ratio < 1 - LEAST_CLOCK_LOSS else None
     reason = {"thermal-throttling": "Heat", "hardware-throttling": "The hardware"}[kind]
     gpu_name = mid_sentence(gpus_in_words([gpu.device], gpu_count))
-    if slowed:
-        title = f"{reason} slows {gpu_name} to {percent(ratio)} of its clock"
+    if slowed_ratio is not None:
+        title = f"{reason} slows {gpu_name} to {percent(slowed_ratio)} of its clock"
     elif ratio is not None:
         title = f"{reason} limits {gpu_name}, but its clock hardly falls"
     else:
@@ -109,15 +109,15 @@ def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], unthrottle
     return Observation(
         kind=kind,
         devices=(gpu.device,),
-        severity="critical" if slowed and ratio is not None and share * (1 - ratio) >= 0.1 else "info" if ratio and not slowed else "warning",
-        confidence="high" if slowed else "medium",
+        severity="critical" if slowed_ratio is not None and share * (1 - slowed_ratio) >= 0.1 else "info" if ratio and slowed_ratio is None else "warning",
+        confidence="high" if slowed_ratio is not None else "medium",
         unit="clock ratio",
         value=ratio if ratio is not None else 1.0,
         time_share=share,
         start_ns=int(gpu.times[mask][0]),
         end_ns=int(gpu.times[mask][-1]),
         title=title,
-        evidence=_evidence(gpu, mask, clock, unthrottled, ratio if slowed else None, gpu_count),
+        evidence=_evidence(gpu, mask, clock, unthrottled, slowed_ratio, gpu_count),
         action=("Check", f"{component} of {gpu_name}", advice),
         record_next="nvidia-smi -q -d PERFORMANCE,TEMPERATURE while it happens",
         details={"clock_mhz": clock, "free_clock_mhz": unthrottled, "reason_bits": _reasons(gpu, mask)},
