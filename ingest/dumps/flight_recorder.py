@@ -1,6 +1,6 @@
 """Read dumps of NCCL's flight recorder, in JSON and in pickle.
 
-PyTorch writes them by ``_dump_nccl_trace_json`` and with ``TORCH_NCCL_DUMP_ON_TIMEOUT``.
+PyTorch writes these dumps in ``_dump_nccl_trace_json``, and after a timeout if ``TORCH_NCCL_DUMP_ON_TIMEOUT`` is set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StackFrame(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One call of a collective or of a point-to-point operation; times are Unix ns, 0 or None if unknown."""
+    """One call of a collective or point-to-point operation; ``time_created_ns`` is Unix ns, or 0."""
 
     process_group: tuple[str, str]
     profiling_name: str
@@ -58,12 +58,12 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def done(self) -> bool:
-        """Whether it is completed on this rank."""
+        """Whether the operation is completed on this rank."""
         return self.state == "completed"
 
 
 class ProcessGroup(msgspec.Struct, frozen=True):
-    """A process group; ``ranks`` is a list, or its text."""
+    """A process group; ``ranks`` is a list of global ranks, or the text of this list."""
 
     name: str = ""
     ranks: list[int] | str = []
@@ -81,7 +81,7 @@ class GroupStatus(msgspec.Struct, frozen=True):
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """What one rank's recorder holds: its last calls, oldest first."""
+    """The last calls that one rank's flight recorder stored, oldest first."""
 
     entries: list[Entry]
     pg_config: dict[str, ProcessGroup] = {}
@@ -90,7 +90,7 @@ class Dump(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RankDump:
-    """The dump of one rank; ``rank`` is None if the file's name does not say it."""
+    """The dump of one rank; ``rank`` is None if the file's name does not contain it."""
 
     rank: int | None
     name: str
@@ -98,14 +98,15 @@ class RankDump:
 
 
 def is_flight_recorder(head: bytes) -> bool:
-    """Return whether ``head`` (the first uncompressed bytes) begins such a dump."""
+    """Return whether ``head`` (the first uncompressed bytes) begins a dump of the flight recorder."""
     return b"traceEvents" not in head and ENTRIES.search(head) is not None and b"segments" not in head[:64]
 
 
 def read_dumps(paths: Sequence[Path]) -> list[RankDump]:
-    """Return the dumps in ``paths``, by rank.
+    """Return the dumps in ``paths``, sorted by rank.
 
-    Raises SourceError, with the file's name, for a file that is not a dump, and UsageError if ranks are missing or repeated.
+    Raises SourceError, with the file's name, for a file that is not a dump. Raises UsageError if one of several dumps has no rank,
+    or the rank of another dump.
     """
     dumps = [RankDump(_rank_in(path), path.name, _read(path)) for path in paths]
     if len(dumps) > 1:

@@ -1,4 +1,4 @@
-"""Read the pickles of plain data that ``torch.cuda.memory._dump_snapshot`` writes."""
+"""Read memory snapshots, which ``torch.cuda.memory._dump_snapshot`` writes as pickles of plain data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
 from sawtooth.ingest.errors import SourceError
 
 EXPECTED = "A snapshot of torch.cuda.memory._dump_snapshot() has segments and device_traces."
-MIN_EVENT_BYTES = 4  # Each event takes at least this many bytes. A hostile file may refer to one list of events many times.
+MIN_EVENT_BYTES = 4  # bytes per event at least; limits the events, because a hostile file may refer to one list many times
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A piece of a segment.
+    """A part of a segment.
 
     ``state`` is active_allocated, active_pending_free (awaiting_free) or inactive.
     """
@@ -39,7 +39,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def placed(self) -> list[tuple[int, Block]]:
-        """The blocks with their addresses, which older versions of PyTorch leave out."""
+        """The blocks with their addresses, computed for older PyTorch versions, which do not write them."""
         address, placed = self.address, []
         for block in self.blocks:
             placed.append((address if block.address is None else block.address, block))
@@ -50,7 +50,7 @@ class Segment(msgspec.Struct, frozen=True):
 class AllocationEvent(msgspec.Struct, frozen=True):
     """An action of the allocator, such as alloc, free_requested, segment_alloc or oom.
 
-    ``frames`` begin with the innermost.
+    ``frames`` begin with the innermost frame.
     """
 
     action: str
@@ -80,12 +80,12 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def is_snapshot(head: bytes) -> bool:
-    """Return whether ``head`` (the first uncompressed bytes) begins such a pickle."""
+    """Return whether ``head`` (the first uncompressed bytes) begins a pickled snapshot."""
     return is_pickle(head) and b"segments" in head[:64]
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Return the snapshot in ``path``. Raises SourceError, with the file's name, for anything else."""
+    """Return the snapshot in ``path``. Raises SourceError, with the file's name, for other files."""
     data = bytes_of(path)
     try:
         return snapshot_of(data)
@@ -95,7 +95,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def snapshot_of(data: bytes) -> Snapshot:
-    """Return the snapshot that a pickle contains. Raises SourceError for anything else."""
+    """Return the snapshot that a pickle contains. Raises SourceError for other data."""
     if not is_pickle(data):
         raise SourceError("E-TYPE", f"This is not a pickle. {EXPECTED}")
     try:

@@ -1,8 +1,8 @@
 """Decode a pickle of plain data without the ``pickle`` module.
 
-Only opcodes that make numbers, texts, lists, tuples, sets and dicts are carried out. Every opcode that could import, call or build
-something is refused, so a hostile file can run nothing. Memory is bounded by the file's size: the memo is a dict, and an opcode's
-argument cannot be longer than the file.
+Only opcodes that make numbers, texts, bytes, lists, tuples, sets and dicts are executed. Every opcode that could import, call or
+build something is refused, so a hostile file cannot run code. The file's size limits the memory, because the memo is a dict and an
+opcode's argument cannot be longer than the file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_pickle(head: bytes) -> bool:
 def decode(data: bytes) -> Any:
     """Return the plain data in a pickle.
 
-    Raises SourceError for a pickle that holds anything else, or that is damaged or cut.
+    Raises SourceError for a pickle that contains anything else, or that is damaged or cut.
     """
     decoder = _Decoder()
     try:
@@ -100,7 +100,7 @@ class _Decoder:
             self._collect(name)
 
     def _collect(self, name: str) -> None:
-        """Carry out an opcode that fills a container. Raises SourceError for every other opcode."""
+        """Execute an opcode that fills a container. Raises SourceError for every other opcode."""
         stack = self.stack
         if name in ("APPEND", "SETITEM"):
             count = 1 if name == "APPEND" else 2

@@ -1,1 +1,1 @@
-"""What a training writes beside its traces: step marks, compile logs, memory snapshots."""
+"""Read files that a training writes beside its traces: step marks, compile logs, memory snapshots."""

@@ -1,6 +1,6 @@
 """Read the structured log of torch.compile into recordings with the table ``compile_events``.
 
-``TORCH_TRACE=FOLDER python train.py`` writes it. A line such as ``V1122 04:25:10.720000 20723 torch/_dynamo/x.py:50]
+``TORCH_TRACE=FOLDER python train.py`` writes the log. A line such as ``V1122 04:25:10.720000 20723 torch/_dynamo/x.py:50]
 {"artifact": {…}, "frame_id": 0, "has_payload": "…"}`` begins an entry. Lines that begin with a tab are its payload. Most
 payloads are graphs and generated code, which are skipped.
 """
@@ -24,10 +24,10 @@ from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
 ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^ ]{1,500}\] (\{.*)", re.DOTALL)
-# Time of an event in Unix microseconds. The lines' own times have no year and no time zone.
+# Unix time of an event, in µs. The times at the beginning of lines are not used, because they have no year and no time zone.
 CLOCK = re.compile(rb'\t"ts": (\d{16})')
 STORED_EVENTS = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
-PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # most stored lines of an entry's payload, and characters of one text
+PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # limits of stored lines per payload, and of characters per text
 MOST_EVENTS = 1_000_000
 PLACE = re.compile(r"in user code at (.{1,400}):(\d{1,7})$", re.MULTILINE)
 REASON_ENDS = re.compile(r"\n\s*(?:Explanation: |Developer debug context|User code traceback|Traceback )")
@@ -52,7 +52,7 @@ class _Metrics(msgspec.Struct):
 
     @property
     def dur_ns(self) -> int | None:
-        """Compile time in ns, from the field of the version that wrote it."""
+        """Compile time in ns; each version of PyTorch writes it in another field."""
         us = next((v for v in (self.duration_us, self.dynamo_cumulative_compile_time_us) if v is not None), None)
         us = us if us is not None or self.entire_frame_compile_time_s is None else self.entire_frame_compile_time_s * 1e6
         return round(us * 1000) if us is not None and 0 <= us < 1e12 else None
@@ -87,7 +87,7 @@ def is_compile_log(head: bytes) -> bool:
 def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its events, and return the recording row.
 
-    Damaged entries and entries of another form are skipped and counted. Raises SourceError if nothing was compiled.
+    Entries that cannot be decoded are skipped and counted. Raises SourceError if the log has no compile event.
     """
     skipped: list[bytes] = []
     rank: list[int] = []

@@ -1,7 +1,7 @@
 """Read files of step marks into recordings with the table ``step_marks``.
 
-They have the format that ``sawtooth.ingest.capture.marks`` documents, or that of a user's own script. The latter has no head
-and one line per step: ``{"step": 17, "t_ns": 1700000000123456789, "phase": "train"}``. The phase may be absent.
+``sawtooth.ingest.capture.marks`` documents the format of the recorder. A user's own script can write a simpler format without a
+head. It has one line per step: ``{"step": 17, "t_ns": 1700000000123456789, "phase": "train"}``. The phase may be absent.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
-MOST_LINES, LONGEST_SITE = 16, 1000  # lines of a stack, and characters: the file may be malicious
+MOST_LINES, LONGEST_SITE = 16, 1000  # limits of lines per stack and of characters, because the file may be hostile
 SIGNATURE = b'{"k": "marks"'
 PLAIN = re.compile(
     rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}'
-)  # telemetry's samples have more in a line
+)  # The whole line must match, because samples of telemetry have more fields.
 
 
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # number of a rank, an optimizer or a process
@@ -132,7 +132,7 @@ def _boundary(head: _Head) -> dict[str, str | None]:
 def _sites(marks: Sequence[_MarkLine]) -> pa.Array:
     """Return the place from which each step was called.
 
-    This is the stack of the first mark from there, else the place's number. NULL if only one place is known.
+    This is the stack in a mark from the same place, else the place's number. All are NULL if there is only one place and no stack.
     """
     lines = {mark.place: site_of_lines(mark.at[:MOST_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
     numbers = {place: site_of_number(place) for place in {mark.place for mark in marks}}

@@ -15,8 +15,8 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import Writer
 
-TEXT_MOST = 400  # characters of a name: mangled C++ names have thousands
-FRAMES_MOST = 200  # frames of a stack, innermost first: these say what an allocation is for
+TEXT_MOST = 400  # stored characters of a name; mangled C++ names have thousands
+FRAMES_MOST = 200  # stored frames of a stack; the innermost are stored, because they show what an allocation is for
 
 
 class _Stacks:
@@ -24,7 +24,7 @@ class _Stacks:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._seen: dict[int, int] = {}  # by identity, because a pickle stores each stack once and refers to it
+        self._seen: dict[int, int] = {}  # by id(), because a pickle stores each stack once and refers to it
 
     def number(self, frames: Any) -> int:
         """Return the number of a stack; -1 for one without frames."""
@@ -39,7 +39,7 @@ class _Stacks:
 def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its events and blocks, and return the recording row.
 
-    Raises SourceError if it is not a snapshot, or is empty.
+    Raises SourceError if ``source`` is not a snapshot, or is an empty one.
     """
     snapshot = snapshot_of(_whole(source))
     if not snapshot.segments and not any(snapshot.device_traces):
@@ -141,5 +141,5 @@ def _frame(raw: Any) -> dict[str, Any] | None:
 
 
 def _text(value: str) -> str:
-    """Return a text of limited length without lone surrogates, which nothing can store."""
+    """Return a text of limited length without lone surrogates, which UTF-8 cannot encode."""
     return value[:TEXT_MOST].encode(errors="replace").decode()

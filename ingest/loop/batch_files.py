@@ -19,13 +19,13 @@ from .cores import usable_cores
 from .loading import SampleCost
 from .page_cache import FirstRead, first_read
 
-MIN_BATCHES = 3  # Fewer batches only show how the loader starts.
+MIN_BATCHES = 3  # With fewer batches, the loader's start dominates the times.
 # One in this many batches is assumed to be ready in the workers' queue, so that the pinning thread did not wait for it.
 READY_ONE_IN = 10
 
 
 class ProcessBatches(NamedTuple):
-    """What one process of a loader wrote: the header of its file, and its batches without the first."""
+    """Header and batches from the file of one loader process, without its first batch."""
 
     header: dict[str, Any]
     batches: list[dict[str, int]]
@@ -51,10 +51,11 @@ class Loading:
 def loading_of(folder: Path, training: int | None = None) -> Loading | None:
     """Return the loader's measurements from the files in ``folder``; None if there are too few batches.
 
-    If several trainings wrote there, only files that name ``training`` as their parent process are used. If none does, all are.
-    If there are several datasets, the one with the most samples is used, and its slowest worker, because workers deliver batches in turn
-    and the others wait for it. Each process's first batch and batches without samples are ignored. If the first epoch read from the disk
-    and later epochs from the page cache, the first epoch is ignored too.
+    ``training`` is a process id. Only files of its child processes are used. If there are none, all files are used.
+    If there are several datasets, the dataset with the most samples is used. Times are those of its slowest worker, because workers
+    deliver batches in turn and the faster workers wait.
+    Each process's first batch and batches without samples are ignored. The first epoch is ignored if it read from the disk and later
+    epochs read from the page cache.
     """
     by_loader: dict[tuple[str, int], list[ProcessBatches]] = defaultdict(list)
     written = _processes(folder)
@@ -116,9 +117,9 @@ def _pin_s(folder: Path, training: int | None = None) -> float:
     """Return the seconds that the pinning thread needs per batch; 0 if no batch was pinned.
 
     Each process's first batch is ignored, because it creates the thread's CUDA context.
-    Between two batches, the thread takes the next one from the workers' queue and frees the memory of the last one. For large batches this
-    takes as long as the pinning. The shortest times between batches measure this work. They are capped at the pinning time, because they
-    may include waiting.
+    Between two batches, the thread takes the next batch from the workers' queue and frees the memory of the last batch. For large batches,
+    this work takes as long as the pinning. It is measured by the shortest times between batches. These times may include waiting, so at
+    most the pinning time is counted.
     """
     rows: list[list[int]] = []  # ns of pinning, and in newer files ns since the end of the previous pinning
     own = folder / f"pins-{training}.txt"

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 RECORDED = "Recorded by `sawtooth "  # Notes of `sawtooth run` and of `sawtooth attach` begin with this.
-RECORDED_BY = f"{RECORDED}run"  # Notes of a run begin with this. In old runs, only the notes contain the command.
+RECORDED_BY = f"{RECORDED}run"  # Notes of `sawtooth run` begin with this. In old runs, only the notes contain the command.
 ENDED_WITH = "The command ended with exit code"  # The line of the notes that reports a failure begins with this.
-# Lines of the notes that a reader of the numbers needs: several processes trained, and what a profile cost.
+# Parts of lines in the notes that change how numbers are read. Several processes trained, or recording changed the run.
 SEVERAL_TRAINED = "processes trained. This report is about the one that stepped most"
 EARLY_END = "The profile ended after"
 PAUSED = "The recorder paused the training"
-ENDED_BEFORE = "The training ended with exit code"  # the same in older notes
+ENDED_BEFORE = "The training ended with exit code"  # begins the line of a failure in older notes
 LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",

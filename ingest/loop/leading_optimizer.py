@@ -1,9 +1,9 @@
 """Choice of the optimizer whose steps count as the loop's steps.
 
 Only the order of all optimizer steps is used.
-If optimizers take turns, the one that steps less often leads: a GAN's generator, although its critic steps five times as often.
-If they step equally often, the one that stepped first leads. An optimizer that has stopped stepping no longer leads, for example
-after the first of two phases or after a search for the learning rate.
+If optimizers take turns, the optimizer that steps less often leads. For example, a GAN's generator leads although its critic steps
+five times as often. If they step equally often, the optimizer that stepped first leads. An optimizer that has stopped stepping no
+longer leads, for example after the first of two phases or after a search for the learning rate.
 Standard library only, because the recorder imports this module.
 """
 
@@ -13,8 +13,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# An optimizer has ended if the others have made more steps since its last one than both SILENT_STEPS and SILENT_GAPS times its longest
-# recent gap.
+# An optimizer has ended if the others have made many steps since its last step. The number must exceed SILENT_STEPS, and also
+# SILENT_GAPS times the optimizer's longest recent gap.
 SILENT_STEPS = 20
 SILENT_GAPS = 4
 RECENT_GAPS = 4  # The longest of this many recent gaps counts, so the order of the optimizers within a step does not matter.
@@ -39,7 +39,7 @@ class _StepOrder:
 class LeadingOptimizer:
     """State that finds the leading optimizer while the loop runs.
 
-    Optimizers are numbered in the order of their first steps. ``number`` is the one that leads now. ``steps`` counts the loop's
+    Optimizers are numbered in the order of their first steps. ``number`` is the optimizer that leads now. ``steps`` counts the loop's
     steps so far.
     """
 

@@ -14,7 +14,7 @@ COMPUTING_SHARE = 0.8  # Computing limits a loader if at least this share of a s
 WAITING_SHARE = 0.5  # Waiting limits a loader if less than this share of a sample's time is spent on a core.
 MAX_WORKERS_PER_CORE = 4  # Workers that mostly wait can share a core.
 NORMAL_90 = 1.645  # half-width of a 90 % confidence interval in standard errors (normal distribution)
-# Relative speed of a core if two hardware threads share it. A virtual machine does not show which of its cores do.
+# Relative speed of a virtual core that shares a physical core with another one. Virtual machines do not show which cores share.
 SHARED_CORE = 0.65
 # Relative average speed of a core if several workers compute, because they also share clocks, caches and memory. Going from one worker
 # to 4, 8, 12 and 14 gave 0.72 to 0.89 on two hosts with 16 virtual cores (one with an H100, one with an H200).
@@ -24,7 +24,7 @@ UNSHARED_WORKERS = 2  # Up to this many computing workers have a core each.
 # 0.99.
 TRAINING_PROCESS_SPEED = 0.8
 TRAINING_CORES = 1  # cores used by the training's own threads, which launch kernels, collect batches and pin them
-MODEL_ERROR = 0.10  # relative error of the model, which ignores the costs of passing batches on and of starting late
+MODEL_ERROR = 0.10  # relative error of the model, which ignores the time to pass batches on and late starts of workers
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class LoaderRate:
 def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> LoaderRate:
     """Predict the samples per second that ``workers`` workers deliver.
 
-    The model: each worker is busy for a sample's full time. All workers compute on ``cores`` minus the cores of the training. One thread
-    pins their batches.
-    ``cost`` was measured with ``seen`` workers. If more of them compute, each core becomes slower, because they share clocks, caches and
-    memory. If fewer compute, each core becomes faster.
-    The low end of the interval assumes that two workers share each core. The high end assumes that every worker has a full core, including
-    the training's own.
+    The model assumes that each worker is busy for a sample's full time. All workers compute on ``cores`` minus the cores of the training.
+    One thread pins their batches.
+    ``cost`` was measured with ``seen`` workers. If more workers compute, each core becomes slower, because the workers share clocks, caches
+    and memory. If fewer workers compute, each core becomes faster.
+    If ``workers`` is larger than ``seen``, the low end of the interval assumes that two workers share each core. The high end assumes that
+    the workers can use all ``cores``, including those of the training.
     """
     error = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_ERROR, 0.9)
     speed = low_speed = high_speed = 1.0
@@ -148,7 +148,7 @@ def least_workers(
 ) -> int | None:
     """Return the smallest number of workers that deliver ``needed`` samples per second, or None.
 
-    At most ``max_workers`` are tried. With ``sure``, the low end of the prediction must reach ``needed``, otherwise its middle.
+    At most ``max_workers`` are tried. With ``sure``, the low end of the prediction must reach ``needed``. Otherwise the predicted value must.
     """
     rates = (predict(cost, n, cores, seen) for n in range(1, max_workers + 1))
     return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= needed), None)

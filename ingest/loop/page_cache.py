@@ -1,6 +1,6 @@
-"""Bytes that a loader reads from disk and from the page cache, and the memory that files can fill.
+"""Bytes that a loader reads from disk and from the page cache, and the memory available for the cache.
 
-Linux counts both kinds of reads for each process. Other systems do not, and mapped files are not counted.
+Linux counts both kinds of reads for each process, but not reads of mapped files. Other systems do not count them.
 Standard library only, because the recorder imports this module.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from .cores import GROUPS, PROC
 
-MIN_DISK_SHARE = 0.1  # If a smaller share of the bytes comes from the disk, waits for the disk are few.
+MIN_DISK_SHARE = 0.1  # If a smaller share of the bytes comes from the disk, the loader rarely waits for the disk.
 # If the disk delivered more than this many times the bytes read, read-ahead cannot explain it. Then the files are mapped, and their
 # bytes are not counted.
 MAX_READ_AHEAD = 2.0
@@ -99,7 +99,7 @@ def _room_in(group: Path) -> float:
 def first_read(processes: Iterable[tuple[Mapping[str, Any], Sequence[dict[str, int]]]]) -> FirstRead | None:
     """Return the reads of a dataset's first epoch; None if they were not counted or are incomplete.
 
-    ``processes`` are pairs: the header that a loader process wrote, and its batches without the first one.
+    ``processes`` are pairs of the header that a loader process wrote and its batches without the first one.
     A loader starts new worker processes for each epoch, or keeps them and numbers the epochs in their batches.
     The first epoch thus belongs to the first N processes of each training process, where N is the number of loader workers.
     """

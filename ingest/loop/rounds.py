@@ -1,6 +1,6 @@
 """Detection of rounds in a loop: one long phase and then a fixed number of steps, repeated.
 
-Reinforcement learning works this way: it plays (a rollout), and then updates its model a few times.
+For example, reinforcement learning collects a rollout and then updates its model a few times.
 The detection uses only the times between steps. So it also reports rounds for a loader with W workers if the loop waits for every
 W-th batch, and for a host that waits for its GPU at every tenth step.
 Standard library only, because the recorder imports this module.
@@ -15,8 +15,8 @@ from statistics import median
 from typing import NamedTuple
 
 MAX_STEPS = 64  # steps per round; a longer interval is a rare event, such as an evaluation, and not a round
-MIN_ROUNDS = 3  # rounds that must begin; with two, there is only one distance, which can be chance
-LONG_STEP_RATIO = 2.0  # A step that takes this many times a usual step may begin a round.
+MIN_ROUNDS = 3  # rounds that must begin; two rounds have only one distance, which can be chance
+LONG_STEP_RATIO = 2.0  # A step that takes more than this many times the first quartile of step times may begin a round.
 MIN_LONG_SHARE = 0.25  # The long phase takes at least this share of a round's time.
 MIN_REGULAR_SHARE = 0.8  # At least this share of the steps belongs to complete rounds.
 

@@ -6,7 +6,12 @@ Standard library only, because the recorder imports this module.
 from __future__ import annotations
 
 BACKWARD, GRADIENT, CALL, BATCH = "backward", "gradient", "call", "batch"
-BOUNDARIES = (BACKWARD, GRADIENT, CALL, BATCH)  # The best comes first: one step may contain several events of a later kind.
+BOUNDARIES = (
+    BACKWARD,
+    GRADIENT,
+    CALL,
+    BATCH,
+)  # from best to worst, because one step may contain several events of a later kind
 STEP_NAME = "Sawtooth.step#"  # In a profile of such a loop, the annotation at the end of each step begins with this text.
 TIMED_NAME = "Sawtooth.timed"  # an annotation in the profile of a program in which the recorder saw no loop
 NO_OPTIMIZER = "No optimizer stepped, so a step is "
@@ -16,11 +21,11 @@ _WORDS = {
     CALL: "one call of {of}.forward",
     BATCH: "one batch of the DataLoader",
 }
-LONGEST_NAME = 100  # letters of a module's class name; limited because a file of step marks may be hostile
+LONGEST_NAME = 100  # characters of a module's class name; limited because a file of step marks may be hostile
 
 
 def step_in_words(boundary: str | None, of: str | None = None, line: str | None = None) -> str:
-    """Return a sentence that says what counts as a step; "" for an unknown ``boundary``.
+    """Return a sentence that defines a step; "" for an unknown ``boundary``.
 
     Example: "No optimizer stepped, so a step is one call of GPT.forward (generate.py:42)."
     """

@@ -1,4 +1,4 @@
-"""Parts of a loop's mean step that its marks show: waits for batches, and rare work.
+"""Split a loop's mean step into waits for batches, rare work and the rest, from its step marks.
 
 Standard library only.
 """
@@ -12,15 +12,15 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
-LONG_STEP_RATIO = 3.0  # A step whose work takes this many times the median contains work that usual steps lack.
-LEAST_SHARE = 0.05  # Such work with a smaller share of the loop's time is other load on the host.
-WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends a step
+LONG_STEP_RATIO = 3.0  # A step whose work takes more than this many times the median has work that usual steps lack.
+LEAST_SHARE = 0.05  # Such work is ignored below this share of the loop's time, because it may be other load on the host.
+WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # phase of the mark that ends a step -> kind of work
 
 
 class StepSpan(NamedTuple):
-    """The time from the previous mark to that of ``step``, with the loop's activity (``phase``).
+    """The time from the previous mark to the mark of ``step``, with the loop's activity (``phase``).
 
-    The waits are those that ``LoaderWaits`` counts; ``wait_ns`` is None if there was none.
+    ``LoaderWaits`` counts the waits. ``wait_ns`` is None if the step did not wait for a DataLoader.
     """
 
     step: int
@@ -66,10 +66,15 @@ def with_first_waits(spans: Sequence[StepSpan], separate_phases: Collection[str]
 class StepParts:
     """Parts of the mean step, in ms.
 
-    ``waiting_ms`` is the wait for batches, None if no step waited for a DataLoader. ``first_ms`` is the part by which waits for
-    the first batches of ``epochs`` were longer than others, ``starting_ms`` the part of it for making iterators and starting workers.
-    ``apart_ms`` is the time of evaluations, checkpoints and unknown work in some steps, beyond that of usual steps, by kind.
-    ``profiled_start_ms`` is the time for iterators in the mean profiled step, ``profiled_apart_ms`` that of unusual work. ``kept`` says that most epochs use the iterator of the one before. ``every`` is the number of steps per epoch.
+    ``waiting_ms``: wait for batches, None if no step waited for a DataLoader.
+    ``first_ms``: extra wait for the first batches of ``epochs``, compared with other batches.
+    ``starting_ms``: time to make iterators and start workers.
+    ``epochs``: number of epochs that begin in these steps.
+    ``every``: steps per epoch (median), or all steps if fewer than two epochs begin.
+    ``kept``: whether at least half of the epochs use the iterator of the previous epoch.
+    ``apart_ms``: extra time of evaluations, checkpoints and unknown work in some steps, compared with usual steps, by kind.
+    ``profiled_start_ms``: time to make iterators, in the mean profiled step.
+    ``profiled_apart_ms``: extra time of unusual work, in the mean profiled step.
     """
 
     waiting_ms: float | None
@@ -84,20 +89,21 @@ class StepParts:
 
     @property
     def unprofiled_ms(self) -> float:
-        """The time of a step that the profiled steps cannot show, without usual waits."""
+        """The ms of the mean step that the profiled steps do not show, without usual waits."""
         return self.all_apart_ms + (0.0 if self.profiled_start_ms else self.first_ms)
 
     @property
     def all_apart_ms(self) -> float:
-        """The time of all kinds of work in some steps only."""
+        """The ms of the mean step for all kinds of work that only some steps contain."""
         return sum(ms for _, ms in self.apart_ms)
 
 
 def step_parts(steps: Sequence[StepSpan], profiled: Sequence[StepSpan], *, cpu_only: bool) -> StepParts | None:
     """Return the parts of the mean of ``steps``; None without steps.
 
-    If a ``profiled`` step is long too, the profile shows such work, so that none is apart. Without ``cpu_only``, the host runs ahead
-    of a GPU: a wait counts only as far as it makes its step longer, and long steps of unknown work may wait for the GPU.
+    ``apart_ms`` is empty if ``profiled`` steps contain unusual work, because the profile shows this work.
+    Without ``cpu_only``, the host runs ahead of a GPU. Then a first wait counts only as far as it makes its step longer. Unknown work is
+    left out, because a long step may wait for the GPU.
     """
     if not steps:
         return None

@@ -1,5 +1,5 @@
 """Read traces into the tables of a recording.
 
-Each format is a source with a package of its own, which returns tables and facts. Ids, nesting and links are made here for all
-formats, in bounded memory.
+Each format has a package of its own, which returns tables and facts. The modules of this folder make ids, nesting and links for
+all formats, in bounded memory.
 """

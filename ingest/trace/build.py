@@ -18,7 +18,7 @@ from sawtooth.ingest.trace.spool import Columns, slices
 from sawtooth.ingest.writer import Writer
 
 GPU_SLICE_ROWS = 1 << 18  # half of SLICE_ROWS, because GPU operations have twice as many columns as other tables
-UNIX_NS = 10**17  # Later times are Unix time, because this is in 1973 and no host runs for three years.
+UNIX_NS = 10**17  # Larger times are Unix times. As Unix time, this is in 1973. As time since boot, it is three years.
 
 
 def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class _Linking:
         call_of, kept, external_ids, duplicates = self._gpu_launches(launches)
         if launches.repeated:
             self._trace.note("correlation_repeated", "", launches.repeated)
-        del launches  # This index is as large as all calls.
+        del launches  # Free the index early, because it has an entry for every call.
         launched = np.bincount(call_of[call_of >= 0], minlength=self._tables["calls"].rows)
         call_op, op_of = self._host(launched, external_ids)
         self._gpu(kept, call_of, call_op, op_of)

@@ -1,4 +1,4 @@
-"""The nodes of CUDA graphs that carry a name: one row per node, however often its graph is replayed."""
+"""Find the named nodes of CUDA graphs: one row per node, however often the graph is replayed."""
 
 from __future__ import annotations
 

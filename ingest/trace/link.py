@@ -1,6 +1,6 @@
 """Link related rows: parents by nesting, launches by correlation, operators by time on the thread.
 
-Rows arrive in slices of time. An interval that is still open at the end of a slice is carried into the next slice.
+Rows arrive in slices of time. An interval that is still open at the end of a slice is added to the next slice.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Nesting:
     def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> Nested:
         """Link the next slice, whose rows are sorted by start, longest first.
 
-        ``thread`` holds small numbers from 0. Intervals of earlier slices are kept if they end at or after the first row, or at
-        or after ``since`` if that is earlier.
+        ``thread`` has small numbers from 0. Intervals of earlier slices are kept if they end at or after the start of the first
+        row. If ``since`` is earlier than this start, it is used instead.
         """
-        if not len(start) and self._open is not None:  # An empty slice carries all intervals on.
+        if not len(start) and self._open is not None:  # Without new rows, all intervals stay open.
             return replace(self._open, carried=len(self._open.id))
         ids = np.arange(self._next_id, self._next_id + len(start))
         self._next_id += len(start)
@@ -169,8 +169,8 @@ def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int =
 class LaunchLinks:
     """Finds the call that launched a GPU operation, by correlation.
 
-    Correlations are unique in a process. If one is repeated anyway, the last call that starts before the operation counts; if
-    there is none, the first. 0 and NULL (a missing value) are not correlations.
+    Correlations are unique in a process. If a correlation is repeated anyway, the last call that starts before the operation
+    is used. If no call starts before the operation, the first call is used. 0 and NULL (a missing value) are not correlations.
     """
 
     def __init__(self, correlation: I64, start: I64) -> None:

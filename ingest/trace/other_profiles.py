@@ -1,6 +1,6 @@
-"""Names of profiles that other tools write, so that a refusal says what to record instead.
+"""Recognize profiles of other tools, so that the error message can recommend what to record instead.
 
-``refuse_other_profile`` knows files without trace events, ``other_profiler`` traces in Chrome's format.
+``refuse_other_profile`` recognizes files without trace events. ``other_profiler`` recognizes traces in Chrome's format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         "a profile of JAX or TensorFlow (XPlane)",
         NSIGHT,
     ),
-    # Two lists: times in µs since 1970, and sizes by category. Or rows of times in ns, actions and sizes.
+    # The file has two lists (times in Unix µs, and sizes by category) or rows of a time in ns, an action and a size.
     (re.compile(rb"\s*\[\s*\[\s*-?\d{6,}\s*[,\]]"), "a memory timeline of PyTorch", NO_KERNELS),
     (re.compile(rb"\s*<html>\s*<head>[\s\S]{0,400}GPU Memory Timeline"), "a memory timeline of PyTorch", NO_KERNELS),
     (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), "a result of rocprofv3", f"It holds no steps and no operators. {EXPORT}"),
@@ -56,11 +56,13 @@ OBJECTS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb'\s*\{\s*"alloc_samples"\s*:'), "a profile of Scalene", SUMS),
     (re.compile(rb'\s*\{"(?:CudaEvent|TraceProcessEvent|NvtxEvent|StringTable)"'), "a JSON export of Nsight Systems", "Use the file of nsys export --type sqlite run.nsys-rep."),
 )  # fmt: skip
-NAME = re.compile(rb"[A-Za-z_]{2}")  # in a frame; a table with semicolons ends with numbers
-CHAKRA_NODES = re.compile(rb"is_cpu_op|aten::|comm_type|\d\.\d\.\d+-?(?:chakra|dev)?")  # what Chakra's binary form begins with
+NAME = re.compile(rb"[A-Za-z_]{2}")  # A frame has a name. A table with semicolons has numbers instead.
+CHAKRA_NODES = re.compile(
+    rb"is_cpu_op|aten::|comm_type|\d\.\d\.\d+-?(?:chakra|dev)?"
+)  # one of these is near the beginning of Chakra's binary form
 LONGEST_PACKET = 1 << 20  # bytes; the first packets of a Perfetto trace are descriptions of clocks and processes
-PACKET = 0x0A  # key of a Perfetto trace's only field, a packet: number 1, with a length
-LENGTH_BITS = 35  # more than a length of LONGEST_PACKET needs
+PACKET = 0x0A  # Protobuf key of a packet (field 1, with a length). A Perfetto trace has only this field.
+LENGTH_BITS = 35  # bits of a length that are read; LONGEST_PACKET needs only 21
 # Names of processes in other profilers' traces. TensorFlow's come before XLA's, because some match both.
 PROCESSES = (
     (re.compile(r"/job:\w+/replica:|/device:\w+:\d+ (Compute|Tensors)|\bstream:all\b"), "a profile of TensorFlow", NSIGHT),
@@ -72,7 +74,7 @@ BROWSER_CATEGORY = re.compile(r"devtools\.timeline|\b(blink|v8|cc|viz|toplevel|l
 
 
 def refuse_other_profile(head: bytes, name: str) -> None:
-    """Raise SourceError if ``head`` (the first uncompressed bytes) is that of another tool's profile.
+    """Raise SourceError if ``head`` (the first uncompressed bytes) begins another tool's profile.
 
     Binary profiles are recognized by ``name`` if their content is not enough.
     """
@@ -100,9 +102,9 @@ def refuse_other_profile(head: bytes, name: str) -> None:
 
 
 def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> SourceError | None:
-    """Return the refusal of another profiler's trace in Chrome's format; None if the profiler is unknown.
+    """Return the error for another profiler's trace in Chrome's format; None if the profiler is unknown.
 
-    ``processes`` are the names of the trace's processes and ``categories`` those of its events.
+    ``processes`` are the names of the trace's processes. ``categories`` are the categories of its events.
     """
     processes, categories = list(processes), list(categories)
     for process, what, advice in PROCESSES:

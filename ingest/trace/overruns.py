@@ -1,9 +1,11 @@
-"""Find GPU operations with a recorded duration that overlaps the next one of their stream.
+"""Find GPU operations that end after the next operation of their stream began.
 
-A stream runs its operations one after the other, so such a duration is wrong. It is cut where the next operation begins. Two
-overlaps are legal. With programmatic dependent launch, a kernel begins before its predecessor ends. It waits for the
-predecessor's results, so it ends later, and the same two kernels overlap nearly every time. Branches of a CUDA graph run
-concurrently on the stream that launched it.
+A stream runs its operations one after the other, so the recorded duration is wrong. The operation is cut off where the next one
+begins. Two kinds of overlap are legal:
+
+- With programmatic dependent launch, a kernel begins before its predecessor ends. The kernel waits for the predecessor's
+  results, so it ends later than the predecessor. The same two kernels overlap nearly every time.
+- Branches of a CUDA graph run concurrently on the stream that launched the graph.
 """
 
 from __future__ import annotations
@@ -18,26 +20,26 @@ from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 
 # With programmatic dependent launch, kernels of 150 intact recordings overlapped by up to 23.9 µs of a 215 µs kernel, and by up
-# to 14 % of their duration. Two kernels that use it overlap nearly every time that one follows the other.
+# to 14 % of their duration. Two such kernels overlap nearly every time that one follows the other.
 LEGAL_OVERLAP_SHARE = 0.2  # The overlap may be up to this share of the earlier kernel's duration.
-LEGAL_OVERLAP_NS = 5_000  # Kernels of a few microseconds may overlap by more than that share.
-MIN_OVERLAPPING_SHARE = 0.5  # Two kernels overlap legally if they do in at least this share of the times that they follow.
+LEGAL_OVERLAP_NS = 5_000  # A shorter overlap is always legal, because very short kernels may overlap by a larger share.
+MIN_OVERLAPPING_SHARE = 0.5  # An overlap is legal only if the same two kernels overlap in at least this share of cases.
 KERNEL = GPU_KINDS.index("kernel")
 
 
 class Overruns:
-    """Finds operations that end after the next one of their stream began, slice by slice."""
+    """Finds operations that end after the next operation of their stream began, slice by slice."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], tuple[int, I64]] = {}  # row and facts of the last operation of each stream
         self._rows: list[I64] = []
         self._lengths: list[I64] = []
-        self._pairs: list[I64] = []  # for each row: the two kernels if its overlap may be legal, else -1
+        self._pairs: list[I64] = []  # for each row, the pair of kernels if the overlap may be legal, else -1
         self._followed, self._overlapped = Counter[int](), Counter[int]()  # by pair of kernels
         self._seen = 0
 
     def add(self, gpu: Columns, kept: NDArray[np.bool_]) -> None:
-        """Check the kept rows of a slice, which are numbered in order of time."""
+        """Check the kept rows of the next slice; rows are numbered through all slices, in order of time."""
         device, stream, start = (gpu[name][kept].astype(np.int64) for name in ("device", "stream", "start"))
         in_graph = gpu["graph_id"][kept] != NULL
         names = np.where(gpu["kind"][kept] == KERNEL, gpu["name_id"][kept].astype(np.int64), -1)
@@ -61,7 +63,7 @@ class Overruns:
         self._seen += len(start)
 
     def _note(self, rows: I64, earlier: I64, following: I64) -> None:
-        """Note the rows that run into the following operation; both have start, end and the kernel's name."""
+        """Note the rows that overlap ``following``; ``earlier`` and ``following`` have start, end and name id."""
         (start, end, name), (next_start, next_end, next_name) = earlier, following
         overlap = end - next_start
         kernels = (name >= 0) & (next_name >= 0)
@@ -77,7 +79,7 @@ class Overruns:
     def cuts(self, call_of: I64) -> tuple[I64, I64]:
         """Return the rows to cut, ascending, with their correct durations.
 
-        ``call_of`` is each row's launch, -1 for none. A launch with many operations is a graph.
+        ``call_of`` is each row's launch, -1 for none. A launch with more than one operation is a CUDA graph, whose rows are not cut.
         """
         rows, lengths, pairs = (
             np.concatenate([np.empty(0, np.int64), *parts]) for parts in (self._rows, self._lengths, self._pairs)

@@ -19,13 +19,13 @@ from sawtooth.ingest.trace.spool import SpooledTable
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "graph_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # the meaning of the ids in column ``kind`` of table ``gpu``
-MAX_DEVICES = 256  # GPUs of one host, including MIG instances. Each needs an analysis of its own.
+MAX_DEVICES = 256  # GPUs of one host, including MIG instances. The number is limited because each GPU is analyzed separately.
 
 
 class TraceTables(Protocol):
-    """Event tables by the names in TABLES (all exist, some are empty), in ns on the trace's own clock.
+    """Event tables by the names in TABLES, in ns on the trace's own clock. A table may be empty.
 
-    ``ids`` has the values of the ids in their columns, in order: names, threads (pid, tid), signatures, extras and sync_kinds.
+    ``ids`` has the values of names, threads (pid, tid), signatures, extras and sync_kinds, each in the order of their ids.
     """
 
     @property
@@ -59,10 +59,12 @@ class TraceTables(Protocol):
 class Facts:
     """What a trace records besides its events.
 
-    ``base_ns`` is added to the trace's times; None if it was not recorded. ``tolerance_ns`` is the rounding of the times.
-    ``recording`` has columns of table ``recording``, ``devices`` rows of table ``devices``, ``shapes`` grid and block sizes by
-    shape id. ``diagnostics`` is called last, because linking also finds problems. ``samples`` has columns of table ``samples``,
-    by device and time, if the file also contains telemetry.
+    ``base_ns`` is added to the trace's times. It is None if it was not recorded.
+    ``tolerance_ns`` is the largest error from rounding the times.
+    ``recording`` has columns of table ``recording``. ``devices`` has rows of table ``devices``.
+    ``shapes`` has grid and block sizes by shape id.
+    ``diagnostics`` is called last, because linking also finds problems.
+    ``samples`` has columns of table ``samples``, ordered by device and time. It is None if the file contains no telemetry.
     """
 
     base_ns: int | None
@@ -83,7 +85,7 @@ class TraceSource:
     """One trace format; ``sniff`` gets the first uncompressed bytes.
 
     ``read`` gets the source, a folder for temporary files, and a function that it calls with the number of events read so far.
-    Its tables exist only inside its context. Raises SourceError for a source that cannot be used.
+    The tables exist only inside the context of ``read``. Raises SourceError for a source that cannot be used.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Tables larger than memory: rows arrive in file order and are read in order of time, in slices.
+"""Store tables larger than memory: rows are added in file order and read in order of time, in slices.
 
-A block holds rows as they arrive. A sorted run holds the sorted rows of several blocks. A slice holds the rows of one time range,
+A block has rows in file order. A sorted run has the sorted rows of several blocks. A slice has the rows of one time range,
 merged from all sorted runs. Sorted runs beyond a memory budget go to one unnamed temporary file, which the system removes even if
 the process is killed.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import I64
 
 Columns = dict[str, NDArray[Any]]
-RUN_ROWS = 1 << 18  # Rows per sorted run: enough to sort well, few enough that the unsorted rows of every table fit in memory.
+RUN_ROWS = 1 << 18  # rows per sorted run; larger runs need more memory for the unsorted rows of every table
 SLICE_ROWS = 1 << 19  # Rows per slice: about 60 MB of operator rows.
 INDEX_STRIDE = 1 << 12  # A sorted run keeps every 4,096th start time, from which the slices' borders are chosen.
 MEMORY_BYTES = 64 << 20  # Bytes of sorted runs kept in memory. Traces of up to about 700,000 events never use the disk.
@@ -83,7 +83,7 @@ class Spool:
         self._in_memory: list[SortedRun] = []
 
     def add(self, run: SortedRun) -> None:
-        """Add ``run``; move the oldest runs to disk if they exceed the memory budget."""
+        """Add ``run``; move the oldest runs to disk while all runs in memory exceed the budget."""
         self._in_memory.append(run)
         while self._in_memory and sum(run.bytes for run in self._in_memory) > self._budget:
             if self._file is None:
@@ -98,7 +98,7 @@ class Spool:
 
 
 class SpooledTable:
-    """A table of the spool: collects blocks of rows and sorts them into runs.
+    """A table of the spool, which collects blocks of rows and sorts them into runs.
 
     Rows have the column ``start``, and ``dur`` if they have a duration.
     """
@@ -141,7 +141,7 @@ class SpooledTable:
 
 
 def slices(*tables: SpooledTable, slice_rows: int = SLICE_ROWS) -> Iterator[tuple[Columns, ...]]:
-    """Yield one time slice after the other: for each table, its rows in the slice, in ``time_order``.
+    """Yield the rows of each table for one time slice after the other, sorted as in ``time_order``.
 
     A table without rows in the slice yields {}.
     """

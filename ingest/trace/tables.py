@@ -1,4 +1,4 @@
-"""The tables that a source fills: events, ids of the texts in their columns, and problems.
+"""Tables that a source fills with events, ids of repeated texts, and problems.
 
 Values that a format does not record are NULL.
 """
@@ -23,9 +23,9 @@ UNKNOWN = np.int64(NULL)
 NO_NUMBER = np.float64("nan")
 NO_SHAPE = (NULL,) * 6
 
-# The columns of each table that a format may lack, with their default values; all others are required. ``kind`` of gpu is an
-# index into GPU_KINDS. Columns that end in _id (and kind of syncs) are indices into ``ids``, ``collective`` into
-# ``collectives``. Times are start and dur, ns.
+# Optional columns of each table, with their default values. The comments list the required columns.
+# ``kind`` of gpu is an index into GPU_KINDS. ``collective`` is an index into ``collectives``. ``name_id``, ``thread_id``,
+# ``signature_id``, ``extra``, and ``kind`` of syncs are indices into ``ids``. ``start`` and ``dur`` are in ns.
 OPTIONAL: dict[str, dict[str, Any]] = {
     "ops": {  # annotation (bool), name_id, thread_id, start, dur
         **dict.fromkeys(("external_id", "sequence_number", "forward_thread"), UNKNOWN),
@@ -50,7 +50,7 @@ OPTIONAL: dict[str, dict[str, Any]] = {
 
 
 class EventTables:
-    """The content of one trace on its own clock: ``TraceTables`` for formats without a class of their own."""
+    """Implement ``TraceTables`` for formats that need no class of their own."""
 
     def __init__(self, spool: Spool, limits: Limits) -> None:
         self.ids: dict[str, dict[Any, int]] = {

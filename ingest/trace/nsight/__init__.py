@@ -1,1 +1,1 @@
-"""Nsight Systems' SQLite export: a fixed set of its tables, read with limits, for all export versions."""
+"""Read a fixed set of tables from SQLite exports of Nsight Systems, with limits on size and time."""

@@ -1,6 +1,6 @@
-"""Open a foreign SQLite file safely: read-only, only plain tables and named columns, only SELECT.
+"""Open an untrusted SQLite file safely.
 
-Every size and time is limited.
+The file is opened read-only. Only plain tables, named columns and SELECT are allowed. Every size and time is limited.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 
 HOW_TO_EXPORT = "Export it again: nsys export --type sqlite FILE.nsys-rep"
-BATCH_ROWS = 1 << 16  # about 10 MB of Python numbers
-MAX_BATCH_S = 120.0  # An intact file returns a batch in a second, and in ten seconds from a slow disk under load.
+BATCH_ROWS = 1 << 16  # rows per batch, about 10 MB of Python numbers
+MAX_BATCH_S = 120.0  # An intact file needs one second for a batch, or ten seconds on a slow disk under load.
 OPCODES_PER_CLOCK_CHECK = 10_000  # SQLite executes this many instructions of its virtual machine in about 0.1 ms.
-MAX_ROWS = 1 << 28  # rows of one table: a day of launches every 300 microseconds
-MAX_VALUE_BYTES = 64 << 20  # bytes of one row; the payload of an NVTX range has kilobytes
+MAX_ROWS = 1 << 28  # rows of one table; one launch every 300 µs makes as many in 22 hours
+MAX_VALUE_BYTES = 64 << 20  # bytes of one row; the largest usual values, payloads of NVTX ranges, have kilobytes
 HEADER_BYTES = 100
 ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA)
 
@@ -55,8 +55,8 @@ class Database:
     def rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """Yield batches of rows; nothing if the table does not exist.
 
-        NULL means that the value was not recorded or that this version has no such column. Raises SourceError if one of the
-        ``needed`` columns is missing.
+        A value is NULL if it was not recorded or the table has no such column. Raises SourceError if one of the ``needed``
+        columns is missing.
         """
         if table not in self.tables:
             return
@@ -116,7 +116,10 @@ def opened_database(path: Path) -> Iterator[Database]:
 
 
 def check_header(path: Path) -> None:
-    """Raise SourceError if the file is shorter than its header says. SQLite may not notice that."""
+    """Raise SourceError if the header is damaged, or the file is shorter than the size in its header.
+
+    SQLite may not notice a short file.
+    """
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     page = int.from_bytes(header[16:18], "big")

@@ -15,7 +15,7 @@ from sawtooth.ingest.trace.nsight.samples import read_samples
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace
 from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
 
-# nsys export --ts-normalize writes Unix time. Later times are Unix time, because this is in 1973 and no host runs for three years.
+# nsys export --ts-normalize writes Unix times. Larger times are Unix times, because a host rarely runs for three years.
 UNIX_NS = 10**17
 DEVICE_COLUMNS = (
     "id",
@@ -157,7 +157,7 @@ def _base(trace: NsightTrace) -> int | None:
 
 
 def _pairs(trace: NsightTrace, table: str, keys: tuple[str, ...]) -> dict[str, str]:
-    """Return the named values of a table of names and values."""
+    """Return the values of ``keys`` from a table with the columns name and value, cut to 200 characters."""
     batches = trace.database.rows(table, ("name", "value"))
     return {name: value[:200] for batch in batches for name, value in batch if name in keys and isinstance(value, str)}
 

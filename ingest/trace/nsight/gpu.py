@@ -10,8 +10,8 @@ from sawtooth.ingest.decode import I64, NULL, small_integers
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace, column
 from sawtooth.ingest.trace.spool import Columns
 
-# CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words. From 11 on they are Nsight's own, for
-# unified memory.
+# CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words. Kinds of copies from 11 on are not CUPTI's.
+# Nsight Systems adds them for unified memory.
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 COPIES |= {11: "HtoD", 12: "DtoH", 13: "DtoD"}
 MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
@@ -30,14 +30,14 @@ KERNEL = (
     "dynamicSharedMemory",
 )
 KERNEL_NAMES = ("demangledName", "shortName", "mangledName", "name")
-STREAM_NUMBER_STEP = 1 << 16  # This is added to a stream's number if another process uses the number on the same GPU.
+STREAM_NUMBER_STEP = 1 << 16  # added to a stream's number if another stream of the same GPU has this number already
 
 
 class DeviceNumbering:
     """Numbers of devices and streams that mean the same in every process of the file.
 
-    A process counts its visible GPUs and its streams from 0. If two processes use one number for different GPUs, the host's own
-    numbers are used. If two processes have a stream with the same number on one GPU, the later one gets another number.
+    Each process numbers its visible GPUs and its streams from 0. If two processes use one number for different GPUs, the host's own
+    GPU numbers are used. If two processes or contexts use the same stream number on one GPU, the later stream gets another number.
     """
 
     def __init__(self, trace: NsightTrace) -> None:
@@ -63,7 +63,7 @@ class DeviceNumbering:
         return self.number_of.get(gpu) if self.number_of else gpu
 
     def find(self, batch: list[tuple[Any, ...]]) -> tuple[I64, I64]:
-        """Return device and stream of rows that begin with COMMON's first four."""
+        """Return device and stream of rows with start, end and the first four columns of COMMON."""
         device = small_integers([row[2] for row in batch])
         device[device == NULL] = 0
         keys = np.column_stack([device, column(batch, 1), column(batch, 2), column(batch, 3)])
@@ -138,9 +138,9 @@ def _copy_name(kind: Any, source: Any, target: Any) -> str:
 
 
 def read_graphs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
-    """Read graphs that were traced as a whole, which is nsys's default.
+    """Read graphs that were traced as a whole, which is nsys's default, into table gpu.
 
-    The GPU was busy with kernels that were not recorded.
+    Each graph is stored as one kernel, because its own kernels were not recorded.
     """
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", COMMON):
         names = [trace.name(f"CUDA graph {row[7]} (traced as a whole)" if row[7] != NULL else "CUDA graph") for row in batch]
@@ -156,7 +156,7 @@ def read_graphs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
 
 
 def read_syncs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
-    """Read the kinds of waits of synchronizations into table syncs."""
+    """Read synchronizations into table syncs."""
     kinds = trace.ids["sync_kinds"]
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*COMMON[:5], "syncType")):
         device, stream = numbering.find(batch)

@@ -1,8 +1,8 @@
 """The host's events: NVTX ranges, calls of CUDA libraries, CUDA API calls, and profiler overhead.
 
-PyTorch's emit_nvtx writes each operator as a range called ``aten::mm, seq = 3, op_id = 7, sizes = [[8, 8], [8, 8]]``. These are
-operators, like the ranges that NVIDIA's libraries open in a domain of their own. All others are annotations, like those of
-record_function.
+PyTorch's emit_nvtx writes each operator as a range called ``aten::mm, seq = 3, op_id = 7, sizes = [[8, 8], [8, 8]]``. These ranges
+become operators. Ranges that NVIDIA's libraries open in their own domains become operators too. All other ranges become annotations,
+like those of record_function.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ LIBRARIES = {
     "tensorrt",
 }
 PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue")
-LONGEST_PAYLOAD = 1000  # characters: a person reads them next to the range
+LONGEST_PAYLOAD = 1000  # characters that are stored; a person reads them next to the range
 MOST_PAYLOADS = 1 << 18  # different payloads that are stored
 SYSTEM_CALL = "{} (operating system)"
-SYSTEM_NS = 10_000  # a shorter call explains no wait, and there are thousands of them per second
-REMEMBERED = 1 << 16  # meanings of texts: emit_nvtx numbers each range, so its texts never repeat
-LIBRARY_TABLES = {  # with the column of their calls' names; MPI's are library calls like NCCL's ranges
+SYSTEM_NS = 10_000  # Shorter calls are left out. They explain no wait, and there are thousands per second.
+REMEMBERED = 1 << 16  # limit of cached meanings; emit_nvtx numbers each range, so its texts never repeat
+LIBRARY_TABLES = {  # table -> column with the names of calls; MPI's calls are treated like NCCL's ranges
     **dict.fromkeys(("CUBLAS_EVENTS", "CUDNN_EVENTS"), "nameId"),
     **dict.fromkeys(("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"), "textId"),
 }
@@ -52,7 +52,7 @@ OPERATOR = re.compile(
     r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?"
 )  # everything else from emit_nvtx is a record_function
 VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version that introduced it
-WAITS = {  # a call's kind of synchronization; its number would mean something else in exports of other years
+WAITS = {  # call -> kind of synchronization; names are used because numbers of calls differ between versions of exports
     "cudaStreamSynchronize": "Stream Sync",
     "cuStreamSynchronize": "Stream Sync",
     "cudaStreamWaitEvent": "Stream Wait Event",
@@ -76,7 +76,7 @@ OVERHEADS = {
 class NvtxRange(NamedTuple):
     """The meaning of a range's text.
 
-    -1 means no inputs or no further facts, NULL no sequence number.
+    A ``signature_id`` of -1 means no inputs. An ``extra`` of -1 means no further facts. NULL means no sequence number.
     """
 
     name_id: int
@@ -122,7 +122,7 @@ def _add(trace: NsightTrace, ranges: list[NvtxRange], threads: Any, start: I64, 
 
 
 def _payload(trace: NsightTrace, text: Any, text_id: Any, *numbers: Any) -> str:
-    """Return a range's payload besides its name (a number, or a text), empty for none."""
+    """Return a range's payload (a number or a text that is stored besides its name); empty for none."""
     payload = text if isinstance(text, str) else trace.text(text_id)
     return payload or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
 
@@ -189,7 +189,7 @@ def read_calls(trace: NsightTrace) -> None:
 
 
 def _without_inner_copies(calls: Columns) -> Any:
-    """Return which calls to keep: some exports also have each call inside itself, by its versioned name."""
+    """Return which calls to keep. Some exports store each call twice, the copy inside the original."""
     end = calls["start"] + calls["dur"]
     order = np.lexsort((-calls["dur"], calls["start"], calls["correlation"], calls["name_id"], calls["thread_id"]))
     before, after = order[:-1], order[1:]
@@ -202,9 +202,10 @@ def _without_inner_copies(calls: Columns) -> Any:
 
 
 def read_system_calls(trace: NsightTrace) -> None:
-    """Read operating-system waits of the threads with ranges or CUDA calls into table python.
+    """Read operating-system calls of the threads with ranges or CUDA calls into table python.
 
-    They are the code around those events. Other threads poll and sleep all the time.
+    These calls show what the host did between its ranges and CUDA calls. Other threads are left out, because they poll and sleep
+    all the time.
     """
     for batch, start, dur in trace.batches("OSRT_API", ("nameId", "globalTid")):
         thread = column(batch, 1)

@@ -1,6 +1,6 @@
 """Samples of hardware counters in the trace's own file (``nsys profile --gpu-metrics-devices``).
 
-They are telemetry on the trace's clock.
+The samples are telemetry on the trace's clock.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MAX_DEVICES
 
 GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU. The other bytes show that it is a GPU.
-UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # "SMs Active [Throughput %]" has one. Older exports write "SMs Active".
+UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # as in "SMs Active [Throughput %]"; older exports write only "SMs Active"
 PERCENT_UNITS: Final = (None, "Throughput %", "%")
-MIN_HERTZ = 100_000  # Clocks are titled MHz but are in Hz since 2022. Larger values are Hz, because no GPU reaches 100 GHz.
+MIN_HERTZ = 100_000  # Larger values of clocks are in Hz, others in MHz. The title is MHz, but exports since 2022 have Hz.
 WRAPS = 1 << 32  # Values of 2^31 Hz and more are stored as negative numbers.
-MAX_SAMPLES = 1 << 24  # values of one GPU at 10 kHz for four minutes, or of eight for half a minute, with seven metrics each
+MAX_SAMPLES = 1 << 24  # values; at 10 kHz with seven metrics, four minutes of one GPU or half a minute of eight GPUs
 
 
 def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:
-    """Return the columns of table ``samples`` on the trace's clock; None without known quantities.
+    """Return the columns of table ``samples`` on the trace's clock; None if there are none, or too many.
 
     ``device_of`` maps the host's number of a GPU to the device number of GPU operations, or to None if the program did not use
     the GPU. Quantities that are measured in two parts (reads and writes) are summed.

@@ -1,4 +1,4 @@
-"""The tables of one export while it is read: interned ids, processes, threads, and skipped events."""
+"""Tables, ids and notes of one Nsight Systems export while it is read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sawtooth.ingest.trace.nsight.database import Database
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.tables import EventTables
 
-MAX_DURATION_NS = 7 * 86400 * 10**9  # Only a record that was never closed lasts a week.
-PROCESS_SHIFT = 24  # globalTid is machine, process and thread, with 24 bits for each of the last two.
+MAX_DURATION_NS = 7 * 86400 * 10**9  # No event lasts a week. A longer record was never closed.
+PROCESS_SHIFT = 24  # A globalTid consists of machine, process (24 bits) and thread (24 bits).
 PART = (1 << PROCESS_SHIFT) - 1
-CORRELATION_BITS = 40  # CUPTI counts in 32 bits, separately in each process.
+CORRELATION_BITS = 40  # CUPTI's correlation ids have 32 bits. The bits above these 40 are the number of the process.
 
 
 class NsightTrace(EventTables):
@@ -36,8 +36,8 @@ class NsightTrace(EventTables):
     ) -> Iterator[tuple[list[tuple[Any, ...]], I64, I64]]:
         """Yield rows of ``start``, ``end`` and ``columns`` with usable times.
 
-        Each batch has its starts and durations in nanoseconds. With ``only``, rows whose first column is not one of these
-        numbers are left out.
+        Each batch comes with its starts and durations in nanoseconds. With ``only``, a row is left out if its first value of
+        ``columns`` is not in ``only``.
         """
         for rows in self.database.rows(table, ("start", "end", *columns), needed=("start", "end")):
             batch = rows if only is None else [row for row in rows if row[2] in only]

@@ -1,1 +1,1 @@
-"""torch.profiler's JSON: blocks, events, columns, interned texts and facts, read on several cores."""
+"""Read traces that torch.profiler writes as JSON, on several cores."""

@@ -1,4 +1,4 @@
-"""The stored arguments of events, by the profilers' names. Numbers may be int, float or text."""
+"""Arguments of events that are stored, with the profilers' names. Numbers may be int, float or text."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class GpuArgs(msgspec.Struct, gc=False):
 class GraphAnnotationArgs(msgspec.Struct, gc=False):
     """What ``torch.cuda.graph(enable_annotations=True)`` adds to the operations of a graph.
 
-    ``name`` is the innermost ``mark_kernels``. Cuspy writes values that are not a dict as ``annotation``, and torch 2.12 wrote
-    texts as ``str``. ``phase`` is "backward" for the work of autograd nodes that the marked code made.
+    ``name`` is the name of the innermost ``mark_kernels``. Cuspy writes a value that is not a dict as ``annotation``. torch 2.12
+    wrote a text as ``str``. ``phase`` is "backward" for the work of autograd nodes that the marked code made.
     """
 
     graph: Number = field(name="graph id", default=NULL)

@@ -23,7 +23,7 @@ from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
 from sawtooth.ingest.trace.torch_json.text.events import ARROWS, FLOWS, USUAL_FORMS, Event
 
-LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes years for records that were never closed; no event lasts a week
+LONGEST_NS = 7 * 86400 * 1_000_000_000  # No event lasts a week. CUPTI writes years for records that were never closed.
 # torch 2.12 writes lost events with start and duration 0. In a trace whose times exceed this, no real event starts at 0.
 LOST_EVENTS_NS = 1000 * 1_000_000_000
 THREAD = attrgetter("pid", "tid")
@@ -44,7 +44,7 @@ class BlockColumns:
     other: Counter[str] = field(default_factory=Counter)  # events that are not stored, by category or phase
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
     process_names: dict[str, str] = field(default_factory=dict)
-    whole_microseconds: bool = True  # whether no time has a fraction; then both ends of an event are rounded
+    whole_microseconds: bool = True  # whether all times are whole microseconds; then both ends of an event are rounded
     contexts: Counter[tuple[int, int]] = field(default_factory=Counter)  # GPU operations by CUDA context and device
 
 
@@ -96,7 +96,7 @@ class BlockSorter:
         self._block.events += len(events)
         if not USUAL_FORMS.issuperset(
             map(type, events)
-        ):  # if all are, the events are complete ones and arrows, which are not stored
+        ):  # Otherwise all events are complete events, or arrows, which are not stored.
             self._add_other_phases([e for e in events if e.ph != "X"])
             events = [e for e in events if e.ph == "X"]
         groups: defaultdict[str, list[Event]] = defaultdict(list)
@@ -108,7 +108,7 @@ class BlockSorter:
                 by_kind[kind] = by_kind[kind] + group if kind in by_kind else group
             else:
                 self._block.other[ARROWS.get(category, category)] += len(group)
-        # All kinds in one call, because a call costs more than its numbers.
+        # All kinds are converted in one call, because a call costs more than converting its numbers.
         starts = decimal_ns([e.ts for group in by_kind.values() for e in group])
         durs = decimal_ns([e.dur for group in by_kind.values() for e in group])
         begin = 0

@@ -1,7 +1,8 @@
-"""Read PyTorch's Cuspy profiler like Kineto: names of copies, real streams, counters.
+"""Convert events of PyTorch's Cuspy profiler to the form that Kineto writes, and read its counters.
 
-Cuspy names every copy "Memcpy" and gives direction and memory in the arguments. It moves kernels of CUDA graphs to invented
-streams and keeps the real one. It writes power, clocks, temperature and PM samples as counters on the trace's clock.
+Cuspy names every copy "Memcpy" and writes its direction and memory into the arguments. It moves kernels of CUDA graphs to
+invented streams and writes the real stream into the arguments. It writes power, clocks, temperature and PM samples as counters on
+the trace's clock.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sawtooth.ingest.trace.torch_json.text.events import Event
 MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
 COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # the process of a GPU's counters
 COLUMNS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
-MOST_SAMPLES = 1 << 24  # values; the same limit as for Nsight Systems
+MOST_SAMPLES = 1 << 24  # values; the same limit as MAX_SAMPLES of nsight/samples.py
 MEMORY_KINDS = (
     "Unknown",
     "Pageable",

@@ -16,8 +16,8 @@ from sawtooth.ingest.trace.torch_json.arguments import NOTHING, CollectiveArgs, 
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
-ANNOTATIONS = (b'"name"', b'"annotation"', b'"str"')  # keys of names that kernels in CUDA graphs carry
-COLLECTIVE = b'"Collective name"'  # among the arguments of operators and of kernels
+ANNOTATIONS = (b'"name"', b'"annotation"', b'"str"')  # keys of arguments that name a kernel of a CUDA graph
+COLLECTIVE = b'"Collective name"'  # an argument of operators and of kernels
 
 
 def text_of(events: Sequence[Event]) -> bytes:
@@ -34,7 +34,7 @@ def decoded(events: Sequence[Event], form: Any, text: bytes | None = None) -> li
 
 
 def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs]) -> NDArray[np.int32]:
-    """Return for each event the index of its collective in ``arguments``, to which it is appended.
+    """Append the events' collectives to ``arguments``; return for each event the index of its collective.
 
     -1 for an event without a collective. ``text`` is ``text_of(events)``.
     """
@@ -75,7 +75,7 @@ def object_of(raw: Raw) -> dict[str, Any]:
 
 
 def _with_valid_values(raw: Raw, form: Any) -> Any:
-    """Read arguments with unexpected types; values that do not fit are not recorded."""
+    """Return the arguments of one event; values of unexpected types keep their defaults."""
     result = form()
     args = object_of(raw)
     for known in msgspec.structs.fields(form):

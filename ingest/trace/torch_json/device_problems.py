@@ -1,4 +1,4 @@
-"""Problems of a trace's devices: operations that are not read, and contradicting numbers."""
+"""Find devices whose operations are not read, and operations with contradicting device numbers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from sawtooth.ingest.errors import ImportDiagnostic
 EXAMPLE_CHARACTERS = 60
 # Processes of accelerators whose profilers write operations in their own format, without a category.
 DEVICE_PROCESS = re.compile(r"\b(Ascend|NPU|HPU|Gaudi|TPU|MLU|Neuron)", re.IGNORECASE)
-# Gaudi's bridge writes what runs on matrix and tensor engines as kernels. Under this category it writes calls of its host
-# library together with the work of all other engines, so it belongs neither to the host nor to the device.
+# Gaudi's bridge writes the work of matrix and tensor engines as kernels. This category mixes calls of its host library with the
+# work of all other engines. So its events cannot be assigned to the host or to the device.
 GAUDI = "hpu_op"
 MIXED = "devices_mixed"  # key of the diagnostic that analysis/integrity/devices.py reads
 
 
 def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) -> ImportDiagnostic | None:
-    """Return a row of ``diagnostics`` for a device without any read operation.
+    """Return a row of ``diagnostics`` for a device whose operations were all not read.
 
-    ``other`` counts the unread events by category. None if the trace names no such device, or has no unread event.
+    ``other`` counts the unread events by category. None if there is neither an event of GAUDI, nor a process of such a device together
+    with events without a category.
     """
     if gaudi := other.get(GAUDI, 0):
         sentence = f"{gaudi:,} events of Gaudi's host library (“{GAUDI}”) and no kernel, so nothing is known of the device. Record with HABANA_PROFILE=1."
@@ -38,7 +39,7 @@ def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) ->
 def mixed_contexts(contexts: Counter[tuple[int, int]]) -> Iterator[ImportDiagnostic]:
     """Yield a row of ``diagnostics`` if operations of one CUDA context are on several devices.
 
-    ``contexts`` counts the operations by context and device. The row counts those that are not on their context's main device.
+    ``contexts`` counts the operations by context and device. The row counts operations that are not on the most frequent device of their context.
     """
     largest: Counter[int] = Counter()
     for (context, _), count in contexts.items():

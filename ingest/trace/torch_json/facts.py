@@ -25,7 +25,7 @@ from sawtooth.ingest.trace.torch_json.vendor import vendor_of
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
-MOST_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some MB; a file may have 32 MB besides its events
+MOST_METADATA_BYTES = 8 << 20  # stored bytes of metadata; the process groups of 10,000 ranks take some MB
 LONGEST_TEXT = 1000  # characters of a host's name or a version
 # Notes on events without usable times → words for the error message.
 TIMELESS = {
@@ -117,12 +117,12 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
     truncated = document.truncated or gzip_cut
     if truncated:
         document.note("truncated", "")
-    # Some writers never close the list of events. Their last event is whole.
+    # An open list alone does not mean missing events, because some writers never close the list.
     if not document.closed and (gzip_cut or document.notes["event_cut"]):
         document.note("events_cut", "")
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     return Facts(
-        base_ns=base if abs(base) < LARGEST else None,  # no clock has a larger time, and sums with it do not fit 64 bits
+        base_ns=base if abs(base) < LARGEST else None,  # A larger base is damaged, and sums with it exceed 64 bits.
         tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
         truncated=truncated,
         recording=facts_of(trace),

@@ -1,4 +1,4 @@
-"""Ids for repeated values (names, threads, inputs of operators), dense and in order of appearance."""
+"""Number repeated values (names, threads, inputs of operators) from 0, in order of appearance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNNAMED = "(unnamed)"
 
 
 class Interned(dict[Any, int]):
-    """Dense ids in order of first appearance; ``new_keys`` got theirs since the last ``drain``."""
+    """Ids from 0, in order of first appearance; ``new_keys`` are the keys added since the last ``drain``."""
 
     def __init__(self) -> None:
         self.new_keys: list[Any] = []
@@ -34,7 +34,7 @@ class Interned(dict[Any, int]):
 class Names(Interned):
     """Ids of names.
 
-    Unusual names (empty, too long) are not stored as keys, so each of them is counted. Usual names need only one look-up.
+    Empty and too long names are not stored as keys, so every occurrence is counted. All other names need only one look-up.
     """
 
     def __init__(self, longest: int, notes: Counter[str]) -> None:
@@ -63,9 +63,10 @@ class Threads(dict[Any, int]):
 
 
 class Canonical(dict[Any, int]):
-    """Ids of JSON texts. Texts with the same meaning share one; -1 for new ones above ``limit``.
+    """Ids of tuples of JSON texts; texts with equal values share an id.
 
-    ``kind`` is the type of the JSON value. A text of another type gets no id, so that readers may rely on the type.
+    After ``limit`` ids, a new value gets -1. ``kind`` is the type of the JSON values. A text with another type is treated as missing,
+    so that readers can rely on the type.
     """
 
     def __init__(self, kind: type, limit: int, notes: Counter[str]) -> None:

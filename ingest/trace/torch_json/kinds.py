@@ -1,4 +1,4 @@
-"""The kind of an event by its category, for all producers since 2021."""
+"""Map the categories of events to kinds, for all profilers since 2021."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
-EDGE_KINDS = ("op", "annotation", "call", "python")  # may come as begin and end ('B', 'E') from other tools
+EDGE_KINDS = ("op", "annotation", "call", "python")  # kinds that other tools may write as begin and end events ('B', 'E')
 MARKER = re.compile(
     r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#"
 )  # Before 2022, these events had the category of operators.

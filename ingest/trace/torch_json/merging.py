@@ -30,9 +30,9 @@ TAIL = b"\n]}\n"
 METADATA = b'"M"'
 PROCESS_NAME, THREAD_NAME, SORTING = b'"process_name"', b'"thread_name"', b'"process_sort_index"'
 OF_PROCESS = (PROCESS_NAME, SORTING, b'"process_labels"')
-LARGEST_ID = 1 << 40  # times a thousand ranks, this is still a number that a browser represents exactly
-# Each rank's processes get sort indices from a range of this size, so that they stay together. kineto's own indices are
-# smaller, except the one that puts a process last.
+LARGEST_ID = 1 << 40  # Multiplied by 1,000 ranks, an id is below 2^53, so a browser represents it exactly.
+# The sort indices of each rank's processes are in a range of this size, so that a rank's processes stay together. Kineto's own
+# indices are smaller, except the index that puts a process last.
 SORTED = 10_000_000
 RAW_EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
 
@@ -70,7 +70,9 @@ class _Rank:
     def __init__(self, rank: RankSource, position: int, ranks: int, origin_ns: int, numbers: Iterator[int]) -> None:
         self._rank, self._position, self._ranks = rank, position, ranks
         self._shift_ns = rank.shift_ns - origin_ns
-        self._numbers = numbers  # one count for all ranks: Perfetto distinguishes threads with equal numbers only by process
+        self._numbers = (
+            numbers  # shared by all ranks, because Perfetto distinguishes threads with equal numbers only by process
+        )
         self._processes: dict[bytes, int] = {}
         self._threads: dict[tuple[bytes, bytes], int] = {}
         self._unnamed: dict[tuple[bytes, bytes | None], Fields] = {}
@@ -120,7 +122,7 @@ class _Rank:
         return {key: Raw(msgspec.json.encode(value)) for key, value in fields.items()}
 
     def _metadata(self, fields: Fields, process: bytes, thread: bytes | None) -> None:
-        """Add the rank to a process's name, keep its processes together, and note which have a name."""
+        """Add the rank to a process's name and sort index; remember which processes and threads have a name."""
         name, args = bytes(fields.get("name", NOTHING)), object_of(fields["args"])
         if name in (PROCESS_NAME, THREAD_NAME):
             self._unnamed.pop((process, thread), None)
@@ -144,7 +146,7 @@ class _Rank:
 def _fields(event: Fields | Event) -> Fields | None:
     """Return an event's fields; from a damaged block, only the known ones.
 
-    None for a flow event of a damaged block, because its ends are not known.
+    None for a flow event of a damaged block, because its id is not known. None for an event without ``ph``.
     """
     if isinstance(event, dict):
         return event if "ph" in event else None

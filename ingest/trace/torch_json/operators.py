@@ -33,12 +33,12 @@ from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, obje
 from sawtooth.ingest.trace.torch_json.interning import Canonical
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
-# Scalars that change in every step make a new signature each time. Signatures beyond this number are not recorded.
+# Limit of signatures. A scalar that changes in every step makes a new signature each time.
 DISTINCT_SIGNATURES = 300_000
-DISTINCT_EXTRAS = 200_000  # the same limit for call stacks and other further arguments
+DISTINCT_EXTRAS = 200_000  # limit of distinct call stacks and other further arguments
 NO_INPUTS = b"\n\n\n\n"  # the texts of an operator without inputs
 MOST_CACHED_TEXTS = 1 << 14  # texts of inputs, and of further arguments, whose ids are cached
-# Limit of names of operators with further arguments. Collectives and compiled kernels have about ten.
+# Limit of names whose operators have further arguments. A trace has about ten (collectives and compiled kernels).
 MOST_RARE = 64
 INPUTS_BEGIN, AFTER_INPUTS = b'"Concrete Inputs"', b', "Ev Idx"'  # around the inputs in kineto's output
 INPUTS_REMOVED = b'"inputs cut out": 1, "Ev Idx"'  # replaces the inputs

@@ -30,7 +30,7 @@ MAX_IDS = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}  # by k
 
 
 class IdMapping:
-    """For each id of one ``BlockSorter``, the id in the whole trace."""
+    """Map the ids of one ``BlockSorter`` to the ids of the whole trace, by kind of id."""
 
     def __init__(self) -> None:
         self.ids: dict[str, NDArray[np.int32]] = {}

@@ -1,8 +1,8 @@
-"""Decode and sort blocks in further processes, so that several cores read a large trace.
+"""Decode and sort blocks in worker processes, so that several cores read a large trace.
 
-Each worker shares an unnamed temporary file with its parent. A block goes in, and the pickled columns replace it; only the
-sizes go through pipes. Results are used in file order, so ids do not depend on timing. A worker ends when its parent does,
-because its input then ends.
+Each worker shares an unnamed temporary file with its parent. The parent writes a block into the file, and the worker replaces it by
+the pickled columns. Only the sizes go through pipes. Results are used in file order, so ids do not depend on timing. A worker ends
+when its parent ends, because its standard input closes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_in_pla
 from sawtooth.installation import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # enough for a block of 1 MB plus the longest event, and for its columns
-SLOTS = 4  # blocks in a worker's file: it processes one while the others wait, so it has work even if the parent is busy
+SLOTS = 4  # blocks in a worker's file; while one is processed, others wait, so the worker has work if the parent is busy
 # Limit per worker of blocks that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
 MOST_WAITING = 40
-MOST_WORKERS = 3  # the parent decompresses, hashes and stores; more workers than this would wait for it
-LEAST_WORKER_BYTES = 3 << 20  # compressed; a smaller source is read before a worker has started
-FAILURES = 4  # after so many blocks that do not decode, the rest is read without workers
+MOST_WORKERS = 3  # More workers would wait for the parent, which decompresses, hashes and stores.
+LEAST_WORKER_BYTES = 3 << 20  # bytes of the file; a smaller file is read before a worker has started
+FAILURES = 4  # After this many blocks that do not decode, the rest is read without workers.
 # Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
-RESET = -2  # instead of a size: give ids for the following blocks from 0
+RESET = -2  # sent instead of a size; the worker then starts its ids from 0
 HEADER = struct.Struct("<Iq")  # slot, and size of the block or of its result; size -1 for a block that does not decode
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace.torch_json.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
 
@@ -110,7 +110,7 @@ class DecodeProcess:
         self.free.popleft()
 
     def reset(self) -> None:
-        """Let the worker give ids from 0, because results were discarded.
+        """Let the worker start its ids from 0, because results were discarded.
 
         Raises OSError like ``send``.
         """
@@ -137,7 +137,7 @@ class DecodeProcess:
         """End the process and free the shared memory."""
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(OSError):  # its buffer may have data that a dead worker never read
+        with contextlib.suppress(OSError):  # the pipe may have data that a dead worker never read
             self._in.close()
         self._out.close()
         self._shared.close()

@@ -1,4 +1,4 @@
-"""The text of a trace: cut into blocks at event borders, decoded, and repaired if damaged.
+"""Cut the text of a trace into blocks at event borders, decode them, and repair damaged events.
 
-It also has the errors for files that are not traces.
+The package also has the errors for files that are not traces.
 """

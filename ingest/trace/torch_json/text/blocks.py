@@ -1,7 +1,7 @@
-"""Cut the text of a trace into blocks at event borders and decode them; memory stays at a few blocks.
+"""Cut the text of a trace into blocks at event borders and decode them, with a few blocks in memory.
 
-The position of a cut is guessed (the last ``}, {`` of a block) and then checked. A block that starts at a real event decodes as
-a JSON array only if it also ends at one. Text that does not decode is read event by event by the tolerant reader.
+A block is cut at its last ``}, {``, which is probably between two events. Decoding checks this guess. A block that starts at an event
+decodes as a JSON array only if it also ends at the end of an event. The tolerant reader reads other blocks event by event.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sawtooth.ingest.trace.torch_json.text import envelope, format_errors
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYTES, TRAILING, Event, bare, decode_events
 from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, TolerantReader
 
-BLOCK_BYTES = 1 << 20  # its events fit into a core's cache; with 4 MB or 256 kB each event takes a fifth longer
-CUT_BYTES = 8 << 10  # a cut is searched first in the last bytes of a block, because most events are shorter than this
+BLOCK_BYTES = 1 << 20  # Its events fit into a core's cache. With 4 MB or 256 kB, an event takes 20 % more time.
+CUT_BYTES = 8 << 10  # last bytes of a block that are searched first for a cut, because most events are shorter
 START = re.compile(rb'"traceEvents"\s*:\s*')
 BLANK = b" \t\r\n"
 MAX_STARTS = 64  # limit of possible beginnings of the array, because each needs a check of all text before it
-EXAMPLE_BYTES = 200  # as diagnostics.example documents
+EXAMPLE_BYTES = 200  # the length that the column ``example`` of table ``diagnostics`` documents
 
 
 class Document:
-    """Reads the text of a trace: yields its events, then has the metadata around them."""
+    """Reads the events of a trace; afterwards, ``metadata`` has the values before and after the events."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Document:
     def events(self) -> Iterator[list[Event]]:
         """Yield events in file order, some thousands at a time.
 
-        Raises SourceError if there are no readable events.
+        Raises SourceError if there is no list of events, or an event is longer than the limit.
         """
         self.begin()
         while (events := self.step()) is not None:
@@ -78,7 +78,7 @@ class Document:
     def begin(self) -> None:
         """Read the text before the events.
 
-        Raises SourceError if there are none.
+        Raises SourceError if there is no list of events.
         """
         while True:
             more = self._fill(len(self._buffer) + self._block_bytes)
@@ -100,7 +100,7 @@ class Document:
                 raise format_errors.late_events_error(self._limits)
 
     def step(self) -> list[Event] | None:
-        """Return the next events, None after the last."""
+        """Return the next events; None after the last. Raises SourceError for an event longer than the limit."""
         while not self._ended:
             if self._closed:
                 self._end()
@@ -144,7 +144,7 @@ class Document:
 
     # -- blocks that workers decode
     def block(self) -> memoryview | None:
-        """Cut off a block that probably has whole events; it is neither checked nor copied.
+        """Remove and return a block that probably has whole events, without checking or copying it.
 
         None if only ``step`` can continue.
         """
@@ -167,7 +167,7 @@ class Document:
         self._offset -= sum(map(len, blocks))
 
     def _decoded(self, block: bytes) -> list[Event] | None:
-        """Decode ``block`` as whole events, up to the array's end if it is inside; None if it does not decode."""
+        """Decode the whole events of ``block``, up to the array's end if present; None if they do not decode."""
         try:
             events = self._decode(b"[%b]" % block)
         except DECODE_ERRORS as error:

@@ -1,4 +1,4 @@
-"""The JSON object around the events: the text before and after them, repaired if it is short."""
+"""Decode the JSON text before and after the events; short text is repaired if necessary."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, TRAILING
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
-# Longer text is not repaired: that takes a hundred times its memory, and tools with so much metadata write valid JSON.
+# Longer text is not repaired, because repair needs a hundred times its memory. Tools with so much metadata write valid JSON.
 REPAIRED_BYTES = 4 << 20
 
 
 def candidates(text: bytes) -> Iterator[bytes]:
-    """Yield ``text``, then its repaired form for the case that ``text`` does not decode."""
+    """Yield ``text``, then its repaired form, which is needed if ``text`` does not decode."""
     yield text
     if len(text) <= REPAIRED_BYTES:
         yield repair(text)[0]

@@ -12,12 +12,12 @@ from sawtooth.ingest.trace.torch_json.arguments import NO_ARGS, NOTHING, Number
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 BRACKETS = b"[]"
-LEAD_BYTES = 256  # a comma and blanks are far shorter; otherwise the block does not decode and is read event by event
+LEAD_BYTES = 256  # limit of blanks before a block; with more, the block does not decode and is read event by event
 TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 class Event(msgspec.Struct, gc=False):
-    """One trace event; times and arguments stay text until they are read exactly."""
+    """One trace event; times and arguments stay text, so that times are converted without rounding."""
 
     ph: str = ""
     cat: str = ""
@@ -32,7 +32,7 @@ class Event(msgspec.Struct, gc=False):
 def _tagged(phase: str) -> type[msgspec.Struct]:
     """Return an event type for one phase.
 
-    Arrows between events are a third of a trace. They get no fields, because nothing is measured with them.
+    Arrows between events are a third of all events. Their fields are not decoded, because nothing is measured with them.
     """
     fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
@@ -51,7 +51,7 @@ USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))
 BY_PHASE = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 
 
-Decoded = tuple[Event | None, bytes | None] | None  # an event, and the text after the array's end if that was found
+Decoded = tuple[Event | None, bytes | None] | None  # an event, and the text after the array's end if the end was found
 EVENTS = msgspec.json.Decoder(list[Event])
 EVENT = msgspec.json.Decoder(Event)
 
@@ -68,7 +68,7 @@ def decode_events(text: bytes | memoryview) -> list[Event]:
 
 
 def strict(block: bytes | memoryview) -> list[Event] | None:
-    """Decode ``block``, which may begin with the comma after the previous event; None if not whole events."""
+    """Decode ``block``, which may begin with a comma; None if it does not consist of whole events."""
     return decode_in_place(memoryview(bytearray().join((BRACKETS[:1], block, BRACKETS[1:]))))
 
 
@@ -106,9 +106,9 @@ def incomplete(text: bytes) -> bool:
 
 
 def decode_one(text: bytes) -> Decoded:
-    """Decode one event, and return the text after the array's end if that is in ``text``.
+    """Decode one event; also return the text after the array's end if ``text`` contains the end.
 
-    None if it does not decode.
+    None if ``text`` does not decode.
     """
     try:
         return EVENT.decode(text), None
@@ -124,7 +124,7 @@ def decode_one(text: bytes) -> Decoded:
 
 
 def first_object(text: bytes) -> int:
-    """Return where the first of several values in ``text`` ends if it is an object, else 0."""
+    """Return the end of the first value in ``text`` if it is an object and more text follows, else 0."""
     try:
         EVENT.decode(text)
     except DECODE_ERRORS as error:
@@ -138,7 +138,7 @@ def _trailing(message: str, text: bytes) -> int:
 
 
 def _with_valid_fields(text: bytes) -> Decoded:
-    """Decode an event of which some fields have an unexpected type; these are left out."""
+    """Decode an event without its fields of unexpected types."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])
         event = Event()

@@ -9,8 +9,8 @@ import msgspec
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import EXPORT, Limits
 
-DEEP_BRACKETS = 500  # An event that fails to decode and has more nested brackets than this is reported as nested too deeply.
-BINARY_BYTES, LEAST_OF_TEXT = 1024, 9  # Text has no smaller byte than that of a tab, unless it is UTF-16.
+DEEP_BRACKETS = 500  # An event that does not decode and has more opening brackets is reported as nested too deeply.
+BINARY_BYTES, LEAST_OF_TEXT = 1024, 9  # No byte of a text is smaller than a tab (9), unless it is UTF-16.
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 JSON_LINES = re.compile(rb"\{[^\n]*\}\s*\n\s*\{")  # two lines with a JSON object each
 
@@ -87,7 +87,7 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
 
 
 def _json_error(text: bytes, size: int, message: str) -> SourceError:
-    """Return the error for text that msgspec refused with ``message``."""
+    """Return the error for a text that msgspec cannot decode; ``message`` is the message of msgspec."""
     if "truncated" in message:  # msgspec has no class for this error. Its message is "Input data was truncated".
         return truncated_error(size)
     if JSON_LINES.match(text):

@@ -69,7 +69,7 @@ def _inside(text: bytes, done: set[str]) -> bytes:
 
 
 def _double_bad_escapes(text: bytes) -> bytes:
-    parts = text.split(b"\\\\")  # a doubled backslash is correct
+    parts = text.split(b"\\\\")  # A doubled backslash is valid, so only the parts between are checked.
     return b"\\\\".join(BAD_ESCAPE.sub(rb"\\\\", part) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""Read events one by one if a block does not decode: repair, skip and count."""
+"""Read a block that does not decode event by event; repair or skip damaged events, and count them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sawtooth.ingest.trace.torch_json.text.format_errors import DEEP_BRACKETS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or inside one
-# An event with nested objects may contain the border pattern; at most so many borders are tried. Kineto nests none.
+# Limit of borders inside one event. Nested objects may look like borders, but Kineto writes none.
 MAX_JOINS = 64
 
 
 class TolerantResult(NamedTuple):
-    """The events, the number of bytes used, and the text after the array's end if that was found."""
+    """The events, the number of bytes used, and the text after the array's end if the end was found."""
 
     events: list[Event]
     used: int
@@ -27,7 +27,7 @@ class TolerantResult(NamedTuple):
 class _Joined(NamedTuple):
     """An event that may span several borders."""
 
-    border: int  # where it ends
+    border: int  # index of the border where the event ends
     decoded: Decoded
     lacks_end: bool = False  # whether text that does not decode is the beginning of an event
 
@@ -35,7 +35,7 @@ class _Joined(NamedTuple):
 class TolerantReader:
     """Reads a text event by event; ``note`` counts each problem, with an example.
 
-    If ``more`` text follows in the file, it stops before an event that needs that text.
+    With ``more``, further text follows in the file. Then reading stops before an event that needs this text.
     """
 
     def __init__(self, text: bytes, more: bool, event_bytes: int, note: Callable[[str, bytes], None]) -> None:
@@ -92,7 +92,7 @@ class TolerantReader:
         return _Joined(last, None, lacks_end=True)
 
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
-        """Skip and count text that is not an event; return its length, and an event that may come before it."""
+        """Return an event at the start of ``piece``, else skip and count the text; also return the bytes used."""
         if used := first_object(piece):
             decoded = decode_one(piece[:used])
             return (decoded[0] if decoded else None), used
