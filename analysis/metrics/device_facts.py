@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """The replay's step without the profiler's cost, in ns, or None with the reason."""
+    """The replay's step time without the profiler's cost, in ns; None with the reason."""
 
     step_ns: float | None = None
     why_missing: str | None = None
@@ -21,10 +21,11 @@ class StepEstimate:
 
 @dataclass(frozen=True)
 class FlopTotals:
-    """FLOPs of the counted steps without recomputation: total, by dtype, and number of ``operators``.
+    """FLOPs of the counted steps: their total, the totals by dtype, and the number of ``operators``.
 
-    ``kernel_ns`` is the time of the GEMM, convolution and attention kernels, ``covered_ns`` the part of it with known FLOPs.
-    ``union_ns`` is the time of the steady window in which any of them runs.
+    These three exclude recomputed operators, whose FLOPs are ``recomputed_flops``. ``kernel_ns`` is the time of GEMM,
+    convolution and attention kernels; ``covered_ns`` is the part of it with known FLOPs. ``union_ns`` is the time of the steady
+    window in which any such kernel runs.
     """
 
     flops: float = 0.0
@@ -40,13 +41,15 @@ class FlopTotals:
 class DeviceFacts:
     """Counts and times (ns) of the GPU operations of a device.
 
-    ``carried_over`` operations were launched before the recording began; ``orphan`` ones have no launch in it. ``graph_ns`` is
-    the part of ``gpu_ns`` launched by CUDA graphs. ``launches`` are operations of the counted steps with a record on the GPU,
-    ``lost_launches`` those without one. ``lost_graphs`` of them launch CUDA graphs, and ``lost_unseen`` are not in the trace
-    themselves. In the full trace, ``lost_anywhere`` launches have no record, and ``lacking_steps`` steps contain one. ``marked_host_ns`` is the
-    host's mean time of a step, ``counted_host_ns`` that of a counted one. ``unmarked_steps`` lost their mark and lie between two marked ones;
-    ``lost_marks`` is the number of other places where marks are missing.
-    ``gpus_left_out`` is the number of GPUs that were not analysed, those with the fewest operations. ``phases`` are the rows of the report's ``phases``.
+    * ``carried_over``: operations launched before the recording began. ``orphan``: operations without a launch in the trace.
+    * ``gpu_ns``: the sum of all operations' durations. ``graph_ns``: the part launched by CUDA graphs.
+    * ``gpus_left_out``: GPUs that were not analysed, because they have the fewest operations.
+    * ``launches``: operations of the counted steps with a record on the GPU. ``lost_launches``: launches of these steps
+      without a record. Among them, ``lost_graphs`` launch CUDA graphs, and ``lost_unseen`` are missing in the trace too.
+    * ``lost_anywhere``: launches without a record in the whole trace. ``lacking_steps``: steps that contain such a launch.
+    * ``counted_host_ns``: the host's mean time per counted step. ``marked_host_ns``: per step, without the first one.
+    * ``unmarked_steps``: steps without a mark between two marked steps. ``lost_marks``: other places without marks.
+    * ``phases``: the rows of the report's ``phases``.
     """
 
     carried_over: int = 0
@@ -84,7 +87,7 @@ class DeviceFacts:
 
     @property
     def lacking_differ_by(self) -> float:
-        """Relative difference between the host's mean time of a counted step and that of all steps."""
+        """Relative difference of the host's mean times: per step (without the first) and per counted step."""
         if not self.lacking_steps or not self.counted_host_ns:
             return 0.0
         return abs(self.marked_host_ns / self.counted_host_ns - 1)

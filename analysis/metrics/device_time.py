@@ -1,4 +1,4 @@
-"""Shares of a device's time, in the steady window and in its kernels' time."""
+"""Metrics of a device that are shares of its steady window or of its kernels' time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def busy_share(measured: DeviceMeasurements) -> Reading:
 
 
 def idle_share(measured: DeviceMeasurements) -> Reading:
-    """Return the share of the window in which nothing ran."""
+    """Return the share of the window in which no GPU operation ran."""
     return _of_window(measured, measured.owned_ns.get("idle", 0))
 
 
@@ -35,7 +35,7 @@ def exposed_communication(measured: DeviceMeasurements) -> Reading:
 
 
 def tensor_core_share(measured: DeviceMeasurements) -> Reading:
-    """Return the share of compute time owned by tensor-core kernels."""
+    """Return the share of compute time that tensor-core kernels own in the ledger."""
     compute = sum(measured.owned_ns.get(owner, 0) for owner in COMPUTE_OWNERS)
     return Reading(measured.owned_ns.get("tensor_core_compute", 0) / compute) if compute else missing(NO_COMPUTE)
 
@@ -53,21 +53,21 @@ def undecided_share(measured: DeviceMeasurements) -> Reading:
 
 
 def sm_efficiency(measured: DeviceMeasurements) -> Reading:
-    """Return how much of the SMs the kernels filled over the window."""
+    """Return the mean share of SMs with a block of a kernel, over the window."""
     sm_ns = _kernels(measured)["sm_ns"].sum(min_count=1)
     if not measured.window_ns or pd.isna(sm_ns):
         return missing(NO_SM_SHARES)
-    return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # kernels of several streams may fill it more than once
+    return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # the sum over several streams may exceed the window
 
 
-# Share of kernel time without an estimate. Above the first, the mean is missing; up to the second, it needs no note.
-MOSTLY_UNSEEN, HARDLY_UNSEEN = 0.5, 0.05
+# Shares of the kernel time without an occupancy estimate. Above the first, no mean is shown. Up to the second, the mean needs no note.
+NO_MEAN_ABOVE, NO_NOTE_UP_TO = 0.5, 0.05
 
 
 def occupancy(measured: DeviceMeasurements) -> Reading:
     """Return the time-weighted mean of the profiler's estimated occupancy.
 
-    It is missing if the profiler wrote 0, meaning no estimate, for most of the time.
+    The profiler writes 0 for a kernel that it cannot estimate. If most kernel time has this 0, the mean is missing.
     """
     kernels = _kernels(measured)
     known = kernels[kernels["occupancy_pct"].notna()]
@@ -75,13 +75,12 @@ def occupancy(measured: DeviceMeasurements) -> Reading:
     if not weight:
         return missing("The trace has no occupancy estimates.")
     unseen = float(known["occupancy_unseen_ns"].fillna(0).sum()) / weight
-    if unseen > MOSTLY_UNSEEN:
-        return missing(
-            f"The profiler wrote 0 for kernels with {percent(unseen)} of the kernel time, whose occupancy it could not estimate."
-        )
+    not_estimated = f"The profiler could not estimate the occupancy of kernels with {percent(unseen)} of the kernel time"
+    if unseen > NO_MEAN_ABOVE:
+        return missing(f"{not_estimated}.")
     share = float((known["occupancy_pct"] * known["ns"]).sum() / weight / 100)
-    if unseen > HARDLY_UNSEEN:
-        note = f"A lower bound: the profiler wrote 0 for kernels with {percent(unseen)} of the kernel time, whose occupancy it could not estimate."
+    if unseen > NO_NOTE_UP_TO:
+        note = f"{not_estimated} and wrote 0 for them, so this mean is a lower bound."
         return Reading(share, trust="caution", notes=(note,))
     return Reading(share, notes=("The profiler's estimate, not a measurement.",))
 
@@ -125,13 +124,13 @@ METRICS = (
     Metric(
         key="tensor_core_unknown_share", label="Tensor cores unknown", unit="share", better="lower",
         definition="Time owned by kernels whose tensor-core use no rule decides ÷ time owned by any compute kernel.",
-        source="Shown beside the share, never folded into it.",
+        source="Kernel names, operators and dtypes. Shown next to the tensor-core share, not included in it.",
         compute=undecided_share,
         high=1,
     ),
     Metric(
         key="sm_efficiency", label="SM efficiency", unit="share", better="higher",
-        definition="Σ min(blocks per SM, 1) × kernel duration ÷ the steady window, as the TensorBoard plugin defines it.",
+        definition="Σ min(blocks per SM, 1) × kernel duration ÷ the steady window. This is the TensorBoard plugin's definition.",
         source="Kernel launch sizes.",
         compute=sm_efficiency,
         high=1,

@@ -1,6 +1,6 @@
-"""Capacity of the loader's workers, timed inside them by the capture helper.
+"""The time that loader workers need for a step's batch, by the capture helper's measurements.
 
-No step is shorter than the workers' time for its batch.
+A step is at least as long as this time.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sawtooth.ingest.loop.loading import LoaderRate, SampleCost, predict
 from sawtooth.ingest.loop.page_cache import FirstRead
 from sawtooth.ingest.manifest import UserFacts
 
-AT_THE_LIMIT = 0.95  # share of the step from which the workers may limit it, because their time is known to 10 %
+AT_THE_LIMIT = 0.95  # Workers may limit a step if they need this share of it, because their time is known only to 10 %.
 
 
 class Floors(NamedTuple):
-    """The shortest step that a loader's workers allow, in ms: likely, least and most."""
+    """The shortest step that a loader's workers allow, in ms: the likely value and its bounds."""
 
     likely: float
     least: float
@@ -33,13 +33,13 @@ class Feeding:
     workers: int
 
     def limits(self, step_ms: float) -> bool:
-        """Return whether the workers probably need as long as a step of ``step_ms``."""
+        """Return whether the workers probably need as long for a batch as a step takes (``step_ms``)."""
         return self.ms >= AT_THE_LIMIT * step_ms
 
     def floors_ms(self, step_ms: float, times: float = 1.0) -> Floors:
-        """Return the shortest step with ``times`` the batch.
+        """Return the shortest step if the batch is ``times`` as large.
 
-        For the current step, workers need at most ``step_ms``.
+        For the current batch, the workers' time is limited to ``step_ms``, because the run's step includes it.
         """
         return Floors(*(times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms)))
 
@@ -59,7 +59,7 @@ def sample_cost(facts: UserFacts) -> SampleCost | None:
 
 
 def first_read_of(facts: UserFacts) -> FirstRead | None:
-    """Return the loader's first reads of its dataset, from disk and memory; None if not counted."""
+    """Return how the loader first read its dataset, from disk or memory; None if not counted."""
     share, took, size = facts.loader_first_disk_share, facts.loader_first_sample_ms, facts.loader_first_sample_bytes
     if share is None or took is None or size is None or not facts.loader_dataset_samples or not facts.loader_room_bytes:
         return None
@@ -74,9 +74,9 @@ def cores_of(facts: UserFacts) -> int:
 
 
 def rate_of(facts: UserFacts) -> LoaderRate | None:
-    """Return the samples per second of the run's workers; None if they were not timed.
+    """Return the samples per second that the run's workers can load; None if they were not timed.
 
-    Without workers, it is the rate of the training process itself.
+    A loader without workers has the rate of the training process.
     """
     cost = sample_cost(facts)
     if cost is None or facts.loader_workers is None:
@@ -86,9 +86,9 @@ def rate_of(facts: UserFacts) -> LoaderRate | None:
 
 
 def feeding(facts: UserFacts) -> Feeding | None:
-    """Return the workers' time for a step's batch; None if not timed or without workers.
+    """Return the workers' time for a step's batch; None without workers or without their times.
 
-    If the user did not set the samples per step, a step has one batch.
+    A step is assumed to use one batch of the loader unless the user set the samples per step.
     """
     rate = rate_of(facts)
     if rate is None or not rate.workers or not rate.low > 0:

@@ -1,8 +1,8 @@
 """Definition of a metric, and the data from which it may be computed.
 
-A metric is a row next to its function: a module of this package has ``METRICS``, a tuple of rows, and ``registry`` collects
-them. Reports, help texts, gates, the Reference screen and the cards of the Verdict print the rows, so a new metric needs no
-other change.
+Each metric is a ``Metric`` next to the function that computes it. Modules of this package list theirs in the tuple
+``METRICS``, and ``registry`` joins these tuples. Reports, help texts, gates, the Reference screen and the cards of the
+Verdict page read the registry, so a new metric needs no other change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 Better = Literal["lower", "higher", "neither"]
-# Reasons that lower the trust of some metrics only; ``trust`` defines them. A truncated file lowers the trust of all.
+# Reasons that lower the trust of some metrics; the module ``trust`` applies them. A truncated file lowers the trust of all metrics.
 Doubt = Literal["lost_launches", "undecided_kernels", "step_of_profile", "one_step", "one_step_idle"]
 
 
@@ -31,12 +31,15 @@ Doubt = Literal["lost_launches", "undecided_kernels", "step_of_profile", "one_st
 class DeviceMeasurements:
     """The data of one device of one run.
 
-    ``owned_ns`` is the ledger: ns of the steady window (``window_ns``) by owner. ``kernels`` has one row per category and kind
-    of operation (kernel, memcpy, memset): category, kind, ns, launches, sm_ns (Σ min(blocks per SM, 1) × duration),
-    occupancy_pct (time-weighted mean), occupancy_unseen_ns (time without an estimate), undecided_ns (tensor cores unknown).
-    ``works_ms`` is the GPU's work in one step of the run, None if ``best`` is the profile's step time. ``sampled`` is the
-    device's telemetry. ``other_time_note`` says how far it is from the trace, if it is from another time. ``outlier_doubts`` are
-    the doubts about means that one step of the profile decides.
+    * ``best``: the run's step time. ``counted``: the number of counted steps.
+    * ``owned_ns``: the ledger, which is the ns of the steady window (``window_ns``) by owner.
+    * ``kernels``: one row per category and kind of operation (kernel, memcpy, memset). Columns: category, kind, ns, launches,
+      sm_ns (Σ min(blocks per SM, 1) × duration), occupancy_pct (time-weighted mean), occupancy_unseen_ns (time without an
+      estimate), undecided_ns (time of kernels whose use of tensor cores is unknown).
+    * ``works_ms``: the GPU's work in one step of the run; None if ``best`` is the profile's step time.
+    * ``allocated_bytes``: peak memory according to the allocator.
+    * ``sampled``: the device's telemetry. ``other_time_note``: how far it is from the trace, if recorded at another time.
+    * ``outlier_doubts``: doubts about means that one step of the profile decides.
     """
 
     best: BestStepTime = NO_STEP_TIME
@@ -61,12 +64,14 @@ class DeviceMeasurements:
 
 @dataclass(frozen=True)
 class Metric:
-    """The meaning of a number, its computation and the limits of its trust.
+    """The definition of a number, the function that computes it, and its valid range.
 
-    ``unit`` is the report's: ms, share (0 to 1), FLOP, TFLOP/s, count, bytes or s. A value outside ``low`` to ``high`` (None:
-    no bound) is impossible and becomes missing. ``card`` is the position of its card on the Verdict, None without a card;
-    ``good`` is the value that good runs reach there. ``from_telemetry`` means that telemetry is enough without a trace.
-    ``alias`` is a second key in JSON and gates.
+    * ``unit``: the unit in the report: ms, share (0 to 1), FLOP, TFLOP/s, count, bytes or s.
+    * ``low``, ``high``: a value outside this range is impossible and becomes missing; ``high`` None means no bound.
+    * ``doubted_by``: the doubts that lower its trust.
+    * ``card``: the position of its card on the Verdict page, None without a card. ``good``: the value of good runs.
+    * ``from_telemetry``: whether telemetry suffices, without a trace.
+    * ``alias``: a second key in JSON and gates.
     """
 
     key: str

@@ -10,50 +10,53 @@ from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, worst
 from sawtooth.analysis.units import percent
 
-FULL_COVERAGE = 0.95  # with less, the sum of known FLOPs is only a lower bound of the model's
-LEAST_COVERAGE = 0.05  # with less, even a lower bound is useless
-FROM_USER = "FLOPs per step as given by the user."
+FULL_COVERAGE = 0.95  # Below this share of kernel time with known FLOPs, their sum is only a lower bound of the model's FLOPs.
+LEAST_COVERAGE = 0.05  # Below this share, even a lower bound is useless.
+FROM_USER = "The user gave the FLOPs per step."
 APPROXIMATED = (
-    "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
+    "6 × parameters × tokens, which the user gave, because the trace hides shapes. Attention's own products are not included."
 )
 RECORD_SHAPES = (
-    "Profile with `record_shapes=True`; where a compiled region or a CUDA graph hides them, give the FLOPs per step of the run."
+    "Profile with `record_shapes=True`. If a compiled region or a CUDA graph hides shapes, set the run's FLOPs per step."
 )
 NO_SHAPES = f"No shapes of matrix products, convolutions or attention are recorded. {RECORD_SHAPES}"
 TOO_FEW = "Shapes are recorded for only {:.2g} % of the time of matrix products, convolutions and attention."
-NARROW = ("fp8", "fp4", "int8")  # dtypes with a peak above the 16-bit one: only they can raise MFU above 1
-MOST = 8.0  # times the user's peak; 4-bit operators reach six times the 16-bit peak, so above it an input is wrong
-BY_DTYPE = "of the operators' dtypes"  # in the note of an MFU whose peak is not the 16-bit one
-FASTEST_CLOCK = 1.1  # boost clocks are up to 8 % above the clock for which a peak is quoted
+NARROW = ("fp8", "fp4", "int8")  # Their peaks are above the 16-bit peak, so only these dtypes can raise MFU above 1.
+MOST = 8.0  # An MFU above this is impossible: 4-bit operators reach six times the 16-bit peak.
+BY_DTYPE = "of the operators' dtypes"  # in the note of an MFU whose peak is not the 16-bit peak
+FASTEST_CLOCK = 1.1  # Boost clocks are up to 8 % above the clock at which a peak is quoted.
 ABOVE_PEAK = "Above the GPU's peak, which is impossible: the FLOPs, the dtypes, the step time or the peak is wrong."
-OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
+OUTRUN = "Above 100 % because 8-bit or 4-bit operators can exceed the 16-bit peak."
 LOWER_BOUND = "A lower bound"  # start of a note if FLOPs are missing
 UPPER_BOUND = "An upper bound"
-HARDLY_UNSURE = 0.02  # share of the time at the peaks; products with unknown units below it hardly change the MFU
-UNITS_UNKNOWN = (
-    "of the FLOPs are FP32 products whose kernels do not tell whether they ran in TF32; they are compared with the FP32 peak."
-)
+HARDLY_UNSURE = 0.02  # FP32 products on unknown units hardly change the MFU below this share of the time at the peaks.
+UNITS_UNKNOWN = "of the FLOPs are FP32 products that may have run in TF32; they are compared with the FP32 peak."
+NOT_SEEN = "No recomputation was seen, so HFU equals MFU."
+NOT_VISIBLE = f"{LOWER_BOUND}: no shapes are recorded, so recomputation is not visible."
 
 
 def flop_coverage(measured: DeviceMeasurements) -> Reading:
-    """Return the share of FLOP kernels' time with known shapes."""
+    """Return the share of the time of GEMM, convolution and attention kernels whose FLOPs are known."""
     flops = measured.facts.flops
     if not measured.counted:
-        return missing("There are no steps to count FLOPs in.")
+        return missing("There are no steps in which to count FLOPs.")
     if not flops or not flops.kernel_ns:
-        return missing("No kernel of the counted steps is known to be a GEMM, a convolution or attention.")
+        return missing("No kernel of the counted steps was recognised as a GEMM, a convolution or attention.")
     return Reading(flops.covered_ns / flops.kernel_ns)
 
 
 def flops_per_step(measured: DeviceMeasurements) -> Reading:
-    """Return the FLOPs of a step: from the user, else recorded shapes, else parameters and tokens."""
+    """Return the FLOPs per step: the user's number, else from shapes, else from parameters and tokens.
+
+    The user's parameters and tokens are used if shapes cover less than ``FULL_COVERAGE`` of the kernel time.
+    """
     user, flops, coverage = measured.user, measured.facts.flops, flop_coverage(measured).value
     if user.flops_per_step is not None:
         return Reading(user.flops_per_step, notes=(FROM_USER,))
     if user.parameters is not None and user.tokens_per_step is not None and (coverage or 0.0) < FULL_COVERAGE:
         return Reading(6 * user.parameters * user.tokens_per_step, trust="caution", notes=(APPROXIMATED,))
     if not measured.counted:
-        return missing("There are no steps to divide by.")
+        return missing("There are no steps in which to count FLOPs.")
     if not flops or not flops.operators:
         return missing(NO_SHAPES)
     if coverage is not None and coverage < LEAST_COVERAGE:
@@ -67,7 +70,7 @@ def flops_per_step(measured: DeviceMeasurements) -> Reading:
 
 @dataclass(frozen=True)
 class FlopRate:
-    """FLOPs and time of a step, and the peak (TFLOP/s, and of what) for comparison."""
+    """FLOPs and time of a step, and the peak in TFLOP/s; ``peak_of`` names the peak's dtype or source."""
 
     flops: float
     step_ms: float
@@ -79,17 +82,17 @@ class FlopRate:
 
     @property
     def tflops(self) -> float:
-        """TFLOP/s."""
+        """The achieved rate in TFLOP/s."""
         return self.flops / self.step_ms / 1e9
 
     @property
     def mfu(self) -> float:
-        """The share of the peak."""
+        """The achieved rate as a share of the peak."""
         return self.tflops / self.peak
 
 
 def rate_of(measured: DeviceMeasurements) -> FlopRate | str:
-    """Return the parts of MFU, or a sentence that explains which part is unknown."""
+    """Return the parts of MFU, or a sentence that explains why a part is unknown."""
     count, best = flops_per_step(measured), measured.best
     if count.value is None:
         return count.why_missing or "unknown"
@@ -106,30 +109,30 @@ def rate_of(measured: DeviceMeasurements) -> FlopRate | str:
 def _peak(measured: DeviceMeasurements) -> tuple[float, str] | str:
     """Return the peak in TFLOP/s and its dtype, or a sentence that explains why it is unknown.
 
-    Dtypes faster than 16 bit would exceed the 16-bit peak. With them, the peak is the mean rate at which each operator's FLOPs
-    would run at the peak of its dtype.
+    Operators of ``NARROW`` dtypes can exceed the 16-bit peak. If there are any, the peak is the mean rate of all FLOPs if each
+    operator ran at the peak of its dtype.
     """
     if measured.user.peak_tflops is not None:
         return measured.user.peak_tflops, "as given by the user"
     gpu = measured.gpu
     if gpu is None:
-        return "This GPU is not in the hardware table: give its dense 16-bit peak in TFLOP/s."
+        return "This GPU is not in the hardware table. Set its dense 16-bit peak in TFLOP/s."
     if not gpu.peak_16bit_tflops:
         return f"The hardware table has no 16-bit tensor peak for {gpu.name}."
     flops = measured.facts.flops
-    if flops is None or not _narrow(measured):
+    if flops is None or not _has_narrow_dtypes(measured):
         return gpu.peak_16bit_tflops, "16 bit"
     seconds = sum(count / _peak_of(dtype, gpu) for dtype, count in flops.by_dtype.items())
     return sum(flops.by_dtype.values()) / seconds, f"{BY_DTYPE} ({', '.join(flops.by_dtype)})"
 
 
 def _peak_of(dtype: str, gpu: GpuPeaks) -> float:
-    """Return the peak of an operator's dtype in TFLOP/s; the 16-bit one where it is unknown."""
+    """Return a dtype's peak in TFLOP/s; the 16-bit peak if the table has none for it."""
     return gpu.peak_tflops("fp32" if dtype == FP32_UNCERTAIN else dtype) or gpu.peak_16bit_tflops
 
 
 def achieved(measured: DeviceMeasurements) -> Reading:
-    """Return the rate of the step's FLOPs, which needs no peak."""
+    """Return the achieved rate in TFLOP/s; it does not need a known peak."""
     rate = rate_of(measured)
     if isinstance(rate, FlopRate):
         return Reading(rate.tflops, trust=rate.trust, notes=rate.notes, bound=rate.bound)
@@ -142,32 +145,32 @@ def achieved(measured: DeviceMeasurements) -> Reading:
 
 
 def mfu(measured: DeviceMeasurements) -> Reading:
-    """Return the model FLOPs utilization; above 1, narrow dtypes explain it or it is unusable."""
+    """Return the model FLOPs utilization; above 1, it is unusable unless narrow dtypes explain it."""
     rate = rate_of(measured)
     if isinstance(rate, str):
         return missing(rate)
     if rate.mfu <= 1:
         return Reading(rate.mfu, trust=rate.trust, notes=rate.notes, bound=rate.bound)
-    if _narrow(measured):
+    if _has_narrow_dtypes(measured):
         return Reading(rate.mfu, trust="caution", notes=(*rate.notes, OUTRUN), bound=rate.bound)
     wrong = "Above 1: the FLOPs, the step time or the peak is wrong."
     return Reading(rate.mfu, trust="unusable", notes=(*rate.notes, wrong))
 
 
-def _narrow(measured: DeviceMeasurements) -> bool:
+def _has_narrow_dtypes(measured: DeviceMeasurements) -> bool:
     flops = measured.facts.flops
     return flops is not None and any(count for dtype, count in flops.by_dtype.items() if dtype in NARROW)
 
 
 def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
-    """Return MFU with each operator's FLOPs compared with the peak of its own dtype."""
+    """Return MFU relative to the peak of each operator's own dtype."""
     rate, gpu, flops = rate_of(measured), measured.gpu, measured.facts.flops
     if isinstance(rate, str):
         return missing(rate)
     if not {FROM_USER, APPROXIMATED}.isdisjoint(flops_per_step(measured).notes):
-        return missing("The FLOPs are the user's, whose dtypes are not known.")
+        return missing("The user gave the FLOPs, so their dtypes are not known.")
     if gpu is None or not flops:
-        return missing("The peaks of this GPU's dtypes are not known.")
+        return missing("This GPU's peaks by dtype are not known.")
     peaks = {dtype: gpu.peak_tflops("fp32" if dtype == FP32_UNCERTAIN else dtype) for dtype in flops.by_dtype}
     absent = [dtype for dtype, peak in peaks.items() if peak is None]
     if absent:
@@ -187,17 +190,18 @@ def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
 
 def hfu(measured: DeviceMeasurements) -> Reading:
     """Return MFU including the recomputation of activation checkpointing."""
-    rate = rate_of(measured)
+    rate, flops = rate_of(measured), measured.facts.flops
     if isinstance(rate, str):
         return missing(rate)
-    recomputed_flops = measured.facts.flops.recomputed_flops if measured.facts.flops is not None else 0.0
-    if recomputed_flops is None or not measured.counted:
-        return missing("Recomputation is visible only where shapes and autograd's operators are recorded.")
-    share = rate.mfu * (1 + recomputed_flops / measured.counted / rate.flops)
-    notes = rate.notes if recomputed_flops else ("No recomputation was seen: equal to MFU.",)
+    if not measured.counted:
+        return missing("There are no steps in which to count FLOPs.")
+    if not flops or not flops.operators:
+        return Reading(rate.mfu, trust=worst(rate.trust, "caution"), notes=(NOT_VISIBLE, *rate.notes), bound="least")
+    share = rate.mfu * (1 + flops.recomputed_flops / measured.counted / rate.flops)
+    notes = rate.notes if flops.recomputed_flops else (NOT_SEEN,)
     if share <= 1:
         return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
-    if _narrow(measured):
+    if _has_narrow_dtypes(measured):
         return Reading(share, trust="caution", notes=(*notes, OUTRUN), bound=rate.bound)
     return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
 
@@ -205,15 +209,15 @@ def hfu(measured: DeviceMeasurements) -> Reading:
 METRICS = (
     Metric(
         key="flops_per_step", label="FLOPs per step", unit="FLOP", better="neither",
-        definition="Floating-point operations of matrix products, convolutions and attention per counted step, each counted once.",
-        source="Recorded shapes by PyTorch's own formulas, or what the user gave.",
+        definition="Floating-point operations of matrix products, convolutions and attention per counted step, without recomputation.",
+        source="Recorded shapes and PyTorch's own formulas, or the user's number.",
         compute=flops_per_step,
         doubted_by=("lost_launches",),
     ),
     Metric(
         key="flop_coverage", label="FLOP coverage", unit="share", better="higher",
         definition="Share of GEMM, convolution and attention kernel time whose FLOPs are known.",
-        source="Below 95 % the MFU is a lower bound.",
+        source="Recorded shapes. Below 95 %, the MFU is a lower bound.",
         compute=flop_coverage,
         high=1,
     ),
@@ -229,7 +233,7 @@ METRICS = (
     ),
     Metric(
         key="mfu_at_dtype", label="MFU at dtype", unit="share", better="higher",
-        definition="As MFU, each operator's FLOPs weighed with the dense peak of its own dtype.",
+        definition="As MFU, but each operator's FLOPs are compared with the dense peak of its own dtype.",
         source="Operator dtypes, hardware.toml.",
         compute=mfu_at_dtype,
         high=MOST,
@@ -237,7 +241,7 @@ METRICS = (
     ),
     Metric(
         key="hfu", label="HFU", unit="share", better="higher",
-        definition="As MFU, with the FLOPs of recomputed operators (activation checkpointing) added.",
+        definition="As MFU, but including the FLOPs of recomputed operators (activation checkpointing).",
         source="Forward operators repeated inside backward.",
         compute=hfu,
         high=MOST,

@@ -1,4 +1,7 @@
-"""The four factors of MFU: busy share, FLOP-kernel share, clock, and efficiency of these kernels."""
+"""The four factors of MFU: busy share, FLOP-kernel share, clock share, and FLOP-kernel efficiency.
+
+FLOP kernels are GEMM, convolution and attention kernels.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,14 @@ from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
 from sawtooth.analysis.units import in_mhz, percent
 
 # Reasons why a factor may be above 100 %.
-BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
-LONGER_THAN_THE_STEP = (
-    "Above 100 %: the profiled GPU works longer than the run's step takes, so the two did other work or ran at other clocks."
-)
-TOO_EFFICIENT = "Above 100 %: attention that skips what its mask hides is counted whole; else the clock, the step time or the peak is wrong."
+BOOSTS = "Above 100 % because the GPU's clock is above the clock at which its peak is quoted."
+LONGER_THAN_THE_STEP = "Above 100 %: the GPU's work in a profiled step takes longer than the run's step. Profile and run differ in work or in clock."
+TOO_EFFICIENT = "Above 100 %: the FLOPs of masked attention are counted in full although kernels skip masked parts, or the clock, the step time or the peak is wrong."
 
 
 @dataclass(frozen=True)
 class _Factors:
-    """The four shares whose product is MFU, and the source of the clock's share."""
+    """The four factors whose product is MFU; ``clock_note`` is None without a clock in telemetry."""
 
     rate: FlopRate
     busy: float
@@ -29,35 +30,38 @@ class _Factors:
 
     @property
     def efficiency(self) -> float:
+        """The quotient of MFU and the other three factors."""
         return self.rate.mfu / (self.busy * self.flop_kernels * self.clock)
 
 
 def _factors(measured: DeviceMeasurements) -> _Factors | str:
-    """Return the factors of MFU, or a sentence that explains what is unknown."""
+    """Return the factors of MFU, or a sentence that explains which input is unknown."""
     rate, flops = rate_of(measured), measured.facts.flops
     if isinstance(rate, str):
         return rate
     if not measured.counted or not measured.busy_ns or measured.works_ms == 0 or not flops or not flops.union_ns:
         return "No GEMM, convolution or attention kernel is known in the steady window."
     works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
-    # Both shares use the same busy time, because a profiled collective may wait for another rank during most of the profile.
+    # The busy share and the FLOP-kernel share use the same busy time. The profile's own busy time may consist mostly of
+    # collectives that wait for another rank.
     flop_kernels = min(flops.union_ns / measured.counted / 1e6 / works_ms, 1.0)
     sampled, gpu = measured.sampled, measured.gpu
     mhz = sampled.means.get("clock_sm_mhz") if sampled else None
     clock, note = 1.0, None
     if sampled and mhz and gpu and gpu.quoted_clock_mhz:
-        clock, note = mhz / gpu.quoted_clock_mhz, _clocks(mhz, gpu.quoted_clock_mhz, sampled.clock_note)
+        clock, note = mhz / gpu.quoted_clock_mhz, _clock_note(mhz, gpu.quoted_clock_mhz, sampled.clock_note)
     return _Factors(rate, works_ms / rate.step_ms, flop_kernels, clock, note)
 
 
-def _clocks(mhz: float, quoted_mhz: float, time_in_words: str) -> str:
-    above = mhz / quoted_mhz - 1
-    relation = f", {percent(above)} above the" if above >= 0.005 else " of the"
-    return f"{in_mhz(mhz)}{relation} {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {time_in_words}."
+def _clock_note(mhz: float, quoted_mhz: float, time_in_words: str) -> str:
+    mean, above = f"{in_mhz(mhz)} (mean over {time_in_words})", mhz / quoted_mhz - 1
+    if above < 0.005:
+        return f"{mean}; the peak is quoted at {in_mhz(quoted_mhz)}."
+    return f"{mean}, {percent(above)} above the {in_mhz(quoted_mhz)} at which the peak is quoted."
 
 
 def busy_factor(measured: DeviceMeasurements) -> Reading:
-    """Return the share of the step in which the GPU works."""
+    """Return the GPU's busy time per step as a share of the step time."""
     factors = _factors(measured)
     if isinstance(factors, str):
         return missing(factors)
@@ -69,7 +73,7 @@ def busy_factor(measured: DeviceMeasurements) -> Reading:
 
 
 def flop_kernel_factor(measured: DeviceMeasurements) -> Reading:
-    """Return the share of busy time in FLOP kernels."""
+    """Return the share of busy time in which a FLOP kernel runs."""
     factors = _factors(measured)
     if isinstance(factors, str):
         return missing(factors)
@@ -77,18 +81,18 @@ def flop_kernel_factor(measured: DeviceMeasurements) -> Reading:
 
 
 def clock_factor(measured: DeviceMeasurements) -> Reading:
-    """Return the mean clock as a share of the clock for which the peak is quoted."""
+    """Return the mean clock as a share of the clock at which the peak is quoted."""
     factors = _factors(measured)
     if isinstance(factors, str):
         return missing(factors)
     if factors.clock_note is None:
-        note = "The clock is not known from telemetry, so the clock of the quoted peak is used."
+        note = "Telemetry does not show the clock, so the clock at which the peak is quoted is assumed."
         return Reading(1.0, trust="caution", notes=(note,))
     return _above_one(Reading(factors.clock, notes=(factors.clock_note,)), BOOSTS)
 
 
 def efficiency_factor(measured: DeviceMeasurements) -> Reading:
-    """Return the efficiency of FLOP kernels at their actual clock."""
+    """Return the FLOP kernels' rate as a share of the peak at their actual clock."""
     factors = _factors(measured)
     if isinstance(factors, str):
         return missing(factors)
@@ -102,7 +106,7 @@ def efficiency_factor(measured: DeviceMeasurements) -> Reading:
 
 
 def _above_one(factor: Reading, reason: str, trust: Trust = "ok") -> Reading:
-    """Return a factor with the reason as its first note if it is above 100 %."""
+    """Return a factor; above 100 %, with ``reason`` as its first note and at most the trust ``trust``."""
     if factor.value is None or factor.value <= 1:
         return factor
     return Reading(factor.value, trust=worst(factor.trust, trust), notes=(reason, *factor.notes))
@@ -125,16 +129,16 @@ METRICS = (
     ),
     Metric(
         key="mfu_factor_clock", label="Clock share", unit="share", better="higher",
-        definition="Mean SM clock ÷ the clock the peak is quoted at; 1 with a note if telemetry does not show it. Under a power cap the clock that NVML reports was "
-        "measured 6 to 10 % above the one that the SMs ran at (H200); the difference then lies in the efficiency.",
+        definition="Mean SM clock ÷ the clock at which the peak is quoted; 1 with a note if telemetry does not show the clock. Under a power cap on an H200, NVML "
+        "reports a clock 6 to 10 % above the SMs' actual clock. The efficiency factor is then too low by this difference.",
         source="Telemetry, hardware.toml.",
         compute=clock_factor,
         high=4,  # no clock is four times the rated one
     ),
     Metric(
         key="mfu_factor_efficiency", label="FLOP-kernel efficiency", unit="share", better="higher",
-        definition="What is left of MFU after the other three factors: how near those kernels come to the peak while they run.",
-        source="Quotient.",
+        definition="MFU ÷ the other three factors: the rate of GEMM, convolution and attention kernels while they run, as a share of the peak at their clock.",
+        source="MFU and its other factors.",
         compute=efficiency_factor,
         doubted_by=("lost_launches", "step_of_profile"),
     ),

@@ -1,6 +1,6 @@
-"""Pauses between training steps, from the loop's own marks: evaluations, checkpoints and unknown ones.
+"""Pauses between training steps, from the loop's own marks: evaluations, checkpoints, unknown.
 
-If a long gap recurs regularly, once every few steps, the loop has rounds, as in reinforcement learning. Rounds are reported
+A loop whose long gap recurs regularly, every few steps, has rounds, as in reinforcement learning. Rounds are reported
 separately.
 """
 
@@ -21,23 +21,23 @@ from sawtooth.ingest.loop.step_parts import StepSpan
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
-MOST_DISTANCE_DIFFERENCE = (
-    1  # in steps, of distances between pauses; also of the first one from step 0, because a loop counts from 0 or 1
-)
-DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
-PAUSE_RATIO = 20.0  # A step this many times the median contains an evaluation or a wait for the user, unless it recurs.
-LEAST_PAUSES = 3  # Pauses that recur this often belong to the loop, such as a checkpoint every hundred steps.
-WAIT_RATIO = 1.5  # In steps longer than this multiple of the mean, the host waits for work that it launched ahead.
-SLOW_RATIO = 1.5  # A step this many times the median contains work that the others do not.
-MAJORITY = 0.5  # A larger share is a majority: of the first steps of rounds, or of the time before the first step of a round.
+# Distances between periodic pauses may differ by this many steps, because a loop counts its steps from 0 or 1.
+MOST_DISTANCE_DIFFERENCE = 1
+DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "paused"}
+# A step longer than this many medians contains an evaluation or a wait for the user, unless such steps recur.
+PAUSE_RATIO = 20.0
+LEAST_PAUSES = 3  # Pauses that occur at least this often belong to the loop, such as a checkpoint every hundred steps.
+WAIT_RATIO = 1.5  # If long steps take this multiple of the mean, the host waits in them for work that it launched ahead.
+SLOW_RATIO = 1.5  # A step longer than this many medians contains work that usual steps do not.
+MAJORITY = 0.5  # a larger share of the first steps of rounds, or of the time before them, is a majority
 
 
 @dataclass(frozen=True)
 class Pauses:
     """The pauses of one ``reason``.
 
-    ``steps`` are the numbers of the steps that follow the pauses. ``ms`` are the pauses' lengths: the time of the span minus that
-    of a usual step. ``among`` is the number of steps, ``in_step`` whether the step time includes the pauses.
+    ``steps`` are the numbers of the steps that follow the pauses. ``ms`` are the pauses' lengths: the time of the span minus the
+    mean step time. ``among`` is the number of all steps. ``in_step`` is whether the step time includes the pauses.
     """
 
     reason: Reason
@@ -48,14 +48,13 @@ class Pauses:
 
     @property
     def period(self) -> float | None:
-        """The number of steps between pauses; None if they are not equally far apart.
+        """The number of steps between pauses; None if it varies.
 
-        Two pauses are enough if the first one is about one such distance, or several, after step 0.
+        Two pauses suffice if their distance also divides the distance of the first pause from step 0, within one step.
         """
         distances = np.diff(self.steps)
-        if (
-            not len(distances) or np.ptp(distances) > MOST_DISTANCE_DIFFERENCE or distances.min() <= 0
-        ):  # a script's own marks may restart in each epoch
+        # The distance is negative if a script's own marks restart in each epoch.
+        if not len(distances) or np.ptp(distances) > MOST_DISTANCE_DIFFERENCE or distances.min() <= 0:
             return None
         mean_distance = float(distances.mean())
         offset = self.steps[0] % mean_distance
@@ -63,17 +62,17 @@ class Pauses:
 
     @property
     def every(self) -> float:
-        """The number of steps per pause: from the period if the reason is known, else from their count."""
+        """The number of steps per pause: the period if there is one and the reason is known, else the mean."""
         return (self.period if self.reason != "unknown" else None) or self.among / len(self.steps)
 
     @property
     def mean_ms(self) -> float:
-        """The mean length of a pause."""
+        """The mean length of a pause in ms."""
         return float(np.mean(self.ms))
 
     @property
     def ms_per_step(self) -> float:
-        """The mean time per step in pauses."""
+        """The time in pauses per step, in ms."""
         return self.mean_ms / self.every
 
     @property
@@ -90,30 +89,30 @@ class Pauses:
         return shortest if shortest == longest else f"{shortest} to {longest}"
 
     def share(self, step_ms: float) -> float:
-        """Return their share of the run's time if a step takes ``step_ms``."""
+        """Return the pauses' share of the run's time if a step takes ``step_ms``."""
         return self.ms_per_step / (step_ms if self.in_step else step_ms + self.ms_per_step)
 
     def left_out(self, step_ms: float) -> str:
-        """Say that the step time excludes these pauses, and how long the step is with them."""
+        """Return sentences on these pauses: how long they are, and the mean step time including them."""
         per_pause = " each" if len(self.ms) > 1 else ""
         return (
-            f"Between steps, the loop {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{per_pause}; this is not part of the step time. "
-            f"These pauses take {significant(100 * self.share(step_ms), 2)} % of the time; with them a step takes {in_words(step_ms + self.ms_per_step)} on average."
+            f"Between steps, the loop {DOES[self.reason]} {in_times(len(self.ms))} ({self.long}{per_pause}). The step time does not include these pauses. "
+            f"They take {significant(100 * self.share(step_ms), 2)} % of the run's time; including them, a step takes {in_words(step_ms + self.ms_per_step)} on average."
         )
 
 
 def rare_phases(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:
-    """Return the phases that are separated from steps.
+    """Return the phases (evaluation, checkpoint) whose time is not part of the steps.
 
-    Work that recurs within ``steps_apart`` steps belongs to the loop.
+    A phase that occurs more often than once in ``steps_apart`` steps belongs to the loop and is not returned.
     """
     return frozenset(phase for phase in REASONS if 0 < steps_apart * sum(span.phase == phase for span in spans) <= len(spans))
 
 
 def stretches(spans: Sequence[StepSpan], separate_phases: frozenset[str]) -> list[npt.NDArray[np.float64]]:
-    """Return the steps' times, as one part or cut at the ``separate_phases``.
+    """Return the steps' times in ns, split at the spans of ``separate_phases``, which are left out.
 
-    The host's queue fills again in each part.
+    The split is needed because the host fills its launch queue again after such a span.
     """
     ns = np.array([span.ns for span in spans], np.float64)
     at = [index for index, span in enumerate(spans) if span.phase in separate_phases]
@@ -125,8 +124,8 @@ def pauses_of(
 ) -> tuple[Pauses, ...]:
     """Return the pauses between steps, by reason.
 
-    ``counted_ns`` are the step times over which the mean is computed, ``left_out_ns`` those of left-out pauses.
-    A span is identified by its time, which has nanosecond resolution.
+    ``counted_ns`` are the step times in the mean. ``left_out_ns`` are times of spans that were left out of it. Both are matched
+    with ``spans`` by value, because times in nanoseconds are almost always distinct.
     """
     steps_ns = counted_ns[~np.isin(counted_ns, [span.ns for span in spans if span.phase in REASONS])]
     if not len(steps_ns):
@@ -150,10 +149,10 @@ def pauses_of(
 
 
 def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
-    """Return ``step`` with its trust lowered to caution if a user's timing may exceed its interval.
+    """Return ``step`` with its trust lowered to caution if a user's own timing may exceed its interval.
 
-    A user who times a training with a clock leaves its evaluations out, but includes other pauses. This is so if these pauses
-    outside the step time, added to it, exceed the interval.
+    A user who times a training leaves out evaluations, but not other pauses. The trust is lowered if the step time plus those
+    pauses that it does not include is above the interval.
     """
     left_out_ms = sum(pause.ms_per_step for pause in pauses if not pause.in_step and pause.reason != "evaluation")
     if step.value is None or step.high is None or step.value + left_out_ms <= step.high:
@@ -165,9 +164,9 @@ def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
 class Round:
     """A round of ``steps`` steps.
 
-    Each step takes ``step_ms`` on average including the time before the first one, and ``usual_ms`` without it. ``evaluates``
-    means that the model is in evaluation mode before the first step of most rounds. ``profiled`` means that the
-    profile contains a full round.
+    A step takes ``step_ms`` on average, including its share of the time before the round's first step, and ``usual_ms`` without
+    that share. ``evaluates`` means that the model is in evaluation mode before the first step of most rounds. ``profiled``
+    means that the profile contains a full round.
     """
 
     steps: int
@@ -178,26 +177,26 @@ class Round:
 
     @property
     def between_ms(self) -> float:
-        """The time before the first step of a round."""
+        """The time before the first step of a round, in ms."""
         return self.steps * (self.step_ms - self.usual_ms)
 
     @property
     def sentence(self) -> str:
         """The round's time, as a sentence.
 
-        Example: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first (a rollout, say).
+        Example: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first step (e.g. a rollout).
         """
         of_steps, before_in_words = in_words(self.steps * self.usual_ms), in_words(self.between_ms)
-        example = "a rollout or an evaluation" if self.evaluates else "a rollout, say"
-        return f"A round of {self.steps} steps takes {in_words(self.steps * self.step_ms)}: {of_steps} in its steps and {before_in_words} before the first ({example})."
+        example = "a rollout or an evaluation" if self.evaluates else "e.g. a rollout"
+        return f"A round of {self.steps} steps takes {in_words(self.steps * self.step_ms)}: {of_steps} in its steps and {before_in_words} before the first step ({example})."
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """Data on rounds from a profile, in ms.
+    """The data of a profile that confirm or refute rounds, in ms.
 
-    It has the counted steps, the mean wait of a step for batches, whether anything ``loads`` them, and the GPU's own work per
-    step; ``floor_ms`` is None if unknown.
+    ``steps_ms`` are the counted steps. ``waits_ms`` is the mean wait for batches per step. ``loads`` is whether a loader makes the
+    batches. ``floor_ms`` is the GPU's own work per step, None if unknown.
     """
 
     steps_ms: Sequence[float]
@@ -207,7 +206,7 @@ class Profiled:
 
 
 def separate_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the steps without pauses, and the pauses; frequent pauses belong to the loop and are steps."""
+    """Return the step times without pauses, and the pauses; LEAST_PAUSES or more count as steps."""
     pauses = is_pause(ns)
     if pauses.sum() >= LEAST_PAUSES:
         return ns, ns[:0]
@@ -220,10 +219,10 @@ def is_pause(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
 
 
 def whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the steps between the ends of the first and the last wait, if the loop waits periodically.
+    """Return the steps from the first periodic wait to the last; all steps without such waits.
 
-    A host that reads the loss every tenth step launches nine steps and then waits for all ten. If the counted steps began between
-    two waits, some launches would count without their GPU work, or some GPU work without its launches.
+    A host that reads the loss every tenth step launches nine steps and then waits for all ten. If the counted steps began or
+    ended between two waits, they would include launches without their GPU work, or GPU work without its launches.
     """
     waits = longer_than_mean(ns, 1.0)
     if len(waits) <= LEAST_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
@@ -238,7 +237,7 @@ def longer_than_mean(ns: npt.NDArray[np.float64], factor: float) -> npt.NDArray[
 
 
 def slow_steps(steps_ns: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the share of steps much longer than the median, and their mean excess over it in ms."""
+    """Return the share of slow steps (see ``SLOW_RATIO``), and their mean excess over the median in ms."""
     usual = float(np.median(steps_ns))
     slow = steps_ns[steps_ns > SLOW_RATIO * usual]
     return len(slow) / len(steps_ns), float(slow.mean() - usual) / 1e6 if len(slow) else 0.0
@@ -247,8 +246,8 @@ def slow_steps(steps_ns: npt.NDArray[np.float64]) -> tuple[float, float]:
 def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> Round | None:
     """Return the rounds of consecutive ``spans``; None if there are none.
 
-    Also None if most of the long steps are checkpoints or begin an epoch. ``counted_ns`` are the step times over which the mean is
-    computed.
+    Long steps that are mostly checkpoints or the first steps of epochs are not rounds. ``counted_ns`` are the step times in the
+    mean.
     """
     rhythm = rounds_of([span.ns for span in spans])
     if rhythm is None:
@@ -263,12 +262,12 @@ def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> 
 
 
 def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
-    """Return the rounds of ``by_marks``, checked with a profile.
+    """Return the rounds of ``by_marks`` after a check against a profile; None if the profile refutes them.
 
-    None if the long steps are waits for batches, or if the device's steps show no long time. If steps are shorter than their
-    kernels, the host runs ahead of the GPU and waits for it occasionally. Then its marks do not show where the time goes, but the
-    device's steps do. A loader with one worker per step of the round makes the same pattern. If the profile contains a full round,
-    its waits for batches decide. Otherwise, any loading of batches counts as the reason.
+    * Marked steps may be shorter than their kernels, because the host runs ahead of the GPU and waits for it occasionally. The
+      steps on the device then decide how long a usual step is. If they show no long time before a round, there are no rounds.
+    * A loader with one worker per step of the round makes the same pattern as rounds. If the profile contains a full round, its
+      waits for batches show whether the loader is the reason. Otherwise, a loader is always assumed to be the reason.
     """
     ms = sorted(profiled.steps_ms)
     usual_ms = by_marks.usual_ms

@@ -12,16 +12,16 @@ _TRUST: list[Trust] = ["ok", "caution", "unusable"]
 
 
 class NotFiniteError(ValueError):
-    """A value that is not a finite number, so its inputs are impossible."""
+    """A value is not a finite number, because its inputs are impossible."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """A metric's value, or None with the reason.
 
-    ``trust`` and ``notes`` stay with the number wherever it is shown. ``low`` to ``high`` is its 90 % interval; both are None
-    if it is unknown. If only ``high`` is None, there is no upper limit (see notes). ``bound`` means that the true value is at
-    ``least`` or at ``most`` this one, because part of the evidence is missing.
+    Every output shows ``trust`` and ``notes`` with the number. ``low`` to ``high`` is its 90 % interval; both are None if the
+    interval is unknown. If only ``high`` is None, there is no upper limit, and the notes say why. ``bound`` is "least" if the
+    true value may be higher and "most" if it may be lower, because part of the evidence is missing.
     """
 
     value: float | None
@@ -40,7 +40,7 @@ class Reading:
 
 
 def missing(reason: str) -> Reading:
-    """Return a reading without a value, with the sentence that explains why."""
+    """Return a reading without a value; ``reason`` is a sentence that explains why."""
     return Reading(None, reason, "unusable")
 
 
@@ -50,7 +50,7 @@ def worst(*trusts: Trust) -> Trust:
 
 
 def lowered(reading: Reading, note: str) -> Reading:
-    """Return ``reading`` with at most the trust "caution" and one more note, if it has a value."""
+    """Return ``reading`` with one more note and at most the trust "caution"; unchanged without a value."""
     if reading.value is None:
         return reading
     return replace(reading, trust=worst(reading.trust, "caution"), notes=(*reading.notes, note))

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 T = TypeVar("T")
-DAMAGED = "what it is computed from is damaged or wrong"
-ROUNDING = 1e-6  # tolerance of a range for rounding errors of floats, too small to be visible in print
+WRONG_INPUTS = "its inputs are damaged or wrong"
+ROUNDING = 1e-6  # tolerance of a metric's range for rounding errors of floats; no printed number shows it
 
 METRICS: dict[str, Metric] = {
     metric.key: metric for group in (steps, device_time, mfu, mfu_factors, telemetry_metrics) for metric in group.METRICS
@@ -24,12 +24,12 @@ CARDS: tuple[Metric, ...] = tuple(sorted((m for m in METRICS.values() if m.card 
 
 
 def readings_of(measured: DeviceMeasurements) -> dict[str, Reading]:
-    """Return every metric of a device."""
+    """Return the readings of all metrics of a device, by key."""
     return {key: possible_reading(metric, measured) for key, metric in METRICS.items()}
 
 
 def readings_without_trace(telemetry: DeviceTelemetry | None, reason: str) -> dict[str, Reading]:
-    """Return the metrics that telemetry gives for a device; ``reason`` says why the others are missing."""
+    """Return all readings of a device without a trace; those not from telemetry are missing."""
     known = DeviceMeasurements(sampled=telemetry) if telemetry is not None else None
     return {
         key: possible_reading(metric, known) if known is not None and metric.from_telemetry else missing(reason)
@@ -38,22 +38,22 @@ def readings_without_trace(telemetry: DeviceTelemetry | None, reason: str) -> di
 
 
 def possible_reading(metric: Metric, measured: DeviceMeasurements) -> Reading:
-    """Return a metric of a device, or the reason why its value is impossible."""
+    """Return the reading of a metric; missing if its value is impossible."""
     try:
         return possible(metric, metric.compute(measured))
     except (ArithmeticError, NotFiniteError):  # a division by zero, or an overflow
-        return missing(f"It could not be computed: {DAMAGED}.")
+        return missing(f"It could not be computed, because {WRONG_INPUTS}.")
 
 
 def possible(metric: Metric, reading: Reading) -> Reading:
-    """Return ``reading``, or the reason why its value is outside the metric's range."""
+    """Return ``reading``; missing if its value is outside the metric's range."""
     value, high = reading.value, metric.high
     if value is None or (value >= metric.low - ROUNDING and (high is None or value <= high + ROUNDING)):
         return reading
-    bounds = f"below {metric.low:g}" if value < metric.low else f"above {high:g}"
-    return missing(f"It came out as {value:.4g}, and nothing {bounds} can be: {DAMAGED}.")
+    limit = f"below {metric.low:g}" if value < metric.low else f"above {high:g}"
+    return missing(f"The computed value is {value:.4g}. A value {limit} is impossible, so {WRONG_INPUTS}.")
 
 
 def with_aliases(values: Mapping[str, T]) -> dict[str, T]:
-    """Return values by metric key and also by alias, as in JSON."""
+    """Return ``values`` by key, with a second entry for each metric that has an alias, as in JSON."""
     return {**values, **{alias: values[key] for alias, key in ALIASES.items() if key in values}}

@@ -1,4 +1,4 @@
-"""Sources of a run's step time, the strongest first, with the properties that depend on them."""
+"""Sources of a run's step time, the strongest first, and the properties of each source."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ StepSource = Literal["user", "marks", "telemetry", "estimate", "profile"]
 
 @dataclass(frozen=True)
 class Provenance:
-    """A source's name in a sentence, and the kind of its step time.
+    """A source's ``name`` in a sentence, and how it gets the step time.
 
-    ``timed`` means over many steps of the run, ``of_trace`` from its trace alone.
+    ``timed`` means that it measured many steps of the run, ``of_trace`` that it uses only the trace.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Choice of the best step time: the strongest evidence decides, the rest confirms or weakens it.
+"""Choose the best step time: the strongest evidence decides, other evidence affects its trust.
 
-Nothing is averaged. The order is the user's stopwatch, the run's own step marks, telemetry (kernel time and dispatch ÷
-utilization), the trace alone. If the GPU limits the profiled steps and telemetry confirms them, the profile precedes telemetry,
-because its steps were measured.
+Evidence is not averaged. The order is: the user's stopwatch, the run's own step marks, telemetry (kernel time and dispatch ÷
+utilization), the trace alone. Exception: the profile comes before telemetry if the GPU limits the profiled steps and telemetry
+confirms them, because the profile measured its steps.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ from sawtooth.analysis.metrics.step_time_evidence import (
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-AGREES_WITHIN = 0.05  # if the profile is within 5 % of the estimate, it is preferred, because it was measured
-SAME = 0.08  # telemetry's own error: evidence that differs by less agrees
-LOADED_ALIKE = 0.8  # share of the profiled steps' own loading time; batches differ, and a page cache may be warmer later
-TOO_WIDE = 2.25  # high ÷ low of the trace's interval for a host-limited run: evidence this wide adds nothing
+AGREES_WITHIN = 0.05  # The profile is preferred to an estimate that differs by less, because the profile was measured.
+SAME = 0.08  # Evidence that differs by less agrees, because this is telemetry's own error.
+# Loading in the run takes at least this share of the profiled loading: batches differ, and the page cache warms.
+LOADED_ALIKE = 0.8
+# Telemetry with a larger ratio high ÷ low is not used: the trace's interval of a host-limited run is as narrow.
+TOO_WIDE = 2.25
 NO_STEPS = "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
-OPENING_STEP = (
-    "The first profiled step is one of the few counted steps. It may include warm-up, which so few steps cannot show."
-)
+OPENING_STEP = "The first profiled step is one of the few counted steps. It may include warm-up, which cannot be recognised in so few steps."
 ONE_STEP = "A single step may include the time to fill the pipeline, and does not show how steps vary."
-MAY_BE_GPU = (
-    "The GPU's own work may limit the step, so the interval begins at {floor} of kernels and their dispatch. " + SAMPLE_IT
-)
+MAY_BE_GPU = f"The GPU may limit the step: kernels and their dispatch take {{floor}}, which the interval includes. {SAMPLE_IT}"
 
 
 @dataclass(frozen=True)
 class BestStepTime:
-    """The run's step time and its source.
+    """The run's step time (``reading``) and its source.
 
-    ``profiled`` is the profile's median device step, ``mean_ms`` its mean. ``evidence`` is all that was considered, strongest first.
-    ``floor_ms`` is the GPU's time for a step's kernels. ``represented`` is False if stronger evidence shows that the run takes
-    longer than its profiled steps; then the rest of a step is not in the trace. ``feeding`` is the loader workers' time per
-    step, None if not timed. ``round`` are the loop's rounds, ``parts`` the parts of its marked step.
+    * ``profiled``: the median of the profiled device steps. ``mean_ms``: their mean. ``estimate``: the replay's step time.
+    * ``evidence``: all evidence, the strongest first. ``floor_ms``: the GPU's time for a step's kernels with their dispatch.
+    * ``represented``: False if the run's steps take longer than its profiled steps. The trace then lacks a part of the step.
+    * ``feeding``: the loader workers' time per step, None if not timed. ``round``: the loop's rounds. ``parts``: the parts of its
+      marked step.
     """
 
     source: StepSource
@@ -76,10 +75,10 @@ class BestStepTime:
 
     @property
     def pauses(self) -> tuple[Pauses, ...]:
-        """The pauses between the loop's steps, from its marks; empty without marks or if they are not used.
+        """The pauses between the loop's steps; empty if the step time is not from marks.
 
-        If steps are shorter than their kernels, unknown pauses may be waits for launched work. Evaluations before each round
-        are part of the rounds.
+        Two kinds are left out. If marked steps are shorter than their kernels, a pause of unknown reason may be a wait for
+        launched work. Evaluations before each round are part of the rounds.
         """
         pauses = next((w.pauses for w in self.evidence if w.source == self.source), ())
         waits = self.floor_ms is not None and self.ms is not None and self.ms < FLOOR_MARGIN * self.floor_ms
@@ -88,14 +87,14 @@ class BestStepTime:
 
     @property
     def gpu_may_limit(self) -> bool:
-        """Whether the interval contains the GPU's own work, so that a faster host may gain nothing."""
+        """Whether the step may be as short as the GPU's own work, so that a faster host may gain nothing."""
         return self.floor_ms is not None and self.reading.low is not None and self.reading.low <= self.floor_ms
 
 
 NO_TIME = "The profiled steps end at the same time on the device, so their operations have wrong times."
 _NOTHING = missing(NO_STEPS)
-LAUNCHES_ONLY = 0.5  # of the kernels' time: in a short loop, the host's wait for the GPU was taken for a pause
-
+# Marks with shorter steps than this share of the kernels' time are not used: a short loop's only wait for the GPU was a pause.
+LAUNCHES_ONLY = 0.5
 NO_STEP_TIME = BestStepTime("profile", _NOTHING, _NOTHING, missing("There are no steps to estimate."), None)
 
 
@@ -111,8 +110,8 @@ def choose_step_time(
 ) -> BestStepTime:
     """Choose the run's step time.
 
-    ``steps`` is the derived table; ``estimate`` is the replay's. ``work`` is the GPU's work in a step, None if unknown; then
-    the trace gives no interval.
+    ``steps`` is the derived table, ``estimate`` the replay's. ``work`` is the GPU's work in a step; without it, the trace gives no
+    interval. ``fed`` is the loader workers' time per step.
     """
     profiled, durations = _profiled(steps)
     mean_ms = float(durations.mean()) if len(durations) else None
@@ -127,10 +126,10 @@ def choose_step_time(
         telemetry = None
     if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
         marks = None
-    of_gpu = work if floor is not None else None
-    if marks is not None and of_gpu is not None and limited_by_host(marks, of_gpu):
+    known_work = work if floor is not None else None
+    if marks is not None and known_work is not None and limited_by_host(marks, known_work):
         marks = with_host_drift(marks)
-    ranked = [w for w in (user, marks, _above(telemetry, of_gpu), trace) if w is not None]
+    ranked = [item for item in (user, marks, _above_kernel_time(telemetry, known_work), trace) if item is not None]
     source, reading = _chosen(ranked, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     rounds = _rounds(marks, durations.tolist(), work, floor) if source == "marks" else None
     chosen = BestStepTime(
@@ -146,8 +145,12 @@ def choose_step_time(
         round=rounds,
         parts=marks.parts if marks is not None and source == "marks" else None,
     )
-    by_recording = STEP_SOURCES[source].of_trace
-    if floor is not None and by_recording and chosen.gpu_may_limit and not _bound_by_gpu(durations.tolist(), floor):
+    if (
+        floor is not None
+        and STEP_SOURCES[source].of_trace
+        and chosen.gpu_may_limit
+        and not _bound_by_gpu(durations.tolist(), floor)
+    ):
         chosen = replace(chosen, reading=_with_note(chosen.reading, MAY_BE_GPU.format(floor=in_words(floor))))
     return chosen
 
@@ -155,7 +158,7 @@ def choose_step_time(
 def _rounds(
     marks: StepTimeEvidence | None, profiled_ms: Sequence[float], work: StepWork | None, floor: float | None
 ) -> Round | None:
-    """Return the rounds of the run's loop, from its marks and the profile."""
+    """Return the rounds of the run's loop, from its marks, checked against the profile."""
     if marks is None or marks.round is None:
         return None
     if work is None:
@@ -165,7 +168,7 @@ def _rounds(
 
 
 def _profiled(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:
-    """Return the median of the counted steps and their times in ms; empty if the times are wrong."""
+    """Return the median of the counted steps, and their times in ms (empty if the times are wrong)."""
     counted = steps[steps["counted"]]
     durations = (counted["end_ns"] - counted["start_ns"]) / 1e6
     if not len(durations):
@@ -184,7 +187,7 @@ def _with_note(reading: Reading, *notes: str) -> Reading:
 def _chosen(
     ranked: list[StepTimeEvidence], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
 ) -> tuple[StepSource, Reading]:
-    """Return source and reading of the strongest evidence; the profile's if there is none stronger."""
+    """Return source and reading of the strongest evidence; those of the trace if there is no stronger one."""
     for evidence in ranked:
         if evidence.ms is None or evidence.source == "estimate":
             continue
@@ -210,23 +213,23 @@ def _bound_by_gpu(profiled_ms: Sequence[float], floor: float) -> bool:
 
 
 def _narrowed(reading: Reading, evidence: StepTimeEvidence) -> Reading:
-    """Return the profile's reading with telemetry's interval where it is narrower, because both apply."""
+    """Return the profile's reading with the intersection of its interval and telemetry's."""
     high = evidence.high_ms if reading.high is None else min(reading.high, evidence.high_ms or reading.high)
     return replace(reading, low=max(reading.low or 0.0, evidence.low_ms), high=high)
 
 
 def _impossible(telemetry: StepTimeEvidence, work: StepWork | None) -> bool:
-    """Return whether telemetry's step is shorter than its loading and computing together.
+    """Return whether telemetry's step is shorter than the step's loading and GPU work together.
 
-    Near 0 %, utilization counts too much.
+    NVML's utilization is too high near 0 %, which makes such a step too short.
     """
     if telemetry.ms is None or work is None or not work.loading_least_ns:
         return False
     return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_least_ns)
 
 
-def _above(telemetry: StepTimeEvidence | None, work: StepWork | None) -> StepTimeEvidence | None:
-    """Return telemetry's evidence with an interval that starts at least at the kernels' time."""
+def _above_kernel_time(telemetry: StepTimeEvidence | None, work: StepWork | None) -> StepTimeEvidence | None:
+    """Return telemetry's evidence with its interval's low end raised to the kernels' time."""
     if telemetry is None or telemetry.ms is None or work is None:
         return telemetry
     return replace(telemetry, low_ms=min(max(telemetry.low_ms, FLOOR_MARGIN * work.least_ns / 1e6), telemetry.ms))
@@ -235,19 +238,19 @@ def _above(telemetry: StepTimeEvidence | None, work: StepWork | None) -> StepTim
 def _by_profile(
     profiled: Reading, est: Reading, mean_ms: float | None, trace: StepTimeEvidence | None
 ) -> tuple[StepSource, Reading]:
-    """Return source and reading of the trace alone."""
+    """Return source and reading if only the trace is used: the profile or the estimate."""
     if mean_ms is None or profiled.value is None:
         return "profile", profiled
     low, high, extra = (trace.low_ms, trace.high_ms, trace.notes) if trace is not None else (None, None, ())
     if est.value is None:
-        note = f"As profiled; the profiler's own cost is not subtracted. {est.why_missing}"
+        note = f"As profiled, including the profiler's own cost. {est.why_missing}"
         return "profile", Reading(mean_ms, None, "caution", (note, *extra), low, high)
     if abs(est.value - mean_ms) <= AGREES_WITHIN * mean_ms:
         note = f"Mean of the profiled steps; the estimate without the profiler ({in_words(est.value, 4)}) agrees within 5 %."
         return "profile", Reading(
             mean_ms, None, profiled.trust, (note, *profiled.notes, *extra), _lowest(low, mean_ms), _highest(high, mean_ms)
         )
-    note = f"Estimated without the profiler's cost; under the profiler a step took {in_words(mean_ms, 4)}."
+    note = f"Estimated without the profiler's cost; with the profiler, a step took {in_words(mean_ms, 4)}."
     return "estimate", Reading(est.value, None, "caution", (note, *est.notes), low, high)
 
 
@@ -260,7 +263,7 @@ def _highest(high: float | None, value: float) -> float | None:
 
 
 def _with_others(source: StepSource, reading: Reading, ranked: list[StepTimeEvidence]) -> Reading:
-    """Return the reading with notes on the other evidence; lower its trust if they disagree."""
+    """Return the reading with a note on each other evidence, and lower trust if evidence disagrees."""
     own_source: StepSource = "estimate" if source == "profile" else source
     if reading.value is None or reading.low is None:
         return reading
@@ -274,17 +277,16 @@ def _with_others(source: StepSource, reading: Reading, ranked: list[StepTimeEvid
         name = name[0].upper() + name[1:]
         if not chosen.agrees(other):
             notes.append(
-                f"{name} says {value}, {STEP_SOURCES[own_source].name} {in_words(reading.value, 4)}: they disagree beyond their intervals."
+                f"{name} ({value}) and {STEP_SOURCES[own_source].name} ({in_words(reading.value, 4)}) disagree beyond their intervals."
             )
-            if (
-                other.source != "estimate" and trust == "ok"
-            ):  # the trace is the weakest evidence, so it does not lower a measurement's trust
+            # The trace is the weakest evidence, so it does not lower a measurement's trust.
+            if other.source != "estimate" and trust == "ok":
                 trust = "caution"
         elif other.ms is None or chosen.contains(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
             notes.append(f"{name} agrees: {value}.")
         else:
-            to = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "and more"
-            notes.append(f"{name} says {value}, and allows {in_words(other.low_ms)} {to}.")
+            to = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "or more"
+            notes.append(f"{name}: {value}, with an interval of {in_words(other.low_ms)} {to}.")
     return replace(reading, notes=tuple(notes), trust=trust)
 
 
@@ -292,7 +294,7 @@ def _estimate(estimate: StepEstimate | None, profiled: Reading) -> Reading:
     if profiled.value is None:
         return missing("There are no steps to estimate.")
     if estimate is None:
-        return missing("No replay of this trace was made.")
+        return missing("This trace was not replayed.")
     if estimate.step_ns is None:
-        return missing(estimate.why_missing or "The replay does not explain this trace.")
+        return missing(estimate.why_missing or "The replay could not reproduce this trace.")
     return Reading(estimate.step_ns / 1e6, trust="caution", notes=estimate.notes)

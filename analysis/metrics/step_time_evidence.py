@@ -1,6 +1,6 @@
-"""Step time evidence with intervals, and whether it shows that the profile is not representative.
+"""Step time evidence with intervals, and checks of whether the profiled steps represent the run.
 
-The evidence is the user's stopwatch, the run's own marks, telemetry and the trace alone.
+The evidence is the user's stopwatch, the run's own marks, telemetry, and the trace alone.
 """
 
 from __future__ import annotations
@@ -18,38 +18,45 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-FLOOR_MARGIN = 0.96  # the same kernels were up to 4 % faster outside the profile, and hardly ever more
-SUSTAINED = 1.08  # clocks of a long run are up to 8 % below those of a profile's few steps
-GPU_BOUND = 1.12  # no profiled step exceeds the GPU's own work by more, so the host had no influence
-# For 147 host-limited runs, the replay without the profiler was too long by more than the first factor on two. It was too short
-# by more than the second on four (1.67 to 4.3 times): three with loaders and one with a slower host. The next value was 1.39.
+FLOOR_MARGIN = 0.96  # The same kernels were up to 4 % faster outside the profile, rarely more.
+SUSTAINED = 1.08  # Clocks of a long run are up to 8 % below the clocks of a profile's few steps.
+GPU_BOUND = 1.12  # If no profiled step takes more than this multiple of the GPU's own work, the host has no influence.
+# Factors from 147 host-limited runs. The replay without the profiler was too long by more than the first factor for two of them. It
+# was too short by more than the second for four (1.67 to 4.3 times): three with loaders, one on a slower host. The next value was 1.39.
 ESTIMATE_FACTOR, ESTIMATE_SHORT = 1.6, 1.42
-PROFILED_MARGIN = 1.05  # the profiler slows a step and never speeds it up; clocks may be lower in the run
-OWN_OVERLAP = 0.02  # of a step's kernels
-# Share of the time in which kernels overlap. Which kernels overlap depends on their launches, which recording delays.
+PROFILED_MARGIN = 1.05  # The profiler only slows a step, but clocks may be lower in the run.
+OWN_OVERLAP = 0.02  # Consecutive kernels of one stream overlap by up to this share of a step's kernels.
+# In the run, kernels of several streams may overlap longer than in the profile, by this share of the recorded overlap. Their overlap
+# depends on their launches, which recording delays.
 MORE_OVERLAP = 0.5
-SAMPLE_IT = "Ten seconds of `sawtooth sample` during the run would show it."
-LIKE_MEAN = 0.9  # ratio of median to mean of steps: below, a few long steps determine the mean
-NOT_REPRESENTATIVE = 1.25  # of 54 runs with telemetry, both unrepresentative ones are above (1.7, 4.9), 51 below, one at 1.254
-HOST_SPEED_FACTOR = 1.25  # one loop on one idle host took 12.9 to 19.8 ms per step in runs minutes apart, the next 23.5 to 30.0
-# A host's speed changes within seconds. The first value is the least with which the marks of 17 of 19 host-limited runs on one host
-# include stopwatches of other seconds (docs/evidence/comparisons.md). Parts of 0.5 to 4 s differ alike, so their length does not matter.
-# No such run is longer than a minute. Beyond that, minutes are assumed to be independent.
+SAMPLE_IT = "Record the run with `sawtooth sample` for ten seconds to find out."
+LIKE_MEAN = 0.9  # If the median of steps is below this share of their mean, a few long steps determine the mean.
+NOT_REPRESENTATIVE = 1.25  # Of 54 runs with telemetry, both unrepresentative ones are above (1.7, 4.9), 51 below, one at 1.254.
+# On one idle host, runs of a loop minutes apart took 12.9 to 19.8 ms per step; of another loop, 23.5 to 30.0 ms.
+HOST_SPEED_FACTOR = 1.25
+# A host's speed changes within seconds. 0.14 is the smallest drift with which the marks' intervals of 17 of 19 host-limited runs on one
+# host include stopwatch times of other seconds (docs/evidence/comparisons.md). Parts of 0.5 to 4 s differ by the same amount, so their
+# length does not matter. All these runs are shorter than a minute. In longer runs, minutes are assumed to be independent.
 HOST_DRIFT, HOST_DRIFT_S = 0.14, 60.0
-STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop without synchronisation
+STOPWATCH = 0.01  # relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation
 
 
 @dataclass(frozen=True)
 class StepTimeEvidence:
-    """One piece of step time evidence in ms, with its 90 % interval.
+    """One piece of step time evidence in ms, with its 90 % interval ``low_ms`` to ``high_ms``.
 
-    ``source`` is user, marks, telemetry or estimate. ``ms`` is None if it is only a lower bound; ``high_ms`` is None without an
-    upper limit. ``notes`` explain its basis and what widens it. ``pauses`` are those of the loop's marks, by reason.
-    ``typical_ms`` is the median of single steps, None if they were not timed one by one; ``round`` are their rounds.
-    ``before_high_ms`` is the upper end of the interval if slower steps after the profile do not count. It is None without enough
-    steps before the profile. ``timed_s`` is the length of the marked steps that count. ``marked_ms`` is the interval of these
-    steps alone, if ``low_ms`` and ``high_ms`` also include the drift of the host. ``parts`` are those of the marked steps.
-    ``slow`` is the share of slow steps, and how many ms longer than the median they take (see ``pauses.slow_steps``).
+    * ``source``: user, marks, telemetry or estimate. ``notes``: what the evidence is based on and why it is uncertain.
+    * ``ms``: None if only a lower bound is known. ``high_ms``: None without an upper limit.
+
+    The other fields are from the loop's marks:
+
+    * ``pauses``: pauses between steps, by reason. ``round``: the loop's rounds. ``parts``: the parts of the marked steps.
+    * ``typical_ms``: the median of single steps, None if steps were not timed one by one.
+    * ``before_high_ms``: the upper end of the interval without slower steps after the profile; None if too few steps precede
+      the profile.
+    * ``timed_s``: the length of the marked steps that count.
+    * ``marked_ms``: the interval of these steps alone, if ``low_ms`` and ``high_ms`` also include the host's drift.
+    * ``slow``: the share of slow steps, and their mean excess over the median in ms (see ``pauses.slow_steps``).
     """
 
     source: StepSource
@@ -68,7 +75,7 @@ class StepTimeEvidence:
 
     @property
     def alike(self) -> bool:
-        """Whether single steps were timed and their median is close to the mean, without rare long steps."""
+        """Whether the median of single steps is close to their mean; False if they were not timed one by one."""
         return self.typical_ms is not None and self.ms is not None and self.typical_ms >= LIKE_MEAN * self.ms
 
     def contains(self, ms: float) -> bool:
@@ -83,7 +90,7 @@ class StepTimeEvidence:
 
     @property
     def width(self) -> float | None:
-        """The ratio of the high to the low end; None without a high end."""
+        """The interval's high end ÷ its low end; None without a high end."""
         return self.high_ms / self.low_ms if self.high_ms is not None and self.low_ms > 0 else None
 
 
@@ -91,16 +98,19 @@ class StepTimeEvidence:
 class StepWork:
     """The GPU's work in one step, as recorded.
 
-    ``kernel_ns`` is the union of kernels without copies. ``dispatched`` is the number of kernels that wait for their dispatch;
-    those that start next to a running kernel do not. ``in_graphs`` is the number that CUDA graphs launch. ``beside_ns`` is the
-    kernels' sum minus their union. ``moves_ns`` are fills and copies within the GPU without a kernel at the same time;
-    utilization counts them like kernels, with their dispatch.
-    ``communication_ns`` is the part of the kernels' union in collectives. ``copies_ns`` and ``pageable_ns`` are sums of copies
-    to and from the GPU, ``allocating_ns`` of the driver's calls for new memory. ``hidden_loader`` means that batches come from
-    worker processes for which the profiled steps never waited, so the trace cannot show whether the run does.
-    ``waits_ns`` is the wait for batches from any loader. ``loading_ns`` is the part that the training process loads itself,
-    which every step of the run needs; it is at least ``loading_least_ns``, because recording the operators inside may have
-    slowed it.
+    * ``kernel_ns``: the union of kernels, without copies. ``beside_ns``: the kernels' sum minus their union.
+    * ``dispatched``: the number of kernels that wait for their dispatch. A kernel that starts during another one does not wait.
+    * ``in_graphs``: the number of kernels that CUDA graphs launch. ``dispatch``: the time of one dispatch.
+    * ``moves_ns``: fills and copies within the GPU while no kernel runs, with their dispatch. Utilization counts them like
+      kernels.
+    * ``communication_ns``: the part of the kernels' union in collectives.
+    * ``copies_ns``: the sum of copies to and from the GPU. ``pageable_ns``: its part from or to pageable memory.
+    * ``allocating_ns``: the sum of the driver's calls for new memory.
+    * ``hidden_loader``: batches come from worker processes and the profiled steps never waited for them. The trace then cannot
+      show whether the run waits.
+    * ``waits_ns``: the wait for batches of any loader. ``loading_ns``: the part in which the training process itself loads
+      batches, which every step needs. ``loading_least_ns``: its lower bound, because recording of the loader's operators may
+      slow the loading.
     """
 
     kernel_ns: float
@@ -120,41 +130,42 @@ class StepWork:
 
     @property
     def occupied_ns(self) -> float:
-        """The GPU's time for a step's kernels with dispatch (for graphs the least); no run is much faster."""
+        """The GPU's time for a step's kernels with their dispatch, except that of graphs' kernels.
+
+        No run is much faster than this.
+        """
         return self.kernel_ns + self.moves_ns + self.dispatch.ns * self.dispatched
 
     @property
     def overlap_ns(self) -> float:
-        """The time in which kernels of several streams overlap.
-
-        It is 0 if it is no more than consecutive kernels of one stream overlap.
-        """
+        """The time in which kernels of several streams overlap; 0 if one stream explains it."""
         return self.beside_ns if self.beside_ns > OWN_OVERLAP * self.kernel_ns else 0.0
 
     @property
     def least_ns(self) -> float:
-        """The least GPU time of a step's kernels: with several streams, more may overlap and hide dispatch."""
+        """A lower bound of the GPU's time for a step's kernels, which may overlap more in the run."""
         if not self.overlap_ns:
             return self.occupied_ns
         return self.kernel_ns + self.moves_ns - MORE_OVERLAP * self.overlap_ns
 
     @property
     def resident_ns(self) -> float:
-        """The time for which utilization counts a kernel as resident, with the dispatch of graphs' kernels."""
+        """The time in which utilization counts a kernel as resident, with dispatch in graphs."""
         return self.occupied_ns + GRAPH_DISPATCH.ns * self.in_graphs
 
 
 def by_user(ms: float) -> StepTimeEvidence:
-    """Return the user's own measurement."""
+    """Return the user's own measurement as evidence."""
     return StepTimeEvidence(
-        "user", ms, ms * (1 - STOPWATCH), ms * (1 + STOPWATCH), ("Measured without the profiler, as given by the user.",)
+        "user", ms, ms * (1 - STOPWATCH), ms * (1 + STOPWATCH), ("The user measured it without the profiler.",)
     )
 
 
 def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | None) -> StepTimeEvidence | None:
-    """Return the trace's evidence: the replay between the GPU's own work and the profiled steps.
+    """Return the trace's evidence: the replay's estimate, else the median; None without steps.
 
-    None without counted steps.
+    The low end of the interval follows from the GPU's own work and the estimate, the high end from the profiled steps and the
+    estimate.
     """
     if not len(profiled_ms):
         return None
@@ -171,26 +182,26 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
     low, high = min(low, estimate), max(high, estimate)
     if work.hidden_loader:
         note = (
-            f"At least {in_words(low)}; no upper bound from this trace: batches come from worker processes, and the few profiled steps found their queue "
-            f"full. {SAMPLE_IT}"
+            f"At least {in_words(low)}. This trace gives no upper bound: batches come from worker processes, and the few profiled steps never waited for "
+            f"them. {SAMPLE_IT}"
         )
         return StepTimeEvidence("estimate", estimate, low, None, (note,))
     return StepTimeEvidence("estimate", estimate, low, high)
 
 
 def limited_by_host(marks: StepTimeEvidence, work: StepWork) -> bool:
-    """Return whether the marked step is longer than the GPU's kernels and copies in it.
+    """Return whether the marked step is longer than the GPU's own work: kernels and copies.
 
-    The host fills the buffer from which the GPU copies pageable memory, so its speed sets theirs.
+    Copies of pageable memory are not the GPU's own work, because the host copies such memory into a buffer first.
     """
-    of_gpu_ns = work.occupied_ns + work.copies_ns - work.pageable_ns
-    return marks.ms is not None and marks.ms * 1e6 > GPU_BOUND * of_gpu_ns
+    gpu_ns = work.occupied_ns + work.copies_ns - work.pageable_ns
+    return marks.ms is not None and marks.ms * 1e6 > GPU_BOUND * gpu_ns
 
 
 def with_host_drift(marks: StepTimeEvidence) -> StepTimeEvidence:
-    """Return the evidence of marks with an interval that includes how much a host's speed changes.
+    """Return the marks' evidence with an interval that includes changes of the host's speed.
 
-    This applies if the host limits the step. Evidence that includes it already stays the same.
+    This applies to steps that the host limits. Evidence whose interval already includes these changes is returned as it is.
     """
     if marks.ms is None or marks.high_ms is None or marks.marked_ms is not None:
         return marks
@@ -205,10 +216,10 @@ def with_host_drift(marks: StepTimeEvidence) -> StepTimeEvidence:
 
 
 def much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None, fed: Feeding | None) -> bool:
-    """Return whether evidence outside the trace shows a run with longer steps than the profiled ones.
+    """Return whether evidence outside the trace shows longer steps than the profiled ones.
 
-    Loader workers may need as long as the run's step, although they never waited in the profile. Then the rest of the step is
-    theirs, even if the profiler made its steps long.
+    Loader workers may need as long as the run's step although the profiled steps never waited for them. The rest of the step is
+    then the loader's, even if the profiler made the profiled steps as long as the run's.
     """
     if STEP_SOURCES[source].of_trace or reading.value is None or not est.value:
         return False
@@ -220,10 +231,11 @@ def much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: flo
 def of_slower_host(
     marks: StepTimeEvidence | None, source: StepSource, est: Reading, mean_ms: float | None, rounds: Round | None
 ) -> bool:
-    """Return whether all of the run's steps are longer, by no more than the speed of a host varies.
+    """Return whether the run's longer steps are the profiled steps on a slower host.
 
-    Then they are the profiled steps on a slower host. Full rounds in the profile include the waits of their first steps. Work
-    outside the profile is rare, or comes from loader workers for which it never waited (then the estimate has no high end).
+    This holds if all steps are longer, by at most the variation of a host's speed. Steps of a loop with rounds also count as
+    similar if the profile contains a full round. It does not hold if the profile never waited for its loader workers (the
+    estimate then has no high end), because their work is not in the profile.
     """
     if marks is None or source != "marks" or est.high is None:
         return False
@@ -237,9 +249,9 @@ def longer_than_profile(
 ) -> bool:
     """Return whether a step of ``ms``, at least ``low_ms``, contains more than the profiled steps show.
 
-    A longer profiled step (``profiled_ms``, with the profiler's cost) may contain all of it; then the replay removed too much.
-    This does not apply if loader workers never waited in the profile (the estimate is not ``bounded``) and the error would
-    exceed ESTIMATE_FACTOR.
+    It does not if the profiled step (``profiled_ms``, with the profiler's cost) is longer than ``low_ms``: the replay may have
+    removed too much. Exception: the profile never waited for its loader workers (the estimate is not ``bounded``), and the
+    replay's error would have to exceed ``ESTIMATE_FACTOR``.
     """
     if not bounded and low_ms > ESTIMATE_FACTOR * estimate_ms:
         return True

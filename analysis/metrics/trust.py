@@ -1,4 +1,4 @@
-"""Trust of each number, from the defects and repairs of the recording."""
+"""Trust of each metric, lowered by defects and repairs of the recording."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from sawtooth.analysis.metrics.reading import Reading, lowered
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words, percent
 
-ORPHANS_CAUTION = 0.05  # 5 % of GPU time without a launch: more than any error of the other numbers
-ORPHANS_MOST = 0.50  # if most operations have no launch, their steps are not known
-UNKNOWN_CAUTION = 0.10  # 10 % undecided compute time changes the tensor-core share by up to ten points
-GRAPH_CAUTION = 0.50  # from here, attribution by operator covers less than half of the GPU's time
+ORPHANS_CAUTION = 0.05  # share of GPU time without a launch; more than this is a larger error than those of other numbers
+ORPHANS_MOST = 0.50  # If more of the GPU time has no launch, the steps of most operations are unknown.
+UNKNOWN_CAUTION = 0.10  # This share of undecided compute time changes the tensor-core share by up to ten percentage points.
+GRAPH_CAUTION = 0.50  # If graphs launch more of the GPU time, attribution by operator covers less than half of it.
 
-WAITS_CAUTION = 0.05  # share of the step that a rank may wait before its profiled step time is in doubt
-MAY_WAIT = ("comm_wait", "unattributed")  # causes of exposed communication that may be waiting instead of transfer
-DECIDES_MEAN = 0.10  # a step decides the mean if the mean changes by this share without it
+WAITS_CAUTION = 0.05  # If a rank may wait for more than this share of the step, its profiled step time is doubtful.
+MAY_WAIT = ("comm_wait", "unattributed")  # causes of exposed communication that may be a wait instead of a transfer
+DECIDES_MEAN = 0.10  # A step decides the mean if the mean without it differs by more than this share.
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
 SINGLE_STEP = "The profile has one counted step, so it cannot show how steps vary."
-BEGUN_BEFORE = "The only step may have begun before the recording: its mark shows only its end."
+BEGUN_BEFORE = "The only step may have begun before the recording, because its mark shows only its end."
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """An import problem or a limit of the recording, for users; severity is info, data_loss or error."""
+    """An import problem or limit of the recording; ``severity`` is info, data_loss or error."""
 
     key: str
     severity: str
@@ -63,10 +63,10 @@ def apply(
     begun_before: bool = False,
     outlier_doubts: Mapping[Doubt, str] = MappingProxyType({}),
 ) -> dict[str, Reading]:
-    """Return ``metrics`` with the trust that the recording allows.
+    """Return ``metrics`` with trust lowered by the recording's defects, and a note on each defect.
 
-    The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early,
-    ``begun_before`` that the only step may have begun before the recording. ``outlier_doubts`` is the result of
+    Each metric's ``doubted_by`` lists the doubts that lower its trust. ``truncated`` means that the recorded file ended early.
+    ``begun_before`` means that the only step may have begun before the recording. ``outlier_doubts`` comes from
     ``doubts_of_outlier``.
     """
     result = dict(metrics)
@@ -86,17 +86,17 @@ def apply(
     if begun_before:
         result = {key: lowered(reading, BEGUN_BEFORE) for key, reading in result.items()}
     if truncated:
-        note = "The trace file ends early; the numbers describe what it contains."
+        note = "The trace file ends early; the numbers describe only the part that it contains."
         result = {key: lowered(reading, note) for key, reading in result.items()}
     unknown = result["tensor_core_unknown_share"].value
     if unknown is not None and unknown > UNKNOWN_CAUTION:
-        note = f"No rule decides for {percent(unknown)} of kernel time; the true share may be higher by as much."
+        note = f"It is unknown whether {percent(unknown)} of the compute time uses tensor cores; the true share may be higher by as much."
         result = _doubted(result, "undecided_kernels", note)
     return result
 
 
 def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) -> dict[Doubt, str]:
-    """Return the doubts about means that one counted step decides, each with its note.
+    """Return doubts about means that one counted step decides, with a note for each doubt.
 
     ``idle_ns`` is the GPU's idle time by step. ``source`` is the source of the run's step time.
     """
@@ -124,7 +124,7 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > DECIDES_MEAN * share:
         doubts["one_step_idle"] = (
-            f"The GPU is busy {percent(busy[outlier] / ns[outlier])} of one of {len(ns)} counted steps and {percent(without[outlier])} of {'the other' if len(ns) == 2 else 'the others'}: this number covers all of them."
+            f"In one of {len(ns)} counted steps the GPU is busy for {percent(busy[outlier] / ns[outlier])} of the time, in {'the other step' if len(ns) == 2 else 'the other steps'} for {percent(without[outlier])}. This number covers all of them."
         )
     return doubts
 
@@ -134,33 +134,33 @@ def _doubted(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, 
 
 
 def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -> dict[str, Reading]:
-    """Return ``metrics`` with the step time in doubt if the profiled rank waited ``waits_ms`` per step.
+    """Return ``metrics`` with lower trust in the step time if the profiled rank waited for others.
 
-    The replay of one rank keeps its collectives as long as recorded. They include the profiler's cost on another rank's host,
-    so profile and estimate can agree although both are wrong.
+    ``waits_ms`` is this wait per step. The replay of one rank keeps the recorded lengths of collectives. They include the
+    profiler's cost on another rank's host, so profile and estimate may agree although both are wrong.
     """
     step = metrics["best_step_time_ms"].value
     if source != "profile" or not step or waits_ms <= WAITS_CAUTION * step:
         return metrics
     note = (
-        f"{in_words(waits_ms)} of each step only communicate and may be waiting for a rank that the profiler slows: "
-        "the run's own step may be shorter."
+        f"In {in_words(waits_ms)} of each step the GPU only communicates. It may wait for a rank that the profiler slows, "
+        "so the run's own step may be shorter."
     )
     return _doubted(metrics, "step_of_profile", note)
 
 
 def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
-    """Return the limits that the analysis found: carried-over, orphaned and graph-launched work."""
+    """Return the limits that the analysis found, such as GPUs left out, lost marks and graphs."""
     diagnostics: list[Diagnostic] = []
     for rank in ranks:
         facts = rank.facts
         rank_in_words = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
         if left_out := facts.gpus_left_out:
-            sentence = f"{left_out} further GPUs of this trace, those with the fewest operations, are not analysed: only the Timeline shows them."
+            sentence = f"{left_out} further GPUs of this trace are not analysed, because they have the fewest operations. Only the Timeline shows them."
             diagnostics.append(Diagnostic("gpus_left_out", "data_loss", sentence, left_out))
         if facts.unmarked_steps:
             sentence = (
-                f"{facts.unmarked_steps} of the steps lost their mark. Each is assumed to fill the time between its neighbours."
+                f"{facts.unmarked_steps} of the steps have no mark. Each is assumed to fill the time between its neighbours."
             )
             diagnostics.append(Diagnostic("marks_lost", "info", sentence, facts.unmarked_steps))
         if facts.lost_marks:
@@ -179,8 +179,8 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
             diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts.orphan))
         if facts.graph_share > GRAPH_CAUTION:
             sentence = (
-                f"{percent(facts.graph_share)} of GPU time on {rank_in_words} was launched by CUDA graphs, which hide operators and "
-                "shapes: kernels are shown, operators and FLOPs cover the rest."
+                f"CUDA graphs launched {percent(facts.graph_share)} of the GPU time on {rank_in_words}. They hide operators and shapes, "
+                "so operators and FLOPs are known only for the rest."
             )
             diagnostics.append(Diagnostic("graph_launched", "info", sentence, 1))
     return diagnostics

@@ -110,12 +110,12 @@ def test_a_factor_above_one_says_why():
     best = choose_step_time(steps(20, 20), StepEstimate(20e6), 15.0)
     busy = factors_of(best, busy_ms=18.0)["mfu_factor_busy"]
     assert (busy.value, busy.trust) == (pytest.approx(1.2), "caution")
-    assert busy.notes[0].startswith("Above 100 %: the profiled GPU works longer") and "replay" in busy.notes[1]
+    assert busy.notes[0].startswith("Above 100 %: the GPU's work in a profiled step") and "replay" in busy.notes[1]
     fast = factors_of(best, clock=(1980.0, "during the profile"))["mfu_factor_clock"]
-    assert (fast.value > 1, fast.trust) == (True, "ok") and "faster than the clock" in fast.notes[0]
-    assert fast.notes[1] == "1,980 MHz, 8 % above the 1,830 MHz that the peak is quoted at; mean over during the profile."
+    assert (fast.value > 1, fast.trust) == (True, "ok") and "above the clock" in fast.notes[0]
+    assert fast.notes[1] == "1,980 MHz (mean over during the profile), 8 % above the 1,830 MHz at which the peak is quoted."
     slow = factors_of(best, clock=(1700.0, "during the profile"))["mfu_factor_clock"]
-    assert slow.notes == ("1,700 MHz of the 1,830 MHz that the peak is quoted at; mean over during the profile.",)
+    assert slow.notes == ("1,700 MHz (mean over during the profile); the peak is quoted at 1,830 MHz.",)
     # 9.894 TFLOP in 15 ms of FLOP kernels: two thirds of the peak; at half of the clock four thirds.
     held = factors_of(best, clock=(915.0, "during the profile"), busy_ms=18.0)["mfu_factor_efficiency"]
     assert (held.value, held.trust) == (
@@ -169,6 +169,7 @@ def test_without_shapes_the_user_may_give_the_flops():
     given = readings(None, best, user=UserFacts(parameters=1e8, tokens_per_step=1e4))
     assert given["flops_per_step"].value == 6e12  # 6 × 1e8 × 1e4
     assert given["mfu_at_dtype"].value is None
+    assert (given["hfu"].value, given["hfu"].bound) == (given["mfu"].value, "least")  # Recomputation is not visible.
 
 
 def test_shapes_beat_the_rule_of_thumb_and_a_number_given_beats_both():

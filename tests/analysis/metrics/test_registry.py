@@ -50,7 +50,7 @@ def test_shares_of_a_window_that_can_be_counted_by_hand() -> None:
 def test_a_value_that_cannot_be_is_missing_with_the_reason() -> None:
     reading = readings_of(measured(KERNELS.assign(occupancy_pct=1e9)))["achieved_occupancy"]
     assert reading.value is None and reading.why_missing is not None
-    assert "1e+07, and nothing above 1 can be" in reading.why_missing
+    assert "1e+07. A value above 1 is impossible" in reading.why_missing
 
 
 @pytest.mark.parametrize(

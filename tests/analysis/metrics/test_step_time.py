@@ -172,7 +172,7 @@ def test_rounds_are_reported_unless_batches_or_the_gpu_cause_them(
     marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, ("by marks",), typical_ms=3.0, round=ROUND)
     best = chosen(profiled, 5.8 if len(profiled) == 8 else 3.1, work=work, marks=marks)
     assert (best.round and best.round.usual_ms) == (usual_ms and pytest.approx(usual_ms))
-    sentence = "A round of 8 steps takes 48 ms: 24 ms in its steps and 24 ms before the first (a rollout, say)."
+    sentence = "A round of 8 steps takes 48 ms: 24 ms in its steps and 24 ms before the first step (e.g. a rollout)."
     assert (sentence in {note.replace("\xa0", " ") for note in best.reading.notes}) is (usual_ms == 3.0)
     if best.round is not None:
         assert best.round.profiled is (len(profiled) == 8)
@@ -223,7 +223,7 @@ def test_trace_only_interval_is_narrow_if_gpu_bound() -> None:
 def test_loader_without_waits_in_the_profile_gives_no_upper_bound() -> None:
     best = chosen((21, 21), 20.8, work=StepWork(15.3e6, 930, hidden_loader=True))
     assert best.reading.high is None and best.reading.low is not None and best.reading.low > 15
-    assert any("no upper bound from this trace" in note for note in best.reading.notes)
+    assert any("This trace gives no upper bound" in note for note in best.reading.notes)
     assert chosen(
         (21, 21), 20.8, work=StepWork(15.3e6, 930, hidden_loader=True), telemetry=telemetry(130.0)
     ).reading.high == pytest.approx(140.4)

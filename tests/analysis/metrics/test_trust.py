@@ -27,7 +27,7 @@ class Ranked:
         (DeviceFacts(gpus_left_out=3), "gpus_left_out", "data_loss", 3, "3 further GPUs"),
         (DeviceFacts(carried_over=1200, carried_over_ns=2_500_000), "carried_over", "info", 1200, "1,200 GPU operations (2.5 ms) on device 1"),
         (DeviceFacts(orphan=7, orphan_ns=1_000_000), "orphans", "data_loss", 7, "7 GPU operations (1 ms) on device 1 have no launch"),
-        (DeviceFacts(graph_ns=51, gpu_ns=100), "graph_launched", "info", 1, "51 % of GPU time on device 1"),
+        (DeviceFacts(graph_ns=51, gpu_ns=100), "graph_launched", "info", 1, "51 % of the GPU time on device 1"),
     ],
 )  # fmt: skip
 def test_limit_of_the_recording_is_reported(facts: DeviceFacts, key: str, severity: str, count: int, words: str) -> None:

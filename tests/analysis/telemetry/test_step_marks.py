@@ -26,7 +26,7 @@ def test_checkpoint_every_ten_steps_counts_and_single_pause_does_not() -> None:
     assert every_ten is not None and every_ten.ms == pytest.approx((9 * 26 + 1700) / 10, rel=0.12)
     once = by_marks(marks(*[26.0] * 40, 30_000.0, *[26.0] * 40))
     assert once is not None and once.ms == pytest.approx(26.0)
-    assert "stood still once, 30 s; this is not part of the step time" in once.notes[0].replace("\xa0", " ")
+    assert "paused once (30 s). The step time does not include" in once.notes[0].replace("\xa0", " ")
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("train", "unknown"), ("checkpoint", "checkpoint")])
@@ -46,7 +46,7 @@ def test_pauses_outside_the_step_time_are_reported(phase: str, reason: str) -> N
     (pauses,) = evidence.pauses
     assert (pauses.reason, pauses.steps, pauses.in_step) == (reason, (100, 200), False)
     assert pauses.ms == pytest.approx((1300.0, 1500.0))
-    assert "2 times, 1.3 s to 1.5 s each; this is not part of the step time" in evidence.notes[0].replace("\xa0", " ")
+    assert "2 times (1.3 s to 1.5 s each). The step time does not include" in evidence.notes[0].replace("\xa0", " ")
 
 
 def test_frequent_checkpoints_are_part_of_the_step_time() -> None:
@@ -211,7 +211,7 @@ def evaluated(gaps_ms: list[float], every: int, ms: float) -> list[Mark]:
 def test_evaluations_between_steps_are_separated(every: int, cpu_only: bool) -> None:
     evidence = by_marks(evaluated([7.0] * 1000, every, 500.0), cpu_only=cpu_only)
     assert evidence is not None and evidence.ms == pytest.approx(7.0)
-    assert f"evaluated {1000 // every} times, 500 ms each" in evidence.notes[0].replace("\xa0", " ")
+    assert f"evaluated {1000 // every} times (500 ms each)" in evidence.notes[0].replace("\xa0", " ")
     (evaluations,) = evidence.pauses
     assert (evaluations.reason, evaluations.in_step) == ("evaluation", False)
     assert (evaluations.every, evaluations.mean_ms) == (every, pytest.approx(500.0))
