@@ -1,4 +1,4 @@
-"""The combined gain of several changes, which do not add up because removing one wait exposes another."""
+"""The combined gain of several changes, which is not the sum of their single gains."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from sawtooth.analysis.store.library import Library
 
 @dataclass(frozen=True)
 class CombinedPrediction:
-    """A run with changes: ms per step and MFU (None if unknown) before and after, and the job's GPUs.
+    """The predicted effect of several changes: step time before and after, and the MFU before.
 
-    The step time of a new run with these changes is expected from ``low_ms`` to ``high_ms``, None if unknown.
+    ``gpus`` is the job's number of GPUs. ``low_ms`` to ``high_ms`` is the interval for a new run with these changes, None if
+    unknown.
     """
 
     before_ms: float
@@ -28,7 +29,7 @@ class CombinedPrediction:
 
     @property
     def speedup(self) -> float:
-        """The ratio of the step times before and after."""
+        """The step time before ÷ the step time after."""
         return self.before_ms / self.after_ms
 
     @property
@@ -44,10 +45,10 @@ class CombinedPrediction:
 def combined_prediction(
     library: Library, rank: RankResult, gpus: int, findings: Sequence[Finding]
 ) -> CombinedPrediction | None:
-    """Return the combined gain of the changes of all ``findings``; a shared change counts once.
+    """Return the combined gain of the changes of all ``findings``; None if the step cannot be replayed.
 
-    ``gpus`` is the job's number of GPUs. None if the step cannot be replayed. The interval is that of a plan of these changes, if
-    there is one.
+    A change that several findings share counts once. ``gpus`` is the job's number of GPUs. If a plan contains all these changes,
+    its interval is used.
     """
     best = rank.best
     edits = tuple(dict.fromkeys(edit for finding in findings for edit in finding.edits))
@@ -61,16 +62,16 @@ def combined_prediction(
     plan = plan_of(whatif, best, findings)
     low: float | None = None
     high: float | None = None
-    if plan and math.isclose(plan[-1].predicted_step_ms, predicted_ms):  # the plan contains every change
+    if plan and math.isclose(plan[-1].predicted_step_ms, predicted_ms):  # The plan contains every change.
         low, high = plan[-1].predicted_low_ms, plan[-1].predicted_high_ms
     elif (between := whatif.predict_range_ms(best, edits)) is not None:
-        low, high = whatif.of_another_run(best, edits, between)
+        low, high = whatif.range_of_another_run_ms(best, edits, between)
     return CombinedPrediction(best.ms, predicted_ms, mfu_of(rank, findings), gpus, low, high)
 
 
 def mfu_of(rank: RankResult, findings: Sequence[Finding]) -> float | None:
-    """Return the run's present MFU, which a shorter step raises in proportion.
+    """Return the run's MFU if it will grow in proportion to the speedup; else None.
 
-    None if it is unknown, or if a change of ``findings`` removes FLOPs: then the MFU does not rise in proportion.
+    None if the MFU is unknown, or if a change of ``findings`` removes FLOPs.
     """
     return None if any("fewer_flops" in finding.explains.topics for finding in findings) else rank.metrics["mfu"].value

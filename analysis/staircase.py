@@ -1,6 +1,6 @@
-"""The staircase of a run: the step now and after each choice of its first changes.
+"""The staircase of a run: today's step, and the step after each choice of its first changes.
 
-The page draws it and lets the user leave changes out, so all choices are computed once, and the browser needs no server.
+The page draws it and lets the user leave out changes. All choices are computed in advance, so the browser needs no server.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
-MOST_CHANGES = 6  # 64 choices: with more, the replays would take longer than the rest of the analysis
-# Host calls and operations of the replay, from which on only single changes and the whole plan have replayed intervals: each
-# interval takes up to two more replays of 1 µs for each event.
+MOST_CHANGES = 6  # This gives 64 choices. With more, the replays would take longer than the rest of the analysis.
+# If the replay has more host calls and operations, only single changes and the steps of the plan have replayed intervals. An interval
+# takes up to two more replays, at 1 µs per event.
 MANY_EVENTS = 40_000
 UNEXPLAINED = ("idle", UNATTRIBUTED)
 
@@ -36,10 +36,10 @@ Parts = tuple[tuple[str, str | None, float], ...]
 
 @dataclass(frozen=True)
 class StairStep:
-    """The step with some changes: ms, the interval of such predictions, and ms by owner and cause.
+    """The step with some changes: its time, its interval, and its parts (owner, cause, ms).
 
-    The parts sum to ``ms``. What the replay does not explain has the owner idle and the cause unattributed. ``limit`` says that
-    ``ms`` is only the shortest step that a change can lead to.
+    The parts sum to ``ms``. Time that the replay does not explain has the owner idle and the cause unattributed. ``limit`` means
+    that ``ms`` is only the shortest possible step.
     """
 
     ms: float
@@ -51,9 +51,10 @@ class StairStep:
 
 @dataclass(frozen=True)
 class Staircase:
-    """The changes in order (rules), which of them the plan includes, and the step by choice of changes.
+    """The changes in order (by rule), and the step after each choice of changes.
 
-    Bit i of a choice stands for change i. Without ``choices`` of all changes, only the plan's steps are known.
+    The first ``planned`` changes are the plan's. In a key of ``choices``, bit i means change i. If choices are missing, only the
+    plan's steps are known.
     """
 
     changes: tuple[str, ...]
@@ -128,7 +129,7 @@ def _now(rank: RankResult, parts: Sequence[tuple[str, str | None, float]]) -> St
 
 @dataclass(frozen=True)
 class _Builder:
-    """What the choices of one run are computed from."""
+    """The inputs for the choices of one run."""
 
     whatif: WhatIf
     best: BestStepTime
@@ -163,7 +164,7 @@ class _Builder:
         in_order = members == list(range(len(members)))
         if in_order or len(members) == 1 or self._events <= MANY_EVENTS:
             between = self.whatif.predict_range_ms(self.best, edits) or (ms, ms)
-            step = PlanStep("", 0.0, ms, *self.whatif.of_another_run(self.best, edits, between))
+            step = PlanStep("", 0.0, ms, *self.whatif.range_of_another_run_ms(self.best, edits, between))
         else:
             step = PlanStep("", 0.0, ms, ms, ms)
         step = with_doubt(step, steps, least_ms)
@@ -174,9 +175,9 @@ class _Builder:
         return len(self.whatif.problem.host) + len(self.whatif.problem.ops)
 
     def _parts(self, ms: float, after: ReplayedStep | None) -> Parts:
-        """Return today's parts after the changes, each as the same part of the replay changes.
+        """Return the parts after the changes: today's parts, changed as in the replay.
 
-        They sum to ``ms``. If the replay's waits are shorter than the predicted ones, the difference is not explained.
+        They sum to ``ms``. If the replay's waits are shorter than the predicted waits, the difference is unattributed.
         """
         recorded = self.whatif.parts_of(self.best, (), self.owner_of)
         if recorded is None or after is None:
@@ -192,7 +193,7 @@ class _Builder:
             (o, c): part_ms * self._wait_ratio(recorded, after, o, c) for o, c, part_ms in self.now.parts if (o, c) not in work
         }
         known = {cause for _, cause in waits}
-        for cause, wait in after.waits.items():  # a wait that nothing shows today
+        for cause, wait in after.waits.items():  # a wait that does not exist today
             if cause not in known and wait > 0 and not recorded.waits.get(cause):
                 waits["idle", cause] = wait
         waiting, idle_ms = math.fsum(waits.values()), ms - works
@@ -203,7 +204,7 @@ class _Builder:
         return tuple((owner, cause, part_ms) for (owner, cause), part_ms in (work | waits).items() if part_ms > 0)
 
     def _wait_ratio(self, recorded: ReplayedStep, after: ReplayedStep, owner: str, cause: str | None) -> float:
-        """Return the share of a wait of today that stays: as the replay's own, else as all of its waits."""
+        """Return the remaining share of one of today's waits: of the same wait in the replay, else of all."""
         if owner == OUTSIDE_PROFILE and not self.best.represented:
             return 1.0
         if owner != "idle" and recorded.work.get(owner):
@@ -215,5 +216,5 @@ class _Builder:
 
 
 def _ratio(recorded: Mapping[str, float], after: Mapping[str, float], key: str) -> float:
-    """Return the part ``key`` after relative to before; 1 if it was not there before."""
+    """Return the part ``key`` after the changes ÷ before; 1 if it was 0 before."""
     return after.get(key, 0.0) / recorded[key] if recorded.get(key) else 1.0

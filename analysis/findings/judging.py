@@ -15,7 +15,7 @@ from sawtooth.analysis.replay.worker_limit import Edge
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
-CRITICAL_SHARE = 0.15  # About a sixth of every step: this change should come first.
+CRITICAL_SHARE = 0.15  # A gain of about a sixth of every step should come first.
 # A finding is critical only if the low end of its predicted gain reaches this share of the step.
 SURE_CRITICAL_SHARE = CRITICAL_SHARE / 2
 # Largest ratio of the interval's ends for high confidence. A prediction with a wider interval has at most medium confidence,
@@ -67,7 +67,7 @@ class Step:
             return None
         return self.whatif.fed_every_ms(self.best, self._with(edits), step_ms, edge)
 
-    def of_another_run(
+    def range_of_another_run_ms(
         self, edits: Sequence[Edit], between: tuple[float, float] | None
     ) -> tuple[float, float] | tuple[None, None]:
         """Widen the interval for this run's step to that for another run with the same edits.
@@ -76,7 +76,7 @@ class Step:
         """
         if between is None or self.whatif is None:
             return None, None
-        return self.whatif.of_another_run(self.best, self._with(edits), between)
+        return self.whatif.range_of_another_run_ms(self.best, self._with(edits), between)
 
     def _with(self, edits: Sequence[Edit]) -> tuple[Edit, ...]:
         return tuple(dict.fromkeys((*self.applied, *edits))) if self.applied else tuple(edits)
@@ -87,7 +87,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
 
     The severity depends on the gain's share of the step, unless the evidence fixes it. A finding is critical only if the low end
     of its gain is at least SURE_CRITICAL_SHARE. If the interval of the prediction includes today's step, no gain is predicted. The
-    confidence is at most medium in this case, and if the interval is wide or missing.
+    confidence is then at most medium, as it is with a wide interval or without one.
     """
     if threshold is not None and not reaches(evidence, step, threshold):
         return None
@@ -113,7 +113,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
     low, high = between or (None, None)
     if evidence.predicted is None:  # The prediction comes from the replay, whose interval is for this run.
         severity = _limited_severity(severity, between, step)
-        low, high = step.of_another_run(evidence.edits, between)
+        low, high = step.range_of_another_run_ms(evidence.edits, between)
     if evidence.withholds_gain:  # The gain is known only together with another change.
         severity, predicted, low, high = evidence.severity or severity, None, None, None
     return Judgement(

@@ -36,7 +36,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
             if after_ms is None or between is None or between[1] * (1 + RUNS_DIFFER) >= most_ms:
                 remaining.append((rule, rule_edits))  # Not faster, or faster only at the low end of the interval.
                 continue
-            prediction = whatif.of_another_run(best, edits, between)
+            prediction = whatif.range_of_another_run_ms(best, edits, between)
             if not steps and rule not in needed and may_gain_nothing(prediction[1], best.ms):  # its finding says so
                 remaining.append((rule, rule_edits))
                 continue

@@ -1,1 +1,1 @@
-"""Replay of a recorded run: a simulation whose parts can be changed, for what-if predictions."""
+"""Replay of a recorded run: a simulation whose parts can be changed, to predict the gains of changes."""

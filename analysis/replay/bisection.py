@@ -1,4 +1,4 @@
-"""Bisection: find the point in an interval from which a condition is false."""
+"""Bisection: find the point in an interval at which a condition becomes false."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def turning_point(
 ) -> tuple[float, float]:
     """Return the interval that contains the turning point after ``halvings`` bisections.
 
-    ``holds`` is assumed to be true at ``low`` and false at ``high``; it is not called there. It is true below the turning point and
-    false above it. ``geometric`` splits at √(low · high), for factors.
+    ``holds`` must be true below the turning point and false above it. At ``low`` and ``high`` this is assumed and not checked.
+    ``geometric`` splits at √(low · high), for factors.
     """
     for _ in range(halvings):
         middle = math.sqrt(low * high) if geometric else (low + high) / 2

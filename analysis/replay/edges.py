@@ -1,4 +1,4 @@
-"""Edits at either end of their interval: with the shortest or the longest time of their operations."""
+"""Edits at the ends of their intervals: with the shortest or the longest time of their operations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause, WithoutOps
 
-TIMES_OFF = (0.8, 1.25)  # range of new kernel times whose edit has no interval
+TIMES_OFF = (0.8, 1.25)  # assumed range of a new kernel time, as factors, if the edit has no interval
 
 
 def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
@@ -25,5 +25,5 @@ def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
         case WithoutOps(ops, host_may_stay=True) if slow:
             return WithoutOps(ops, host_too=False)
         case AsGraph(first_ops=(), outside_ops=outside) if slow:
-            return AsGraph(waits_stay=True, outside_ops=outside)  # the reads may not be movable out of the step
+            return AsGraph(waits_stay=True, outside_ops=outside)  # It may be impossible to move reads out of the step.
     return edit

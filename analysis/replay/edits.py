@@ -1,6 +1,6 @@
-"""Edits of a replay, alone or together; ``WhatIf`` predicts their gain.
+"""Edits: changes of a replay, alone or together; ``WhatIf`` predicts their gain.
 
-An edit is data, so a finding can contain it, a file can store it, and a page can switch it. Edits use recorded ids (calls, GPU
+An edit is data: findings contain it, files store it, and pages switch it on and off. Edits use recorded ids (calls, GPU
 operations), never indices of the replay. Gains of edits do not add up, so replay them together.
 """
 
@@ -16,19 +16,18 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.simulation import I64, HostNodes, ReplayProblem, without_ops
 
-GRAPH_NODE_GAP_NS = 100  # between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle per step)
-GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
-BETWEEN_CALLS_NS = 50_000  # Python code between operators, or a view, takes the host 5 to 30 µs; longer times are other work
+GRAPH_NODE_GAP_NS = 100  # gap between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle per step)
+GRAPH_LAUNCH_NS = 10_000  # host time of one graph launch
+BETWEEN_CALLS_NS = 50_000  # Python code between operators, or a view, takes the host 5 to 30 µs. Longer times are other work.
 
 
 class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
-    """The host spends no time on ``cause`` (of HOST_CAUSES), for example if the loader keeps up.
+    """The host spends less time (by default none) on ``cause``, one of HOST_CAUSES.
 
-    ``keep_share`` of this time stays, between ``keep_at_least`` and ``keep_at_most`` if these are set. With ``calls``, only the
-    host's time before these calls changes. If nothing stays, calls that wait for this cause (frees, pageable copies) do not wait,
-    and calls among them that launch nothing take no time.
-    ``paced_ms`` is the shortest step in ms that the loader's workers allow, with any other change. If the workers' samples were
-    timed, it lies between ``paced_at_least`` and ``paced_at_most``.
+    ``keep_share`` of this time stays; ``keep_at_least`` and ``keep_at_most`` are its interval, if known. With ``calls``, only the
+    host's time before these calls changes. If no time stays, calls that wait for this cause (frees, pageable copies) do not wait,
+    and calls among them that launch nothing take no time. ``paced_ms`` is the shortest step in ms that the loader's workers allow,
+    with any other change. ``paced_at_least`` and ``paced_at_most`` are its interval, if the workers' samples were timed.
     """
 
     cause: str
@@ -42,7 +41,7 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):
-    """The host does not wait in ``calls`` (None: all calls). Calls that launch nothing take no time."""
+    """The host does not wait in ``calls`` (None: all). Calls that launch nothing take no time."""
 
     calls: tuple[int, ...] | None = None
 
@@ -68,19 +67,19 @@ class TimedOps(msgspec.Struct, frozen=True, tag=True):
 class WithoutOps(msgspec.Struct, frozen=True, tag=True):
     """These GPU operations and their launches are removed, as if kernels were fused.
 
-    ``host_too`` also removes the host's time in their operators and, up to BETWEEN_CALLS_NS, in Python between them.
+    ``host_too`` also removes the host's time in their operators, and up to BETWEEN_CALLS_NS of Python time between operators.
     """
 
     ops: tuple[int, ...]
     host_too: bool = True
-    host_may_stay: bool = False  # the upper end of the prediction keeps the host's time
+    host_may_stay: bool = False  # The upper end of the prediction's interval keeps the host's time.
 
 
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
     """Each step is one CUDA graph: one launch, and kernels without delay. Long Python work remains.
 
     With ``waits_stay``, a new graph begins after each wait of the host. With ``first_ops``, a graph begins at each of these
-    operations, and the host waits as before. A step's operations before its first graph, and ``outside_ops``, stay eager.
+    operations, and the host waits as before. ``outside_ops``, and operations before the first graph of a step, stay outside.
     """
 
     waits_stay: bool = False
@@ -89,7 +88,7 @@ class AsGraph(msgspec.Struct, frozen=True, tag=True):
 
 
 class FasterHost(msgspec.Struct, frozen=True, tag=True):
-    """The host takes ``factor`` (``low`` to ``high``) of its time between and in launches (of ``calls``)."""
+    """The host's time between and in launches (of ``calls``) is multiplied by ``factor``."""
 
     factor: float
     calls: tuple[int, ...] | None = None
@@ -98,9 +97,9 @@ class FasterHost(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
-    """Remove these calls with their GPU work, their waits and the host's time before them except loading.
+    """These calls, their GPU work, waits and the host's time before them (except loading) are removed.
 
-    ``slower_in_run`` means that these calls also make the run's step longer than its replay, so this excess is removed too.
+    ``slower_in_run`` also removes the excess of the run's step over its replay.
     """
 
     calls: tuple[int, ...]
@@ -108,7 +107,7 @@ class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
 
 
 class MoreLaunches(msgspec.Struct, frozen=True, tag=True):
-    """The host makes ``launches`` more before each of these GPU operations; their GPU work is not added."""
+    """The host makes ``launches`` more launches, without GPU work, before each of these operations."""
 
     ops: tuple[int, ...]
     launches: tuple[int, ...]
@@ -118,9 +117,9 @@ Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | W
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
-    """Return ``problem`` with all ``edits`` applied, removals last (others need the operations).
+    """Return ``problem`` with all ``edits`` applied; removals last, as other edits need the operations.
 
-    If several edits change an operation's time, the shortest time applies: speedups of one kernel do not add up.
+    If several edits change an operation's time, the shortest applies, because speedups of one kernel do not add up.
     """
     problem = _with_times(problem, [edit for edit in edits if isinstance(edit, (ScaledOps, TimedOps))])
     for edit in sorted(edits, key=lambda e: isinstance(e, (WithoutOps, WithoutCalls, AsGraph))):
@@ -151,7 +150,9 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # its time stays: the next batch is still needed
+            loader = np.array(
+                [key == "data_wait" for key in HOST_CAUSES]
+            )  # Its time stays, because the next batch is still needed.
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             gap, own_ns = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
             quick = replace(host, gap=gap, gap_parts=parts, own=own_ns)
@@ -160,7 +161,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutWaits(calls):
             return _without_waits(problem, _nodes_of_calls(host, calls))
         case ScaledOps() | TimedOps():
-            return problem  # ``_with_times`` has set these times
+            return problem  # ``_with_times`` has already set these times.
         case WithoutOps(which, host_too):
             return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
         case AsGraph():
@@ -181,7 +182,7 @@ def _nodes_of_calls(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[n
 
 
 def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> ReplayProblem:
-    """Lengthen the gaps before these operations' launches by the mean host time of more launches."""
+    """Lengthen the gaps before these operations' launches by the mean host time of ``launches``."""
     host, ops = problem.host, problem.ops
     usual = host.launches & (host.pred >= 0)
     if not usual.any():
@@ -207,8 +208,7 @@ def _without_host_cause(problem: ReplayProblem, cause: str, keep_share: float, h
     problem = replace(problem, host=replace(host, gap=gap, gap_parts=parts))
     if cause not in WAIT_CAUSES or keep_share:
         return problem
-    freeing = np.isin(host.wait_cause, [WAIT_CAUSES.index(cause)])
-    return _without_waits(problem, hit & freeing)
+    return _without_waits(problem, hit & (host.wait_cause == WAIT_CAUSES.index(cause)))
 
 
 def _without_waits(problem: ReplayProblem, hit: NDArray[np.bool_]) -> ReplayProblem:
@@ -238,7 +238,7 @@ def _without_ops(problem: ReplayProblem, hit: NDArray[np.bool_], host_too: bool)
 
 
 def _gap_parts_without_call(host: HostNodes) -> I64:
-    """Return gap parts without the call's operator and up to BETWEEN_CALLS_NS of launch and Python time."""
+    """Return ``gap_parts`` without the call's operator and up to BETWEEN_CALLS_NS of other time."""
     parts = host.gap_parts.copy()
     launching = HOST_CAUSES.index("launch_bound")
     in_operator = np.minimum((host.gap * host.gap_of_operator).astype(np.int64), parts[:, launching])
@@ -257,7 +257,7 @@ def _beside_graph(cause: str) -> str | None:
 
 
 def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
-    """Launch each step's operations at once: only the first node takes time, that of a graph launch."""
+    """Launch each step's operations at once: only a graph's first node takes host time."""
     host, ops = problem.host, problem.ops
     first_ops, waits_stay = np.array(edit.first_ops, np.int64), edit.waits_stay or bool(edit.first_ops)
     launched = ops.node >= 0
@@ -271,7 +271,7 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
     for step in np.unique(step_of_node[step_of_node >= 0]):
         mine = np.flatnonzero(step_of_node == step)
         if len(first_ops):
-            step_of_node[mine[np.cumsum(first[mine]) == 0]] = -1  # operations before the first graph are launched one by one
+            step_of_node[mine[np.cumsum(first[mine]) == 0]] = -1  # Operations before the first graph are launched one by one.
         else:
             first[int(mine[0])] = True
     waits = np.diff(host.wait_ptr) > 0
@@ -281,14 +281,14 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
         first[launching[1:][np.diff(earlier_waits) > 0]] = True
     inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
     if not waits_stay:
-        inside |= waits & (step_of_node < 0)  # also remove waits in calls without a captured launch
+        inside |= waits & (step_of_node < 0)  # Also remove waits in calls without a captured launch.
     moving = host.pred >= 0
     # Between two graph launches, the loader and its Python code still run; only captured work is removed.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
     everywhere, between = (np.array([stay == position for stay in stays]) for position in ("all", "between"))
     eager |= (step_of_node < 0) & bool(len(first_ops))
     parts = np.where(everywhere | (between & first[:, None]) | eager[:, None], host.gap_parts, 0)
-    python = HOST_CAUSES.index("python_host")  # time above BETWEEN_CALLS_NS is other work, which no graph replays
+    python = HOST_CAUSES.index("python_host")  # Time above BETWEEN_CALLS_NS is other work, which no graph replaces.
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)
     own_ns = np.where(first, GRAPH_LAUNCH_NS, np.where((waits & waits_stay) | eager, host.own, 0))

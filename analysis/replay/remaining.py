@@ -18,7 +18,7 @@ NAMES = (*HOST_CAUSES, *(f"wait:{cause}" for cause in WAIT_CAUSES))  # what the 
 
 
 class ReplayedStep(NamedTuple):
-    """ms per step: the GPU's work by owner (the sum over streams), and its waits by cause."""
+    """The GPU's work by owner (summed over streams), and its waits by cause; ms per step."""
 
     work: Mapping[str, float]
     waits: Mapping[str, float]
@@ -29,9 +29,9 @@ def replayed_step(
 ) -> ReplayedStep | None:
     """Return the mean counted step of ``run`` on ``device``; None if no counted step can be timed.
 
-    ``owner_of`` has the owner of each GPU operation of the recording, by its id. If the next operation waits for its launch, the
-    GPU's wait belongs to the host's work at that time, else to the latency between operations. If the host has just waited for the
-    GPU, its ordinary work after that belongs to the wait, because the host would have done it earlier.
+    ``owner_of`` has the owner of each GPU operation of the recording, by its id. While the next operation is not yet launched, the
+    GPU waits for the host's work at that time; after the launch, it waits for the latency between operations. Ordinary work of the
+    host directly after its own wait for the GPU counts as that wait, because the host would otherwise have done it earlier.
     """
     starts, ends = step_spans(problem, run, device, counted)
     if not len(starts):
@@ -47,7 +47,7 @@ def replayed_step(
 
 
 def _waits(problem: ReplayProblem, run: Replayed, mine: NDArray[np.bool_], idle: Intervals) -> dict[str, float]:
-    """Return ns by cause of the ``idle`` time of the operations ``mine``."""
+    """Return the ``idle`` time between the operations ``mine``, in ns by cause."""
     if not len(idle.starts):
         return {}
     index = np.flatnonzero(mine)
@@ -64,7 +64,7 @@ def _waits(problem: ReplayProblem, run: Replayed, mine: NDArray[np.bool_], idle:
 
 
 def _host_work(problem: ReplayProblem, run: Replayed, starts: I64, ends: I64) -> dict[str, float]:
-    """Return ns by cause of what the launching threads do between ``starts`` and ``ends``."""
+    """Return the time of the launching threads between ``starts`` and ``ends``, in ns by cause."""
     if not len(starts):
         return {}
     host = problem.host
@@ -108,10 +108,7 @@ def _runs_ahead(cause: str) -> bool:
 def _overlap(
     begins: NDArray[np.float64] | I64, ends: NDArray[np.float64] | I64, rate: NDArray[np.float64], low: I64, high: I64
 ) -> NDArray[np.float64]:
-    """Return the integral of ``rate`` in each range ``low`` to ``high``.
-
-    ``rate`` applies to the pieces ``begins`` to ``ends``.
-    """
+    """Return the integral over each range ``low`` to ``high`` of ``rate`` (``begins`` to ``ends``)."""
     times = np.concatenate([begins, ends]).astype(np.float64)
     change = np.concatenate([rate, -rate])
     order = np.argsort(times, kind="stable")

@@ -1,9 +1,9 @@
-"""The replay: a simulation of a recorded run. Its parts can be changed before it runs again.
+"""The replay: a simulation of a recorded run whose parts can be changed before it runs again.
 
-Host nodes are the launch and synchronization calls of the launching threads, in recorded order; the host's time between them is
-a gap. GPU operations run in order on their stream, after their launch and after the operation of another stream on which they
-depend. The durations of waits are not stored. A call that waited has the operations for which it waited, and its duration follows
-from them. So an edit (a shorter gap, a removed wait, a faster kernel) has an effect wherever the host or the device is late.
+Host nodes are the launch and synchronization calls of the launching threads, in recorded order. The host's time between two nodes
+is a gap. GPU operations run in order on their stream, after their launch, and after the operation of another stream on which they
+depend. The durations of waits are not stored. Instead, a waiting call lists the operations for which it waits, and its duration
+follows from their ends. So an edit (a shorter gap, a removed wait, a faster kernel) changes all times that depend on it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 NEVER = -(2**60)  # a time before all others; sums with it do not overflow
-QUEUE_DEPTH = 1021  # launches that a stream can hold before the next one blocks, if it alone uses the queue
+QUEUE_DEPTH = 1021  # number of launches in a stream's queue at which the next launch blocks, if only this stream uses the queue
 
 
 @dataclass(frozen=True)
 class HostNodes:
     """Launch and synchronization calls in recorded order; arrays of length n unless noted, times in ns.
 
-    ``pred`` is the node after which the host came here (-1: none; ``gap`` is then the start). ``gap_parts`` has shape (n,
-    len(causes.HOST_CAUSES)); its rows sum to ``gap`` (0 if ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to 1,
-    inside the operator that makes the call; the time before it is other work. ``own`` is the time inside the call without waiting.
-    ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for. ``resume`` is the time from that
-    end to the call's return. ``slot_resume`` is the same for a launch that waited for a place in the queue, which has
-    ``queue_depth`` places for its stream. ``operators``, ``calls`` (that are no nodes) and ``python_calls`` count recorded events
-    in the gap. ``launches`` marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for threads
-    parallel to the main line; their gaps keep the profiler's cost. ``start`` and ``end`` are as recorded.
+    * ``call``: the call's recorded id. ``thread``: its thread. ``start``, ``end``: its recorded times.
+    * ``pred``: the previous node, after which the gap begins. -1 if there is none; ``gap`` is then the start time.
+    * ``gap_parts``: the gap by cause, shape (n, len(causes.HOST_CAUSES)). A row sums to ``gap`` (0 if ``pred`` is -1).
+    * ``gap_of_operator``: the share of the gap, 0 to 1, inside the call's operator. ``own``: the call's time without waiting.
+    * ``wait_ptr`` (length n + 1), ``wait_op``: the operations for whose end the call waits. ``resume``: the time from this end to
+      the call's return. ``wait_cause``: index in causes.WAIT_CAUSES.
+    * ``queue_depth``: the number of places in the stream's queue. ``slot_resume``: the time from a free place to a waiting launch.
+    * ``operators``, ``calls`` (that are no nodes), ``python_calls``: numbers of recorded events in the gap.
+    * ``launches``: whether the call launches one kernel. ``paced``: False for parallel threads, which keep the profiler's cost.
     """
 
     call: I64
@@ -68,8 +69,8 @@ class DeviceOps:
     """GPU operations in launch order (those launched by one call in order of start); times in ns.
 
     ``node`` is the launching host node, or -1 for work launched before the replayed part, which stays at ``fixed_start``. An
-    operation waits for three others: the previous operation of its stream, its launch, and ``dep``, an operation of another stream
-    (-1: none). ``after_*`` are the latencies after each of them.
+    operation begins after three events: the end of the previous operation of its stream, its launch, and the end of ``dep``, an
+    operation of another stream (-1: none). ``after_*`` are the latencies after these events.
     """
 
     op: I64
@@ -107,8 +108,8 @@ class ReplayProblem:
 class Replayed:
     """Starts and ends of ``problem.host`` nodes and ``problem.ops`` in one replay (ns, recording's clock).
 
-    ``host_submit`` is the time at which a node's work is in the queue. ``waited`` is the time in ns that the node then waits for
-    GPU work. ``queued`` is the time before ``host_submit`` in which it waits for a place in the queue.
+    ``host_submit`` is the time at which a node's work is in the queue. ``waited`` is how long the node waits for GPU work after
+    that. ``queued`` is how long it waits for a place in the queue before that.
     """
 
     host_start: I64
@@ -130,7 +131,7 @@ def replay(problem: ReplayProblem) -> Replayed:
     raise AssertionError("a replay without collectives never pauses")
 
 
-_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # fields that determine start and end
+_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # fields that determine an operation's times
 
 
 def stepwise(problem: ReplayProblem, collectives: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:
@@ -154,7 +155,7 @@ def stepwise(problem: ReplayProblem, collectives: Mapping[int, int]) -> Generato
         host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, host.queue_depth), host.slot_resume,
         np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,
     )  # fmt: skip
-    # comparisons instead of max(), because calls of max() would take half of the time
+    # Comparisons replace max(), whose calls would take half of the time.
     for predecessor, lead, place, slot_resume, launches, wait, waits_end, resume in zip(
         *(of_each.tolist() for of_each in nodes), strict=True
     ):
@@ -191,7 +192,7 @@ def stepwise(problem: ReplayProblem, collectives: Mapping[int, int]) -> Generato
 def queue_slots(ops: DeviceOps, bounds: I64, depth: I64) -> I64:
     """Return, by node, the operation whose start frees a queue place for the node's first launch, or -1.
 
-    Operations ``bounds[n]`` to ``bounds[n + 1]`` are those that node n launches. Their stream holds ``depth[n]`` of them.
+    Node n launches the operations from ``bounds[n]`` up to ``bounds[n + 1]``. The queue of their stream has ``depth[n]`` places.
     """
     slot, of_op = np.full(max(len(bounds) - 1, 0), -1, dtype=np.int64), np.full(len(ops), len(ops), dtype=np.int64)
     launching = np.flatnonzero(bounds[1:] > bounds[:-1])
@@ -205,7 +206,7 @@ def queue_slots(ops: DeviceOps, bounds: I64, depth: I64) -> I64:
 
 
 def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
-    """Return the end of each step on ``device``: its last operation, or the previous end if later."""
+    """Return the end of each step on ``device``: of its last operation, or the previous end if later."""
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
     mine = (ops.step >= 0) & on_device[ops.stream]
@@ -216,10 +217,10 @@ def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
 
 
 def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[I64, I64]:
-    """Return starts and ends of the ``counted`` steps on ``device``, from step end to step end.
+    """Return starts and ends of ``counted`` steps on ``device``, each from the previous step's end.
 
-    Steps never span cycles. A step that begins a cycle or the replay has no end before it, so it is left out, unless there are no
-    other steps. The single step of a trace is timed from its own start.
+    The first step of a profiling cycle, or of the replay, has no previous end, so it is left out. If there are no other steps, it
+    is timed from its own start.
     """
     ends = step_ends(problem, run, device)
     selected = np.isin(problem.steps, counted)
@@ -237,7 +238,7 @@ def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
 def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
     """Return when each step could begin on ``device``; NEVER for a step without a launch.
 
-    It is the first launch, or the end of work from before the recording if that is later.
+    This is the time of its first launch, but not before the end of work that was launched before the recording.
     """
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
@@ -256,7 +257,7 @@ def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
 
 
 def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
-    """Return ``problem`` with each stream's median latencies; it should still reproduce the steps."""
+    """Return ``problem`` with each stream's median latencies, to test whether it stays accurate."""
     ops = problem.ops
     launched = ops.node >= 0
     columns = {}
@@ -273,9 +274,9 @@ def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
 
 
 def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProblem:
-    """Return ``problem`` without the operations in ``drop``; waits go to the stream's previous operation.
+    """Return ``problem`` without ``drop``; waits for them become waits for the previous operation.
 
-    The launching calls stay: set their ``own`` and ``gap`` to remove their host time as well.
+    The launching calls stay. Set their ``own`` and ``gap`` to remove their host time as well.
     """
     ops, host = problem.ops, problem.host
     keep = ~drop

@@ -28,7 +28,7 @@ def dump(problem: ReplayProblem) -> bytes:
 
 
 def load(content: bytes) -> ReplayProblem:
-    """Return the problem that ``dump`` wrote; ``content`` is from a derived file, never from an upload."""
+    """Return the problem that ``dump`` wrote; ``content`` must not come from an upload."""
     with np.load(io.BytesIO(isal_zlib.decompress(content)), allow_pickle=False) as arrays:
         fields = json.loads(arrays["rest"].tobytes())
         return ReplayProblem(

@@ -28,25 +28,26 @@ from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
 from sawtooth.analysis.replay.simulation import I32, Replayed, ReplayProblem, replay, step_spans
 from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_edits, no_faster_than_workers
 
-GAIN_OFF = 0.2  # share of a predicted gain by which the replay may be wrong, on the pairs in tests/recordings,
-STEP_OFF = 0.15  # limited to this share of the remaining step, because removed time is certainly removed
-# Removing reads may gain more by this share of the predicted gain: three pairs gained 1.7 to 3.4 times as much.
+# The replay's error: this share of the predicted gain (measured on the pairs in tests/recordings), but at most the second share of
+# the remaining step, because the removed time itself is certain.
+GAIN_OFF, STEP_OFF = 0.2, 0.15
+# Removing reads may gain more than predicted, by this share of the predicted gain. Three pairs gained 1.7 to 3.4 times the prediction.
 READS_MORE = 1.0
-QUICKEST_HOST = 0.25  # of the replayed host time: recording slows a host by up to a factor of four
+QUICKEST_HOST = 0.25  # least host time ÷ replayed host time, because recording slows a host by up to a factor of four
 SEARCH_HALVINGS = 7  # bisection steps, for a precision of 1 %
-HIDDEN_HOST = 1.6  # host time that the GPU hides may be wrong by this factor, as the trace's host time is on host-limited steps
+HIDDEN_HOST = 1.6  # Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
 HIDDEN_HALVINGS = 3  # bisection steps, for a precision of 6 %
-RUNS_DIFFER = 0.03  # relative difference of the steps of two GPU-limited runs of one program
-HOSTS_DIFFER = 0.12  # the same for host-limited runs: parts of one loop differ by up to 16 % (docs/evidence/accuracy.md)
+RUNS_DIFFER = 0.03  # relative difference between the steps of two GPU-limited runs of one program
+HOSTS_DIFFER = 0.12  # the same for host-limited runs; parts of one loop differ by up to 16 % (docs/evidence/accuracy.md)
 ROUNDING = 1e-9
-FED = WithoutHostCause("data_wait")  # the loader keeps up
-REACHED = 1.01  # the GPU limits a step that is at most this many times as long as with the fastest host
+LOADER_KEEPS_UP = WithoutHostCause("data_wait")
+REACHED = 1.01  # The GPU limits a step that takes at most this multiple of the step with the fastest host.
 
 
 class MeanStep(NamedTuple):
-    """A replay's mean step, and the GPU's work in it (at most the step), in ms.
+    """A replay's mean step time and the GPU's work in it (at most the step time), in ms.
 
-    ``dispatched_ms`` is this work including the gaps that dispatching consecutive operations leaves.
+    ``dispatched_ms`` is this work including the dispatch gaps between consecutive operations.
     """
 
     ms: float
@@ -55,12 +56,12 @@ class MeanStep(NamedTuple):
 
     @property
     def waits_ms(self) -> float:
-        """The time in it that the GPU waits, ms."""
+        """The GPU's waiting time in the step, ms."""
         return self.ms - self.work_ms
 
 
-class Paces(NamedTuple):
-    """The host time of a run, as factors of the replay's host time."""
+class HostTimeRange(NamedTuple):
+    """The range of a run's host time, as factors of the replay's host time."""
 
     least: float
     likely: float
@@ -69,10 +70,10 @@ class Paces(NamedTuple):
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The replay of one device, for edits.
+    """The replay of one device, to which edits can be applied.
 
-    ``problem`` is the run without the profiler's cost; ``counted`` are its steady steps. ``workers`` says whether worker
-    processes load the batches.
+    ``problem`` is the run without the profiler's cost; ``counted`` are its steady steps. ``workers`` is whether worker processes
+    load the batches.
     """
 
     problem: ReplayProblem
@@ -80,7 +81,7 @@ class WhatIf:
     counted: I32
     workers: bool = False
     _steps: dict[tuple[Edit, ...], MeanStep | None] = field(default_factory=dict, compare=False, repr=False)
-    _paces: dict[float, Paces] = field(default_factory=dict, compare=False, repr=False)
+    _host_times: dict[float, HostTimeRange] = field(default_factory=dict, compare=False, repr=False)
     _last: dict[tuple[Edit, ...], tuple[ReplayProblem, Replayed]] = field(default_factory=dict, compare=False, repr=False)
 
     def step_ms(self, edits: Iterable[Edit] = ()) -> float | None:
@@ -91,32 +92,32 @@ class WhatIf:
     def predict_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float | None:
         """Return the run's step time in ms with all ``edits``; None if it is unknown or cannot be replayed.
 
-        The replayed change is applied to ``best``. The result is at least the GPU's remaining work, including dispatch, because only
-        waits can be shorter in the run than in the replay. The run's time beyond the replay is also waiting, and shrinks with it. If
-        the whole step is shorter than the recorded GPU work, that work is scaled to the step. The result is also at least the time of
-        the loader's workers, unless ``edits`` change them.
+        The relative change of the replay is applied to ``best``. The result is at least the GPU's remaining work, including dispatch,
+        because only waits can be shorter in the run than in the replay. If the run's step is longer than the replay, the excess is
+        also waiting, so it shrinks with the waiting. If the run's step is shorter than the recorded GPU work, this work is scaled to
+        the step. The result is also at least the time of the loader's workers, unless ``edits`` change them.
         """
         edits = tuple(edits)
         ms = self._unfed_ms(best, edits, "likely")
         return no_faster_than_workers(best, edits, ms, "likely") if ms is not None else None
 
     def _unfed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float | None:
-        """Return the step in ms with ``edits``, without the limit by the workers' known rate.
+        """Return the step in ms with ``edits``, without the limit by workers of known rate.
 
-        If that rate is unknown, the wait for the workers stays, because workers do not load faster if the rest of a step is faster.
-        The shortest step assumes that the GPU's work hides this wait.
+        The wait for workers of unknown rate stays, because workers do not load faster if the rest of a step is faster. For the low
+        end ("least"), the GPU's work is assumed to hide this wait.
         """
         ms = self._replayed_ms(best, edits, edge)
         waits = self._waits_for_workers_ms(best, edits, edge) if edge != "least" else 0.0
         if ms is None or not waits:
             return ms
-        return max(ms, (self._replayed_ms(best, (*edits, FED), edge) or 0.0) + waits)
+        return max(ms, (self._replayed_ms(best, (*edits, LOADER_KEEPS_UP), edge) or 0.0) + waits)
 
     def _waits_for_workers_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float:
         """Return the step's wait for workers of unknown rate in ms; 0 if ``edits`` change the loader."""
         if not self.workers or best.feeding is not None or best.ms is None or loader_edits(edits):
             return 0.0
-        waits = best.ms - (self._replayed_ms(best, (FED,), edge) or best.ms)
+        waits = best.ms - (self._replayed_ms(best, (LOADER_KEEPS_UP,), edge) or best.ms)
         return waits if waits >= WORKERS_LIMIT * best.ms else 0.0
 
     def _replayed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float | None:
@@ -125,17 +126,18 @@ class WhatIf:
         if best.ms is None or now is None or after is None or not now.ms:
             return None
         # If the profile is not representative, it lacks part of the run's step, and the change does not shorten that part.
-        carried = _carried(best.ms, now, after) if best.represented else best.ms - (now.ms - after.ms)
-        if best.ms > now.ms and _take_the_rest(edits):
-            carried = after.ms
+        changed_ms = _applied_to_run(best.ms, now, after) if best.represented else best.ms - (now.ms - after.ms)
+        if best.ms > now.ms and _removes_excess(edits):
+            changed_ms = after.ms
         work = ((now.work_ms, after.work_ms), (now.dispatched_ms, after.dispatched_ms))
-        return max(carried, *(after_ms * min(1.0, best.ms / before_ms) for before_ms, after_ms in work if before_ms))
+        return max(changed_ms, *(after_ms * min(1.0, best.ms / before_ms) for before_ms, after_ms in work if before_ms))
 
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
-        """Return the interval in ms of ``predict_ms``; None if that is None.
+        """Return the interval of ``predict_ms`` in ms; None if there is no prediction.
 
-        Its width comes from uncertain new kernel times, from the speed of a host that the GPU hides now, and from the replay's error.
-        ``best`` is taken as exact, because whether a change gains does not depend on the accuracy of the step before it.
+        Its width comes from uncertain new kernel times, from the unknown speed of a host that the GPU hides now, and from the
+        replay's error. ``best`` is assumed to be exact, because whether a change gains does not depend on the accuracy of today's
+        step.
         """
         edits = tuple(edits)
         middle = self._unfed_ms(best, edits, "likely")
@@ -148,25 +150,27 @@ class WhatIf:
         if any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
             low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, after.work_ms))
         if best.ms > now.ms:
-            # The run's time beyond the replay may disappear with the change, if the replay removed too much of the profiler's cost
-            # there. It may also stay. If the change removes this time too, it stays at most in proportion to the GPU's remaining
-            # waiting.
-            stays = _carried(best.ms, now, after) if _take_the_rest(edits) else best.ms - (now.ms - after.ms)
-            elsewhere = not best.represented and not _take_the_rest(edits)  # time that is not in the profiled steps stays
+            # The excess of the run's step over the replay may stay. It may also disappear with the change, if the replay removed too
+            # much of the profiler's cost there. If the change removes the excess too, at most a part of it stays, in proportion to
+            # the GPU's remaining waiting.
+            stays = _applied_to_run(best.ms, now, after) if _removes_excess(edits) else best.ms - (now.ms - after.ms)
+            elsewhere = not best.represented and not _removes_excess(edits)  # Time outside the profiled steps stays.
             low, high = min(low, stays if elsewhere else after.ms), max(high, stays)
         low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
-        if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _take_the_rest(edits):
-            high = max(high, best.ms)  # the workers' rate is unknown, so they may limit the step
+        if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _removes_excess(edits):
+            high = max(high, best.ms)  # The workers' rate is unknown, so they may limit the step.
         if self._waits_for_workers_ms(best, edits, "most"):
             high = max(high, best.ms)
         return no_faster_than_workers(best, edits, low, "least"), no_faster_than_workers(best, edits, high, "most")
 
-    def of_another_run(self, best: BestStepTime, edits: Iterable[Edit], between: tuple[float, float]) -> tuple[float, float]:
-        """Return the interval in ms for another run with ``edits``, from ``between``, that of this run.
+    def range_of_another_run_ms(
+        self, best: BestStepTime, edits: Iterable[Edit], between: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Return the interval in ms for another run with ``edits``, from ``between`` for this run.
 
-        A host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. The GPU's own work may be
-        shorter there by FLOOR_MARGIN, so the interval extends to both sides of every prediction. Whether a change gains is
-        decided within one run, so the difference between hosts does not extend the interval beyond today's step.
+        Another host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. Its GPU work may be shorter by
+        FLOOR_MARGIN. Whether a change gains is decided within one run, so the difference between hosts does not extend the interval
+        beyond today's step.
         """
         edits = tuple(edits)
         likely, slow = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
@@ -174,41 +178,41 @@ class WhatIf:
         return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
 
     def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:
-        """Return the loader's time per batch in ms if it limits a step with ``edits`` to ``ms``; else None."""
+        """Return the loader's time per batch in ms if it limits a step of ``ms`` with ``edits``; else None."""
         if best.feeding is None or best.ms is None or loader_edits(tuple(edits)):
             return None
         floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
         return floor_ms if ms <= floor_ms * (1 + ROUNDING) and floor_ms < best.ms else None
 
     def least_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float:
-        """Return the GPU's work in ms in a step with ``edits`` and the fastest kernels: no step is shorter."""
+        """Return the least step time in ms: the GPU's work in a step with ``edits`` and the fastest kernels."""
         now, after = self._step(()), self._step(tuple(at_edge(edit, "least") for edit in edits))
         if best.ms is None or now is None or after is None or not now.work_ms:
             return 0.0
         return after.work_ms * min(1.0, best.ms / now.work_ms)
 
     def _differs(self, edits: tuple[Edit, ...]) -> float:
-        """Return the share of a step by which two runs with ``edits`` differ."""
+        """Return the relative difference between the steps of two runs with ``edits``."""
         after = self._step(edits)
         waiting = after.waits_ms / after.ms if after is not None and after.ms else 0.0
         return max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
 
     def _host_speed_edit(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
-        """Return the edit that sets the run's host speed (likely, least or most time); none if not needed.
+        """Return the edit that sets the run's host speed (likely, least or most time); empty if not needed.
 
-        A run's step may be shorter than its replay. Then the replay still contains some of the recording's cost, and a change that a
-        slow host would hide may gain. If the GPU limits the step, the host's speed is unknown: it may be faster, or slower while the
-        GPU still hides it.
+        * A run's step may be shorter than its replay. The replay's host is then too slow, because it still contains some of the
+          recording's cost, and would hide gains on the GPU.
+        * If the GPU limits the step, the host's speed is unknown. The host may be faster, or slower as long as the GPU hides it.
         """
         now = self._step(())
         if best.ms is None or not best.represented or now is None or now.work_ms > best.ms * REACHED:
             return ()
-        if best.ms not in self._paces:
-            self._paces[best.ms] = self._paces_of(best.ms, now)
-        factor: float = getattr(self._paces[best.ms], edge)
+        if best.ms not in self._host_times:
+            self._host_times[best.ms] = self._host_time_range(best.ms, now)
+        factor: float = getattr(self._host_times[best.ms], edge)
         return (FasterHost(factor),) if factor != 1.0 else ()
 
-    def _paces_of(self, best_ms: float, now: MeanStep) -> Paces:
+    def _host_time_range(self, best_ms: float, now: MeanStep) -> HostTimeRange:
 
         def step_ms(factor: float) -> float:
             return (self._step((FasterHost(factor),)) or now).ms
@@ -218,22 +222,22 @@ class WhatIf:
             reached = max(best_ms, floor * REACHED)
             slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=SEARCH_HALVINGS)
             likely = QUICKEST_HOST if best_ms <= floor * REACHED else slowest
-            return Paces(likely, likely, slowest)
+            return HostTimeRange(likely, likely, slowest)
         hidden = now.ms * REACHED
         if step_ms(1 / HIDDEN_HOST) * REACHED < now.ms:
-            return Paces(1.0, 1.0, 1.0)  # the host limits the step, as it does in the run
+            return HostTimeRange(1.0, 1.0, 1.0)  # The host limits the replayed step, as it limits the run's step.
         if step_ms(HIDDEN_HOST) <= hidden:
-            return Paces(1 / HIDDEN_HOST, 1.0, HIDDEN_HOST)
+            return HostTimeRange(1 / HIDDEN_HOST, 1.0, HIDDEN_HOST)
         slowest, _ = turning_point(
             lambda factor: step_ms(factor) <= hidden, 1.0, HIDDEN_HOST, halvings=HIDDEN_HALVINGS, geometric=True
         )
-        return Paces(1 / HIDDEN_HOST, 1.0, slowest)
+        return HostTimeRange(1 / HIDDEN_HOST, 1.0, slowest)
 
     def parts_of(self, best: BestStepTime, edits: Iterable[Edit], owner_of: NDArray[np.object_]) -> ReplayedStep | None:
         """Return the replayed step with ``edits`` by owner and cause; see ``replayed_step``.
 
-        It is the replay behind ``predict_ms``, not scaled to the run's own step. After ``predict_ms`` with the same edits, no further
-        replay is needed.
+        It is the replay that ``predict_ms`` uses, but not scaled to the run's own step. If ``predict_ms`` was just called with the
+        same edits, its replay is reused.
         """
         problem, run = self._run((*self._host_speed_edit(best, "likely"), *edits))
         return replayed_step(problem, run, self.device, self.counted, owner_of)
@@ -266,11 +270,11 @@ class WhatIf:
         return replay(self.problem)
 
     def _work_ns(self, edited: ReplayProblem, *, dispatched: bool = False) -> float:
-        """Return the GPU's work per step with the operations of ``edited`` at their current places.
+        """Return the GPU's work per step in ns: operations of ``edited`` at their unchanged starts.
 
         No step is shorter. With ``dispatched``, each operation includes its dispatch: the latency of its stream, but at least
-        that of a CUDA graph. This is needed because a host that launches late hides dependencies between streams, so a replay
-        with a faster host lets operations overlap.
+        that of a CUDA graph. The unchanged starts are needed because a host that launches late hides dependencies between streams:
+        in a replay with a faster host, operations may overlap that cannot.
         """
         spans = step_spans(self.problem, self._unchanged, self.device, self.counted)
         on_device = np.array([device == self.device for device, _ in edited.streams], bool)[edited.ops.stream]
@@ -280,15 +284,16 @@ class WhatIf:
         return intersect(covered, union(*spans)).total / len(spans[0])
 
 
-def _take_the_rest(edits: tuple[Edit, ...]) -> bool:
-    """Return whether the run's step time beyond its replay is removed with the calls of ``edits``."""
+def _removes_excess(edits: tuple[Edit, ...]) -> bool:
+    """Return whether ``edits`` also remove the excess of the run's step over its replay."""
     return any(isinstance(edit, WithoutCalls) and edit.slower_in_run for edit in edits)
 
 
-def _carried(best_ms: float, now: MeanStep, after: MeanStep) -> float:
-    """Return a replayed change applied to a run's step, in ms.
+def _applied_to_run(best_ms: float, now: MeanStep, after: MeanStep) -> float:
+    """Return the run's step in ms after the change that the replay shows.
 
-    The run's time beyond its replay is the GPU's waiting. It changes by the same factor as the waiting in the replay, but at most 1.
+    If the run's step is longer than the replay, the excess is the GPU's waiting. It changes by the same factor as the waiting in
+    the replay, but does not grow.
     """
     if best_ms <= now.ms or now.waits_ms <= 0:
         return best_ms * after.ms / now.ms

@@ -1,4 +1,4 @@
-"""Limits of a step by the data loader's workers, which other changes do not speed up."""
+"""The lower limit of a step by the data loader's workers, which other changes do not speed up."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Literal
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 
-# Share of a step. If every step waits this long for the workers, their queue is always empty, so they limit the run.
+# If the wait for the workers takes at least this share of a step, their queue is always empty, so they limit the run.
 WORKERS_LIMIT = 0.03
 
-Edge = Literal["least", "likely", "most"]  # edges of a time's range
-PACED: dict[Edge, float] = {
+Edge = Literal["least", "likely", "most"]  # a point of a time's range
+LOADER_TIME_RANGE: dict[Edge, float] = {
     "least": 0.25,
     "likely": 1.0,
     "most": 2.25,
-}  # ratio of the loader's times: more and faster workers (3.2 times in one pair), or shared cores (2.2 times in another)
+}  # factors of a loader's time that was not measured; in one pair of runs it was 3.2 times shorter, in another 2.2 times longer
 
 
 def no_faster_than_workers(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:
     """Return ``ms``, or the time that the loader's workers need for a step if that is longer.
 
-    They need at most the run's current step. An edit of the loader's cost changes their time, and may contain the new one.
+    Today, the workers need at most the run's current step. If an edit changes the loader's cost, the edit's own time applies.
     """
     if loads := loader_edits(edits):
         return max(ms, *(_workers_ms(edit, edge) for edit in loads))
@@ -32,9 +32,9 @@ def no_faster_than_workers(best: BestStepTime, edits: tuple[Edit, ...], ms: floa
 
 
 def _workers_ms(edit: WithoutHostCause, edge: Edge) -> float:
-    """Return the workers' time per step of ``edit`` in ms, from their own timing or the range of others."""
+    """Return the workers' time per step of ``edit`` in ms, from its interval or LOADER_TIME_RANGE."""
     timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
-    return timed if timed is not None else PACED[edge] * edit.paced_ms
+    return timed if timed is not None else LOADER_TIME_RANGE[edge] * edit.paced_ms
 
 
 def loader_edits(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:

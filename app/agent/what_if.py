@@ -131,7 +131,7 @@ def _replayed(
     after_ms, between = whatif.predict_ms(lead.best, edits), whatif.predict_range_ms(lead.best, edits)
     if after_ms is None or lead.best.ms is None:
         raise UsageError("This trace's steps cannot be replayed with these changes.")
-    low_ms, high_ms = whatif.of_another_run(lead.best, edits, between) if between is not None else (None, None)
+    low_ms, high_ms = whatif.range_of_another_run_ms(lead.best, edits, between) if between is not None else (None, None)
     return _made(lead.best.ms, after_ms, low_ms, high_ms, [finding.rule for finding in findings if not finding.edits])
 
 

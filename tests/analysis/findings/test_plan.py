@@ -84,7 +84,7 @@ def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_afte
     graph = replace(finding("graph", AsGraph()), explains=Explains(topics=frozenset({"cuda_graph"})))
     compiled = replace(finding("chains", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), explains=Explains(sets=("compile",)))
     first, then = plan_of(whatif, best, [graph, compiled])
-    between = whatif.of_another_run(best, graph.edits, whatif.predict_range_ms(best, graph.edits))
+    between = whatif.range_of_another_run_ms(best, graph.edits, whatif.predict_range_ms(best, graph.edits))
     assert first == PlanStep("graph", best.ms, whatif.predict_ms(best, graph.edits), *between)
     assert (then.rule, then.predicted_step_ms) == ("chains", whatif.predict_ms(best, [*graph.edits, *compiled.edits]))
 
@@ -165,7 +165,7 @@ class Times:
     def predict_range_ms(self, best, edits):
         return self.steps[frozenset(edits)][1:]
 
-    def of_another_run(self, best, edits, between):
+    def range_of_another_run_ms(self, best, edits, between):
         return between
 
     def least_ms(self, best, edits):

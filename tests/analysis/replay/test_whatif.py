@@ -168,14 +168,22 @@ def test_hidden_host_has_a_lower_speed_limit() -> None:
 
 def test_of_another_run_so_much_more_is_uncertain_as_the_gpu_waits() -> None:
     step, none, quick = of_step(0.100, "user"), (0.050, 0.060), [ScaledOps((0, 1, 2, 3), 0.3)]
-    assert hidden().of_another_run(step, quick, none) == pytest.approx((0.050 * 0.88, 0.060 * 1.12))  # it waits 20 of 50 µs
-    assert hidden().of_another_run(step, quick, (0.050, 0.095)) == pytest.approx((0.044, 0.100))  # no further than the step now
-    assert hidden().of_another_run(step, quick, (0.050, 0.110)) == pytest.approx(
+    assert hidden().range_of_another_run_ms(step, quick, none) == pytest.approx(
+        (0.050 * 0.88, 0.060 * 1.12)
+    )  # it waits 20 of 50 µs
+    assert hidden().range_of_another_run_ms(step, quick, (0.050, 0.095)) == pytest.approx(
+        (0.044, 0.100)
+    )  # no further than the step now
+    assert hidden().range_of_another_run_ms(step, quick, (0.050, 0.110)) == pytest.approx(
         (0.044, 0.110 * 1.03)
     )  # two runs differ by that much anyway
     longer = (0.105, 0.110)
-    assert hidden().of_another_run(step, [], longer) == pytest.approx((0.105 * 0.97, 0.110 * 1.03))  # it waits for nothing
-    assert hidden().of_another_run(step, [], none)[0] == pytest.approx(0.96 * 0.100)  # its work, in a run with quicker kernels
+    assert hidden().range_of_another_run_ms(step, [], longer) == pytest.approx(
+        (0.105 * 0.97, 0.110 * 1.03)
+    )  # it waits for nothing
+    assert hidden().range_of_another_run_ms(step, [], none)[0] == pytest.approx(
+        0.96 * 0.100
+    )  # its work, in a run with quicker kernels
 
 
 @pytest.mark.parametrize(
@@ -296,7 +304,7 @@ def test_the_interval_begins_no_lower_than_the_gpus_work_that_is_left() -> None:
         for step_us in (7, 10, 100, 150):
             step = of_step(step_us / 1000, "user")
             low, high = loop.predict_range_ms(step, [edit]) or (0, 0)
-            middle, another = loop.predict_ms(step, [edit]) or 0, loop.of_another_run(step, [edit], (low, high))
+            middle, another = loop.predict_ms(step, [edit]) or 0, loop.range_of_another_run_ms(step, [edit], (low, high))
             assert 0.96 * least_us / 1000 <= another[0] <= 0.97 * low <= low <= middle <= high <= another[1]
     half = ScaledOps((0, 1, 2, 3), 0.5, 0.25, 0.75)
     assert waiting().least_ms(of_step(0.100, "user"), [half]) == pytest.approx(0.010), "40 µs of kernels, at their quickest"
@@ -326,5 +334,7 @@ def test_no_prediction_without_a_step_time_or_counted_steps() -> None:
     none = WhatIf(waiting().problem, 0, waiting().counted[:0])
     assert none.step_ms() is None and none.predict_ms(of_step(0.100, "user"), [WithoutWaits()]) is None
     # What two runs differ by is all that is known of another one then; and without a step to be no longer than, no more above.
-    assert none.of_another_run(of_step(0.100, "user"), [], (0.050, 0.060)) == pytest.approx((0.050 * 0.97, 0.060 * 1.03))
-    assert waiting().of_another_run(unknown, [], (0.050, 0.060)) == pytest.approx((0.050 * 0.88, 0.060 * 1.03))
+    assert none.range_of_another_run_ms(of_step(0.100, "user"), [], (0.050, 0.060)) == pytest.approx(
+        (0.050 * 0.97, 0.060 * 1.03)
+    )
+    assert waiting().range_of_another_run_ms(unknown, [], (0.050, 0.060)) == pytest.approx((0.050 * 0.88, 0.060 * 1.03))

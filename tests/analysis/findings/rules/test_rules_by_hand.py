@@ -300,7 +300,7 @@ def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(n
         "the step of 6 ms holds those"
     )
     assert (between_steps(result) or "").replace("\xa0", " ") == below_it
-    with_them = f"with them a step takes {'1.8 ms' if name == 'pauses' else '2 ms'} on average"
+    with_them = f"including them, a step takes {'1.8 ms' if name == 'pauses' else '2 ms'} on average"
     assert with_them in step.notes[0].replace("\xa0", " ")
 
 
@@ -314,7 +314,7 @@ def test_what_comes_before_each_round_is_no_rare_step_where_the_profile_holds_it
     assert hidden is None or "active=16" in hidden.changes[0].after
     assert "periodic-stalls" not in {f.rule for f in result.findings}
     assert (between_steps(result) or "").replace("\xa0", " ") == (
-        "A round of 8 steps takes 16 ms: 8 ms in its steps and 8 ms before the first (a rollout, say)."
+        "A round of 8 steps takes 16 ms: 8 ms in its steps and 8 ms before the first step (e.g. a rollout)."
     )
 
 
@@ -401,7 +401,7 @@ def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
         predict_ms=lambda best, edits: 17.1,
         predict_range_ms=lambda best, edits: (17.1, 36.2),
         fed_every_ms=lambda best, edits, step_ms, edge: None,
-        of_another_run=lambda best, edits, between: between,
+        range_of_another_run_ms=lambda best, edits, between: between,
     )
     best: Any = SimpleNamespace(ms=34.6, source="profile")
     waits = Evidence(Advice("It waits.", act("Load with more workers.")), lost_ms=32.4, edits=[WithoutWaits(())])
