@@ -1,4 +1,4 @@
-"""Complete a finding's advice: add sentences, and insert the run's own classes into code."""
+"""Complete the advice of a finding: add sentences, and insert the run's classes into code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.analysis.store.library import Recording
 # Text for the code slot of the model if the run's own class is not known.
 MODEL = (("model", "Net()"),)
 OPTIMIZER = (("optimizer", "AdamW"), ("options", "lr=3e-4"), ("fused", "fused=True"))
-STARTS = (MODULE, "main")  # Names of functions that say nothing about their purpose.
+STARTS = (MODULE, "main")  # Names of entry points, which do not describe their work.
 WRAPPERS = ("Sequential", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule")
 # PyTorch's optimizers that accept fused=True for parameters on a GPU, in all versions since 2.3.
 FUSED_ON_GPU = ("Adam", "AdamW", "SGD")
@@ -30,11 +30,11 @@ _NUMBER = re.compile(r"_\d+$")
 
 
 def optimizers(recording: Recording) -> list[str]:
-    """Return the classes of the optimizers that made steps, such as Adagrad; empty without names."""
-    return recording.once(_stepped)
+    """Return the classes of the optimizers that made steps, such as Adagrad; empty if none is recorded."""
+    return recording.once(_optimizer_classes)
 
 
-def _stepped(recording: Recording) -> list[str]:
+def _optimizer_classes(recording: Recording) -> list[str]:
     names = [str(name).removeprefix("Optimizer.step#").removesuffix(".step") for (name,) in recording.rows(_OPTIMIZERS)]
     return [name for name in names if name.isidentifier()]
 
@@ -57,7 +57,8 @@ def own_names(recording: Recording) -> dict[str, str]:
 def with_optimizer(changes: Sequence[CodeChange], name: str | None) -> tuple[CodeChange, ...]:
     """Insert the run's own optimizer into the code slots of ``changes``.
 
-    An optimizer without a fused form gets ``foreach``, which updates all tensors at once.
+    An optimizer without a fused form gets ``foreach``, which updates all tensors at once. Code for other frameworks names AdamW,
+    so it is kept only for this optimizer.
     """
     if name is None:
         return tuple(change.filled() for change in changes)

@@ -20,11 +20,12 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, W
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
-# Used if the gain exceeds the GPU's wait here: the host no longer runs ahead of the GPU, so later launches are late too.
+# For a gain that exceeds the GPU's wait at this place: the host no longer runs ahead of the GPU, so later launches are late too.
 HEAD_START_LOST = "so it no longer runs ahead of the GPU: this costs {cost} of each step"
-# Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
+# Copies are mentioned from this share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take
+# most of the wait.
 LEAST_COPYING_SHARE = 0.05
-# Upper limit per kernel, on a slow host, to free the tensors of its operator and its part of autograd's graph.
+# Upper limit, on a slow host, of the time to free the tensors of one kernel's operator and its part of autograd's graph.
 FREED_NS = 3_000
 
 

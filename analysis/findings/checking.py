@@ -32,11 +32,12 @@ GPU_MAY_LIMIT = (
     "The recordings do not show whether the run's step is longer than the GPU's own work. If it is not, this change gains nothing. "
     + SAMPLE_IT
 )
-ONCE = "The profiled steps capture a CUDA graph. The run captures it only once; its later steps launch differently."
-# Multiple of the run's step, as in the rule profiler-distorts. Below it, the shares of the profiled step are still right.
+ONCE = "The profiled steps capture a CUDA graph. The run does this only once, so its later steps launch differently."
+# If the profiled step is below this multiple of the run's step, its shares are still right; the same as in profiler-distorts.
 SHAPE_FACTOR = 1.3
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: the host's lost time per cause is less certain than its sum."
-# Share of the analysed rank's loss. Balanced ranks lose about equally; in tests with one slow rank, the others lose less.
+# A rank is also concerned if it loses this share of the analysed rank's loss. Balanced ranks lose about the same time; in tests
+# with one slow rank, the other ranks lost less than this share.
 AS_MUCH = 0.5
 MOST_NAMED = 4  # Largest number of ranks in a title.
 OTHERS_WAIT = "The other ranks wait in collectives meanwhile. This hides the time of their own hosts."

@@ -210,7 +210,7 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
     return cast(Callable[Concatenate[RuleContext, P], T], computed_once)  # wraps() lets the context be passed by name too
 
 
-NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"
+NO_HOST = "the telemetry has no samples of the host; record it with `sawtooth sample`"
 
 # Data that a rule can require: a function that finds whether it is there, and the sentence to show if it is not.
 REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
@@ -236,7 +236,7 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "host or loader": (lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None, NO_HOST),
     "reads": (
         lambda g: first_read_of(g.run.manifest.facts) is not None,
-        "no count of what the loader reads from disk and from memory: `sawtooth run` and the capture helper count it on Linux",
+        "the loader's reads from disk and from memory were not counted (`sawtooth run` and the capture helper count them on Linux)",
     ),
     "ranks": (
         lambda g: len({r.rank for r in g.run.ranks}) > 1,
@@ -244,7 +244,7 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     ),
     "run's step": (
         lambda g: g.telemetry is not None or STEP_SOURCES[g.rank.best.source].timed,
-        "only the profiled steps show the step time: there is no telemetry (`sawtooth sample`), no step mark and no stopwatch time",
+        "the step time is only known from the profiled steps, without telemetry (`sawtooth sample`), step marks or a stopwatch time",
     ),
     "gpu": (lambda g: g.rank.gpu is not None, "the GPU is not in the hardware table"),
 }

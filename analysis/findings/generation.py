@@ -9,7 +9,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 
-FEWEST_TOKENS = 4  # Per step. Fewer tokens do not show the time of one.
+FEWEST_TOKENS = 4  # Per step. Fewer tokens do not show the time of one token.
 # Share of the tokens that must have the usual number of kernels. The last token may differ, because it may end the text.
 EVEN_SHARE = 0.9
 FEWEST_KERNELS = 5  # Per token. A loop with fewer kernels is not a model's forward pass.

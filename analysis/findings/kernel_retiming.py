@@ -85,11 +85,11 @@ def retimed_products(
 
 
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
-    """Return the edits that run ``norms`` in NHWC and leave the convolutions as they are.
+    """Return the edits that run ``norms`` and ``convolutions`` in NHWC.
 
-    The kernels between two layout conversions already are NHWC kernels. Convolutions without conversions are assumed to be as
-    fast in NHWC. There are two exceptions: cuDNN's kernels replace PyTorch's own for depthwise convolutions, and cuDNN may choose
-    other kernels if the channels are not a multiple of TILE_CHANNELS.
+    A convolution between two layout conversions already runs an NHWC kernel. Other convolutions are assumed to take the same time
+    in NHWC, within the interval SAME_KERNELS. Two exceptions: cuDNN's kernels replace PyTorch's own kernels for depthwise
+    convolutions. cuDNN may choose other kernels if the channels are not a multiple of TILE_CHANNELS.
     """
 
     def last(row: Any) -> KernelTimeEstimate | None:

@@ -69,18 +69,21 @@ class Advice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a rule measured in the recording, before it is judged.
+    """What a rule measured in the recording, before it is judged. Times are ms per step.
 
-    The rule's threshold is compared with ``cost_ms`` or with the gain of ``edits``, depending on ``threshold_for``. "gain" falls
-    back to the cost if nothing can be replayed, "larger" takes the larger of the two, and "both" requires both. If the threshold
-    is not a share of the step, ``share`` is compared with it. Evidence without any of these is always reported.
-
-    ``lost_ms`` is the whole loss to the cause in ms per step. ``predicted`` is the step after the change, if the replay of
-    ``edits`` cannot give it. ``confidence`` is the confidence in the cause. ``severity`` replaces the severity by gain, and
-    ``at_most`` limits it. ``is_choice`` marks a choice that is not a fault, such as eager code. ``severity_by_cost`` judges
-    ``cost_ms`` instead of the gain. ``withholds_gain`` keeps the edits for the plan, but shows no gain for this finding alone.
-    ``reword`` changes the advice after the judgement. ``stated_ms`` is the loss in the title if that is not ``cost_ms``;
-    ``rest`` says what else the change saves, if its edits do not show it.
+    * ``lost_ms``: the whole loss to the cause. ``cost_ms``: the loss that the change concerns.
+    * ``edits``: the change in the replay. ``predicted``: the step after the change, if the replay cannot predict it.
+    * ``threshold_for``: what the rule's threshold is compared with: ``cost_ms``, or the gain of ``edits``. "gain" means the cost if
+      nothing can be replayed, "larger" the larger of the two, and "both" that both must reach it.
+    * ``share``: compared with a threshold that is not a share of the step. Evidence without cost, gain and share is always reported.
+    * ``confidence``: the confidence in the cause.
+    * ``severity``: replaces the severity that follows from the gain; ``at_most`` limits it. ``severity_by_cost``: use ``cost_ms``
+      instead of the gain. ``is_choice``: the evidence is no fault but a choice, such as eager code.
+    * ``withholds_gain``: use the edits for the plan, but predict no gain for this finding alone.
+    * ``rows``: evidence rows. ``places``: spans (ns) to mark on the timeline.
+    * ``ends_the_run``, ``limits_the_step``, ``samples_per_second_times``: fields of the finding.
+    * ``reword``: changes the advice after the judgement. ``stated_ms``: the loss in the title, if it is not ``cost_ms``. ``rest``:
+      what else the change saves, if its edits do not show it.
     """
 
     advice: Advice
@@ -194,9 +197,9 @@ def is_advice(_context: RuleContext, first: Finding, _later: Finding) -> bool:
 class Relation:
     """Order between a rule's finding and a finding of the rule ``to``.
 
-    If it ``applies``, the later finding gets the note ``because``, where ``{title}`` is the title of the first finding. If it
-    also ``orders``, the first finding moves up, directly before the later one. With ``behind``, the later one moves down instead,
-    directly after the first.
+    If the condition ``applies`` is true, the later finding gets the note ``because``, in which ``{title}`` is the title of the
+    first finding. If ``orders`` is true as well, the first finding moves up, directly before the later one. With ``behind``, the
+    later one moves down instead, directly after the first.
     """
 
     to: str
@@ -210,9 +213,9 @@ class Relation:
 class Rule:
     """A rule: its slug (the name of its file), what it measures, and how its findings relate to others.
 
-    ``requires`` lists data (keys of ``context.REQUIREMENTS``); without it, the rule is not checked. ``reads`` is the evidence
-    that its findings use; they are as certain as the least certain of it. ``threshold`` is the smallest share that a finding must
-    reach. ``of_the_host`` checks a run without GPU work.
+    ``requires`` lists the data without which the rule is not checked (keys of ``context.REQUIREMENTS``). ``reads`` lists the
+    sources that its findings use; a finding is at most as certain as the least certain source. ``threshold`` is the smallest share
+    that a finding must reach. ``of_the_host`` checks a run without GPU work.
 
     Findings of the rules in ``comes_before`` come after this rule's. The changes of the rules in ``needs`` must be made before
     this rule's. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as`` is "smaller

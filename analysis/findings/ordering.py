@@ -20,7 +20,7 @@ from sawtooth.analysis.units import in_words
 
 SAME_CAUSE = 0.5  # Two findings have the same cause if one changes more than this share of the other's operations.
 ANOTHER_WAY = "Another solution for the same cause:"
-SAME_WORK = "The same work as in “{title}”, changed in another way, so the gains do not add up."
+SAME_WORK = "This changes the same work as “{title}” in another way, so the gains do not add up."
 # Fields of a finding that are cleared if its change needs another one first. It has no gain of its own then; the plan predicts
 # its step time after the other change.
 ONLY_AFTER: dict[str, object] = dict.fromkeys(

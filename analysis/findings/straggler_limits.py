@@ -13,10 +13,10 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import Finding
 
-LEADS = 0.5  # Share of all waiting that a rank must cause. With less, it is one of several late ranks.
+LEADS = 0.5  # A rank that causes at most this share of all waiting is only one of several late ranks.
 # If the peers lose at most this share of the rank's loss to a cause, most of the loss belongs to the rank alone.
 PEERS_LOSE = 0.5
-BOUNDED = "The other ranks hardly lose this time. The job gains at most as much as from “{title}”, which counts the same time."
+BOUNDED = "The other ranks hardly lose this time. The job's gain is at most that of “{title}”, which includes the same time."
 
 
 def waited_for_ms(communication: Communication, late: Straggler) -> float:
@@ -43,8 +43,8 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
 def is_seen_to_be_late(context: RuleContext, late: Finding, _host: Finding) -> bool:
     """Return whether the recording shows other ranks waiting for a rank that its own work makes late.
 
-    The rank does not count if recording may have made it late. An observation is stronger than an estimate, and a slow host
-    of all ranks does not explain it.
+    It is false if recording may have made the rank late. Other findings about the host are estimates, and a slow host of all
+    ranks does not explain such waits.
     """
     communication = context.run.communication
     if communication is None or late.predicted_step_ms is None:

@@ -20,9 +20,9 @@ LARGEST_HEAD = 256
 
 
 def under_autocast(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, dtype: str) -> list[Edit]:
-    """Return the edits that run the step under autocast to ``dtype``.
+    """Return the edits that run the step under autocast to ``dtype``; empty if times are unknown.
 
-    ``products`` are the rows that autocast would run in ``dtype``. Empty if their times are not known.
+    ``products`` are the rows of ``RuleContext.work`` that autocast would run in ``dtype``.
     """
     timed = retimed_products(products, gpu, dtype)
     if timed is None:
@@ -48,7 +48,7 @@ def under_autocast(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, 
 
 
 def _newly_fused(context: RuleContext, gpu: GpuPeaks) -> tuple[list[Edit], set[int]]:
-    """Return the edits for attention that runs unfused only because it is FP32, and its operations.
+    """Return the edits that fuse attention which is unfused only in FP32, and its gpu_op_ids.
 
     For FP32, only the memory-efficient kernel is fused, and it needs head sizes that fill its loads. In 16 bits, PyTorch pads the
     head size for flash attention.

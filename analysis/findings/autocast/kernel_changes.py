@@ -40,8 +40,8 @@ MORE_CASTS = 1.3
 # Elementwise kernels that the table lacks gain less than their bytes: with half of the bytes they take 0.6 to 0.7 of the time
 # (sums, additions, activations of five loops on H100 and H200), because each thread runs the same instructions.
 BYTES_POWER = 0.7
-# Error of the gain of a group of elementwise kernels, as a share of it, on six pairs of runs (FP32 or TF32, then bf16).
-WRONG_DTYPE = 0.4
+# Relative error of the predicted gain of elementwise kernels, from six pairs of runs (FP32 or TF32, then bf16).
+GAIN_ERROR = 0.4
 
 
 @dataclass
@@ -186,12 +186,12 @@ class AutocastWalk:
         shortest = min(row.dur_ns, SHORTEST_KERNEL_NS)
         factor = times[1] / times[0] if times[0] and times[1] else 0.5**BYTES_POWER
         likely = max(row.dur_ns * min(factor, 1.0), shortest)
-        off = (row.dur_ns - likely) * WRONG_DTYPE
+        off = (row.dur_ns - likely) * GAIN_ERROR
         self.changes[row.gpu_op_id] = KernelChange(likely, max(likely - off, min(row.dur_ns / 2, likely)), likely + off)
 
 
 def _moving_ms(row: Any, dtype: str, gpu: GpuPeaks) -> float | None:
-    """Return the time of a row's operator from the table of kernel times; None if it is not there."""
+    """Return the time of a row's operator from the table of kernel times; None if the table lacks it."""
     moved = operator_bytes(
         row.operator, row.dims, ["c10::BFloat16" if t == "float" and dtype != "fp32" else t for t in row.types], row.concrete
     )
@@ -213,6 +213,6 @@ def _is_nhwc(row: Any) -> bool:
 
 
 def _transposes(row: Any) -> bool:
-    """Return whether a copy reads other strides than it writes."""
+    """Return whether a copy reads and writes different strides."""
     strides = row.strides or []
     return len(strides) > 1 and strides[0] != strides[1]

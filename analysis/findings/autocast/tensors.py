@@ -1,7 +1,7 @@
 """Dtypes of a step's tensors under autocast, by their number of elements.
 
-A trace records the shapes and dtypes of an operator's inputs, but not the operator that made them. So a tensor is assumed to be
-the latest result with as many elements, and gets the dtype of that result.
+A trace records the shapes and dtypes of an operator's inputs, but not the operator that made them. So an input is assumed to be
+the latest result with the same number of elements, and gets the dtype of that result.
 """
 
 from __future__ import annotations

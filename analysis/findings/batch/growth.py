@@ -21,7 +21,7 @@ from sawtooth.analysis.knowledge.traffic import operator_bytes
 
 THREADS_OF_SM = 2048  # With fewer elements per SM, part of the GPU is idle, and more elements take no longer.
 # The error of the time of a kernel that moves tensors is the batch factor to this power: 7 % at 4 times the batch, 15 % at 16.
-OFF = 0.05
+GROWTH_ERROR = 0.05
 # From this batch factor on, the model's full interval applies; for smaller factors most of the model's error cancels.
 WHOLE_SPREAD = 16.0
 TILE = re.compile(r"(?:tilesize|gemm_)\d+x([1-9]\d*)[x_]")  # Matches the names of cuDNN's own kernels and of CUTLASS.
@@ -71,14 +71,14 @@ class Scale:
         if row.category == "communication" or str(row.operator).startswith(OF_PARAMETERS):
             return STAYS
         if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
-            growth = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
+            growth = self._attention_growth(row) if row.category == "attention" else self._product_growth(row)
             if growth is not None:
                 return Law(*growth)
         if row.category == "gemm" and not isinstance(row.flop_operator, str) and row.blocks > 0:
-            return Law(*self._of_hidden_product(row))
-        return self._moving(row)
+            return Law(*self._hidden_product_growth(row))
+        return self._moving_law(row)
 
-    def _of_attention(self, row: Any) -> Growth | None:
+    def _attention_growth(self, row: Any) -> Growth | None:
         """Return the growth of attention.
 
         Its query blocks run in parallel, one per SM. While there are fewer blocks than SMs, a larger batch takes no longer.
@@ -87,30 +87,31 @@ class Scale:
         if self.gpu is None or not self.gpu.sms or not isinstance(query, list) or len(query) != 4:
             return None
         blocks = query[0] * query[1] * math.ceil(query[2] / QUERY_BLOCK)
-        return self._about(max(self.times * blocks, self.gpu.sms) / max(blocks, self.gpu.sms))
+        return self._with_error(max(self.times * blocks, self.gpu.sms) / max(blocks, self.gpu.sms))
 
-    def _of_hidden_product(self, row: Any) -> Growth:
+    def _hidden_product_growth(self, row: Any) -> Growth:
         """Return the growth of a product without recorded shapes, as in recurrent cells or compiled regions.
 
         Its tiles run in parallel, one per SM. If ``row.beside`` kernels run at the same time, it has only its share of the SMs. A
-        smaller batch may have fewer tiles, or as many smaller ones; the interval covers both. If the batch rows per tile are not known,
-        all tiles are assumed to be full.
+        smaller batch may have fewer tiles, or the same number of smaller tiles; the interval covers both cases. If the batch rows per
+        tile are not known, all tiles are assumed to be full.
         """
         sms = (self.gpu.sms or 1) if self.gpu is not None else 1
         more = _more_tiles(row, self.times) or self.times
         alone, shared = (max(more * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.beside))
         if self.times < 1:
             return Growth(math.sqrt(alone * more), more, alone)
-        return Growth(math.sqrt(alone * shared), self._about(alone).low, self._about(shared).high)
+        return Growth(math.sqrt(alone * shared), self._with_error(alone).low, self._with_error(shared).high)
 
-    def _about(self, factor: float) -> Growth:
-        off = max(self.times, 1 / self.times) ** OFF
+    def _with_error(self, factor: float) -> Growth:
+        """Return ``factor`` with the interval that follows from ``GROWTH_ERROR``."""
+        off = max(self.times, 1 / self.times) ** GROWTH_ERROR
         return Growth(factor, factor / off, factor * off)
 
-    def _arithmetic(self, row: Any) -> Growth | None:
-        """Return the kernel-time model's ratio of the new shape to the old one.
+    def _product_growth(self, row: Any) -> Growth | None:
+        """Return the kernel-time model's time for the new shape, relative to its time for the old shape.
 
-        Errors that affect both shapes alike cancel.
+        Errors that affect both times alike cancel.
         """
         dtype = product_dtype(row)
         if dtype is None or self.gpu is None:
@@ -148,7 +149,7 @@ class Scale:
     def _more(self, size: int) -> int:
         return max(round(size * self.times), 1)
 
-    def _moving(self, row: Any) -> Law:
+    def _moving_law(self, row: Any) -> Law:
         dims = row.dims if isinstance(row.dims, list) else []
         tensors = [tuple(shape) for shape in dims if isinstance(shape, list) and numel(shape) > 1]
         if tensors and all(shape in self.own for shape in tensors):
@@ -160,7 +161,7 @@ class Scale:
         bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
         known = moved and bandwidth and row.kind == "kernel" and elements > filled
         stream_ns = moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan
-        return Law(*self._about(factor), stream_ns, self._rounds(row, tensors))
+        return Law(*self._with_error(factor), stream_ns, self._rounds(row, tensors))
 
     def _rounds(self, row: Any, tensors: list[Shape]) -> float:
         """Return the number of elements that each thread processes one after the other."""

@@ -1,4 +1,4 @@
-"""How far the batch can grow before its step takes longer, if the host's launches limit the step."""
+"""The gain of a larger batch if the host's launches limit the step."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 
 LEAST_RATE_FACTOR = 1.3  # Smallest gain in samples per second that is reported.
-FREE = 0.5  # If this share of the GPU's memory is free, a doubled batch fits.
-# Multiples of the sample rate that the launches alone allow. Below the first, something else limits the batch, and above the
-# second, launches do not. Then the predicted step decides.
+FREE = 0.5  # A doubled batch fits if at least this share of the GPU's memory is free.
+# Limits for the predicted sample rate ÷ the rate of a step that launches alone limit. Outside these limits, the prediction is
+# reported: below, the loader or kernels limit the step; above, kernels grow less than the batch.
 AS_FAR, MORE = 0.9, 1.1
 
 
 class LargerBatch(NamedTuple):
-    """The gain of a larger batch in samples per second, and a clause that explains it.
+    """The gain of a larger batch: the factor ``rate`` of the samples per second, and a clause ``how``.
 
-    ``busy_ms`` is the GPU's work per step, ``free_bytes`` its unused memory, ``predicted`` the steps of larger batches.
+    ``busy_ms`` is the GPU's work per step, ``free_bytes`` its unused memory, ``predicted`` has the steps of larger batches.
     """
 
     rate: float
@@ -34,9 +34,9 @@ class LargerBatch(NamedTuple):
 
 @once
 def fills_launches(context: RuleContext) -> LargerBatch | None:
-    """Return how much larger the batch can be if launches limit the step; None if they do not.
+    """Return the gain of a larger batch if launches limit the step; None if not, or for a small gain.
 
-    If a policy acts in the loop, more samples need more acting; a larger batch for the update does not shorten that.
+    None also if a policy acts in the loop: more samples then need more acting, which a larger batch does not shorten.
     """
     use, busy, step_ms = memory_use(context), context.gpu_needs_ms(), context.step_ms
     if (
@@ -55,7 +55,6 @@ def fills_launches(context: RuleContext) -> LargerBatch | None:
     larger, rate = context.once(larger_batches), step_ms / busy
     best = max(larger, key=lambda at: at.rate, default=None)
     how = f"a step with a batch up to about {rate:.1f} times as large hardly takes longer"
-    # The loader or kernels limit the larger batch, or kernels grow less than the batch does.
     if best is not None and (larger[-1].rate < AS_FAR * min(larger[-1].times, rate) or best.rate > MORE * rate):
         rate, how = (
             best.rate,

@@ -1,8 +1,8 @@
-"""Memory of a step at other batch sizes, from the allocator's blocks that stay or grow with the batch.
+"""Memory of a step at other batch sizes: the allocator's blocks that stay, and those that grow.
 
 These blocks stay: parameters, the optimizer's state and its temporary memory, gradients, and autocast's 16-bit copies of
-parameters. Of an operator's scratch memory, as many bytes as its parameters take also stay, and so does what cuDNN adds for
-each recurrent layer. All other memory that a step allocates grows with the batch.
+parameters. A part of an operator's scratch memory also stays: the size of its parameters, and cuDNN's extra memory for each
+recurrent layer. All other memory that a step allocates grows with the batch.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _SPANS = (
 def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
     """Return the shapes of the parameters that got a gradient in a step, with the number of each.
 
-    They come from autograd's gradient accumulation. A pipeline stage also accumulates the gradients of its received inputs,
-    to send them back. So tensors with the element count of a sent or received tensor are not counted.
+    They come from autograd's gradient accumulation. A pipeline stage also accumulates the gradients of its received inputs, which
+    it sends back. So tensors with the element count of a sent or received tensor are not counted.
     """
     passed = {size for (size,) in recording.rows(PASSED)}
     rows = recording.rows(
@@ -98,13 +98,13 @@ def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndar
     used_until = tuned["start_ns"].to_numpy(np.int64) if len(tuned) else _ends_of_steps(recording, device)
     gradients = (end > np.append(used_until, NEVER - 1)[np.searchsorted(used_until, start)]) | _accumulated(recording, blocks)
     stays = (_within(tuned, blocks) >= 0) | (backward & gradients)
-    return np.where(stays, 0.0, size - np.minimum(_of_parameters(recording, device, blocks), size))
+    return np.where(stays, 0.0, size - np.minimum(_fixed_bytes(recording, device, blocks), size))
 
 
 def _within(spans: pd.DataFrame, blocks: pd.DataFrame) -> np.ndarray:
-    """Return for each block the last of ``spans`` that began before it on its thread.
+    """Return for each block the last of ``spans`` that began before the block on its thread.
 
-    -1 if that span has ended before the block.
+    The value is -1 if this span ended before the block began.
     """
     innermost = np.full(len(blocks), -1, np.int64)
     threads, at = blocks["thread_id"].to_numpy(), blocks["start_ns"].to_numpy(np.int64)
@@ -123,7 +123,7 @@ def _ends_of_steps(recording: Recording, device: int) -> np.ndarray:
 def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
     """Return which blocks autograd accumulated as a parameter's gradient.
 
-    The gradient of an accumulation is the youngest block of the gradient's size.
+    Each accumulation is matched with the latest earlier block of the gradient's size.
     """
     rows = recording.rows(
         "SELECT o.start_ns, s.input_dims, s.input_types FROM cpu_ops o JOIN names USING (name_id) JOIN signatures s USING (signature_id) WHERE name = ?",
@@ -142,12 +142,12 @@ def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
     return marked
 
 
-def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
+def _fixed_bytes(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
     """Return the bytes of each block that do not depend on the batch.
 
-    For the cast of a parameter, these are all bytes. For an operator's scratch memory, they are as many bytes as its
-    parameters take. The scratch memory of a recurrent layer is the largest block that it frees again, and has extra space for
-    each layer and direction.
+    For the cast of a parameter, these are all bytes. For an operator's scratch memory, they are the size of its parameters. The
+    scratch memory of a recurrent layer is the largest block that the layer frees again. It has extra space for each layer and
+    direction.
     """
     parameter_shapes = frozenset(parameters_of(recording, device))
     signatures = recording.rows("SELECT signature_id, input_dims, input_types FROM signatures WHERE input_dims IS NOT NULL")

@@ -46,7 +46,7 @@ class SampleLoop:
 def sample_loop(context: RuleContext) -> SampleLoop | None:
     """Return the loop in which most layers are called.
 
-    None if no loop calls them FEWEST times with a batch of one, or if it is a loop over recurrent cells. Call this through
+    None if no loop calls layers at least FEWEST times with a batch of one, or if the loop is over recurrent cells. Call this through
     ``RuleContext.once``, because several rules use it.
     """
     if context.recording.named(CELLS):
@@ -82,8 +82,5 @@ def _shapes(dims: Any) -> tuple[Shape, Shape] | None:
 
 
 def _is_alone(of_input: Shape, of_weight: Shape) -> bool:
-    """Return whether a layer's input is one sample.
-
-    That is a batch of one, or a convolution or vector input without a batch dimension.
-    """
+    """Return whether a layer's input is one sample: a batch of one, or an input without a batch dimension."""
     return of_input[0] == 1 or len(of_input) == 1 or (len(of_weight) > 2 and len(of_input) == len(of_weight) - 1)

@@ -2,10 +2,10 @@
 
 Each kernel's time is scaled if it grows with the batch. Products, convolutions and attention use the kernel-time model at the
 new and the old shape. Kernels that move tensors grow with their bytes, once these fill the GPU. The optimizer's launches,
-kernels that only touch parameters, and the host stay. A replay with the new times gives the step. Parameters are separated
-from activations by the gradients that autograd accumulates. With a smaller batch the host soon limits the step, but a trace
-does not show its time well while the GPU is the limit. So the interval reaches from the fastest likely host to the slowest
-host that would not lengthen today's step.
+kernels that only touch parameters, and the host keep their times. The step time comes from a replay with the new times.
+Parameters are separated from activations by the gradients that autograd accumulates. With a smaller batch the host may limit
+the step, but a trace does not show the host's speed well while the GPU is the limit. So the interval reaches from the fastest
+likely host to the slowest host that would not lengthen today's step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LIKELY_HOST = 1.1
 # H200's host: the longer time was 1.03 to 1.37 times the shorter. Three others took 1.4 to 1.5 times what the profiled size
 # predicted.
 HOST_VARIES = 1.5
-HARDLY = 0.01  # Share of an operation's duration. Operations that are shortened to it delay nothing.
+HARDLY = 0.01  # Operations shortened to this share of their duration delay nothing.
 # Share of the step. If a faster host (HOST_VARIES or QUICKEST_HOST) saves at least this share, the host limits the step.
 HOST_LIMITS = 0.1
 QUICKEST_HOST = 0.75  # Smallest likely host time, relative to the replay, which already excludes the profiler's cost.
@@ -162,8 +162,8 @@ def _step(
     """Return the run's step with ``edit`` applied, ms, and its interval.
 
     The interval includes the uncertainty of the kernels, of the replay and of today's step. ``slow_host`` is the largest
-    factor for the replay's host time, 1 if it does not matter. The step is not shorter than the time that its operations have
-    ``filled``.
+    factor for the replay's host time, 1 if it does not matter. If ``filled`` is given, the step is at least the time that its
+    overlapping operations fill.
     """
     # Leave out the loader's timing, which belongs to today's batch.
     best, whatif = replace(context.rank.best, feeding=None), context.whatif
@@ -227,10 +227,10 @@ def sentence(larger: Sequence[AtBatch]) -> str:
     clauses = [
         (
             f"{at.times:g} times the batch: the host determines the step, {in_words(bounds[at.times][0])} to {in_words(at.high_ms)}, "
-            f"so up to {bounds[at.times][1]:.2g} times as many samples per second"
+            f"so up to {bounds[at.times][1]:.2g} times today's samples per second"
             if at.host_limits
             else f"{at.times:g} times the batch: about {in_words(at.step_ms)} per step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
-            f"{at.rate:.2g} times as many samples per second"
+            f"{at.rate:.2g} times today's samples per second"
         )
         + (f", {at.memory_bytes / 1e9:.3g} GB in use" if at.memory_bytes is not None else "")
         for at in larger

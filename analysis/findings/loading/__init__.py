@@ -1,1 +1,1 @@
-"""The advice for loaders: how many workers a change names."""
+"""Advice for data loaders: the number of workers that a code change should use."""

@@ -1,1 +1,1 @@
-"""What kind of loop a recording shows."""
+"""Kinds of loops that a recording shows, and code and edits for them."""

@@ -38,9 +38,9 @@ from sawtooth.analysis.run.model import Action
 FEWEST_PASSES = 4  # In the recording. Fewer passes may be a test of the model.
 FEWEST_KERNELS = 2  # Per pass: a product and a choice.
 MOST_BYTES = 4_000_000  # Of one action or observation. Larger copies are data sets or checkpoints.
-# Share of an update's rows in a product. An evaluation takes batches as large as the training's.
+# A pass has at most this share of the rows of an update's products. The batches of an evaluation are as large as the training's.
 MOST_ROWS = 0.5
-# Share of an update's GPU time, where the trace has no shapes. An evaluation takes about a third of a training step.
+# Without recorded shapes: a pass takes at most this share of an update's GPU time. An evaluation takes about a third.
 MOST_OF_UPDATE = 0.25
 PRODUCTS = r"^aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|convolution|_convolution|linear|lstm|gru)$"
 UPDATE_FIX = Action(
@@ -61,10 +61,9 @@ _LOADS = "SELECT start_ns FROM named_cpu_ops WHERE starts_with(name, ?) ORDER BY
 class Acting:
     """The passes in which the policy acts.
 
-    ``passes`` is their number in the recording, ``rounds`` the number of stretches without an update between them. ``spans``
-    are these stretches, absolute ns, each up to the next update. ``calls`` and ``ops`` are the runtime calls and GPU
-    operations in them. ``updates`` are the GPU operations that begin each step's update. ``acts_after_update`` is set if a
-    step acts after an update.
+    ``passes`` is their number in the recording. ``spans`` are the times (absolute ns) from the first pass after an update to the
+    next update, and ``rounds`` is their number. ``calls`` and ``ops`` are the runtime calls and GPU operations in these spans.
+    ``updates`` has the GPU operation that begins each step's update. ``acts_after_update`` is True if a step acts after its update.
     """
 
     passes: int
@@ -77,7 +76,7 @@ class Acting:
 
     @property
     def per_round(self) -> float:
-        """Passes from one update to the next."""
+        """The mean number of passes between two updates."""
         return self.passes / self.rounds
 
 
@@ -127,9 +126,9 @@ def acting(context: RuleContext) -> Acting | None:
 
 
 def _smaller(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, updates: np.ndarray) -> np.ndarray:
-    """Return which ``parts`` compute less at once than the ``updates``.
+    """Return which ``parts`` compute on much smaller batches than the ``updates``.
 
-    They have fewer rows of a product, or else less GPU time.
+    Their products have fewer rows; without recorded shapes, their GPU time is shorter.
     """
     shaped = context.work[context.work["operator"].notna() & context.work["dims"].notna()]
     shaped = shaped[shaped["operator"].str.contains(PRODUCTS)]
@@ -152,10 +151,7 @@ def _rows(operator: str, dims: list[Any]) -> int:
 
 
 def _acting(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts: np.ndarray, updates: np.ndarray) -> Acting:
-    """Return the passes ``acts`` of ``parts`` as ranges.
-
-    A range goes from the first pass after an update to the next update.
-    """
+    """Return the result of ``acting``; ``acts`` and ``updates`` mark passes and updates among ``parts``."""
     starts = parts["start_ns"].to_numpy(np.int64)
     spans: list[tuple[int, int]] = []
     open_ns: int | None = None
@@ -185,13 +181,13 @@ def _acting(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts
 
 
 def _after_acting(work: pd.DataFrame, acts: pd.Series) -> tuple[int, ...]:
-    """Return the first GPU operation of each step after its last acting one."""
+    """Return each step's first GPU operation after its last acting operation."""
     passed = acts[::-1].groupby(work["step"]).cummax()[::-1]
     return tuple(work[~passed].drop_duplicates("step")["gpu_op_id"].astype(int).tolist())
 
 
 def _first_update(learning: pd.DataFrame, first: int, last: int) -> int:
-    """Return when the first operation outside acting is launched between two times; ``last`` if none is."""
+    """Return when an update's first operation is launched between two times; else ``last``."""
     moments = learning.loc[learning["learns"], "start_ns"].to_numpy(np.int64)
     inside = moments[(moments >= first) & (moments < last)]
     return int(inside[0]) if len(inside) else last
@@ -204,10 +200,9 @@ def _inside(moments: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarr
 
 
 def beside_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
-    """Return ``evidence`` with edits that leave the acting passes as they are.
+    """Return ``evidence`` with edits that do not change the acting passes; None if no edit remains.
 
-    The environment needs each action, so no change to an update removes the reads, launches and Python of acting. None if no
-    edit remains.
+    The environment needs each action, so a change to the update cannot remove the reads, launches and Python work of acting.
     """
     acts = acting(context) if evidence.edits else None
     if acts is None:
@@ -249,7 +244,7 @@ def _every_call(context: RuleContext) -> tuple[int, ...]:
 
 
 def outside_acting(context: RuleContext, cause: str) -> float:
-    """Return the share of the time lost to ``cause`` that is not lost in acting passes, 1 without them."""
+    """Return the share of the time lost to ``cause`` outside acting passes; 1 without acting."""
     acts = acting(context)
     if acts is None:
         return 1.0

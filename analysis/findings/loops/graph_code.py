@@ -22,7 +22,7 @@ TOKEN_NOTE = "Predicted with each token launched as one graph. The prompt is rea
 SHARDED_FIX = Action(
     "Compile",
     "the model block by block",
-    ", so that it launches fewer kernels; or give each launch more work with a larger batch.",
+    ", so that it launches fewer kernels. Or give each launch more work with a larger batch.",
 )
 SHARDED_NOTE = "Not predicted: it is not known how many launches compiling removes. A CUDA graph cannot contain a step with sharded weights."
 

@@ -11,7 +11,7 @@ from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
-SHORTENS = 1 / 3  # Share of the step. A smaller change moves few others above their thresholds.
+SHORTENS = 1 / 3  # A change that saves a smaller share of the step raises few others above their thresholds.
 MOST = 6  # Number of measurements that are judged again, largest cost first, because each is replayed several times.
 BELOW = "Today, it gains at most {now} per step."
 
@@ -38,7 +38,7 @@ def later_findings(
         if step.share(gain_ms) < WARNING_SHARE:
             continue
         now_ms = max(context.step.gain_ms(evidence.edits) or 0.0, 0.0)
-        most = Judgement("info", evidence.confidence, max(now_ms, gain_ms))  # the title has to account for both
+        most = Judgement("info", evidence.confidence, max(now_ms, gain_ms))  # The title must cover both gains.
         finding = replace(advise(rule.slug, evidence, most, rule.explains), ceiling_ms_per_step=now_ms)
         condition = f"after “{first.action.short}” it saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
         note = " ".join(filter(None, (finding.prediction_note, BELOW.format(now=in_words(now_ms)))))

@@ -1,17 +1,18 @@
-"""Gaps in which the GPU waits for a launch while Python runs outside operators for long."""
+"""Long gaps in which the GPU waits for a launch while Python runs outside operators."""
 
 from __future__ import annotations
 
 from sawtooth.analysis.findings.context import RuleContext, once
 
 LONG_NS = 300_000  # Launching from Python leaves gaps of 5 to 50 µs, so a gap of 300 µs contains other work.
-# Optimizers sort tensors, and autograd passes control to its thread. Users cannot avoid this time.
+# The limit in the backward pass and in the optimizer: users cannot avoid that optimizers sort tensors and that autograd passes
+# control to its thread.
 LONG_IN_PYTORCH_NS = 1_000_000
 
 
 @once
 def long_python_gaps(context: RuleContext) -> list[tuple[int, int, int | None]]:
-    """Return the call that ends each long gap, the gap's ns, and the step of what the call launched."""
+    """Return each long gap: the launching call that ends it, its ns, and the launched step."""
     rows = context.recording.rows(
         "WITH long_gaps AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
         "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "

@@ -10,7 +10,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence
 from sawtooth.analysis.run.model import Action
 from sawtooth.analysis.units import in_number, in_words
 
-MOSTLY = 0.5  # Share of the kernels. Above it, a loop replays graphs, and its other launches are what is left to capture.
+MOSTLY = 0.5  # A loop replays graphs if they launch more than this share of its kernels. Only its other launches can still be captured.
 FEWEST_BESIDE = 5  # Kernels per step. A graph of fewer kernels saves nothing.
 _LAUNCHED = """
 SELECT count(*) FILTER (contains(c.name, 'GraphLaunch')), count(DISTINCT c.call_id) FILTER (contains(c.name, 'GraphLaunch')), count(*)
@@ -30,7 +30,7 @@ class ReplayedGraphs:
 
 @once
 def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
-    """Return what the counted steps launch; None if most of their kernels are not in CUDA graphs."""
+    """Return the launched graphs and other kernels; None unless graphs launch most kernels."""
     if not context.rank.facts.graph_kernels_in_counted_steps:
         return None
     ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED, [context.rank.device])

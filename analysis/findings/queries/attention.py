@@ -76,7 +76,7 @@ def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> list
 
 
 def _fused_share(dims: Any, gpu: GpuPeaks) -> KernelTimeEstimate | None:
-    """Return the time of one product inside a fused attention: half of the forward pass.
+    """Return the time of one product in a fused attention: half of a forward pass with two products.
 
     The upper bound includes BACKWARD_SLOWER, because a product of the backward pass may take longer.
     """

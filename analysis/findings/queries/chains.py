@@ -23,7 +23,7 @@ SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; on
 EXPONENTIAL = frozenset(("aten::exp",))
 # With an exponential, these reductions are a softmax in separate operators, not an activation.
 OVER_ROWS = frozenset(("aten::sum", "aten::amax", "aten::max", "aten::logsumexp"))
-LESS = ("aten::sub", "aten::sub_")
+SUBTRACTS = ("aten::sub", "aten::sub_")
 # Time of a fused kernel ÷ time of the slowest kernel of its chain. It is little more, because the fused kernel reads each input
 # and writes the result only once.
 FUSED_COST = 1.1
@@ -33,8 +33,8 @@ MOST_FUSED = 64  # Inductor fuses at most this many operations (max_fusion_size)
 # replace.
 COMPILED_KERNELS = 3
 LEAST_FUSED = 0.8  # Lower bound as a share of FUSED_COST, the same for every predicted kernel time.
-# Share of the time of a chain's longest kernel. A kernel with at least this time moves as many elements, perhaps in fewer bits.
-# The fused kernel may also need only these fewer bits.
+# A kernel with at least this share of the time of its chain's longest kernel moves the same number of elements, perhaps in fewer
+# bits. The fused kernel may also need only these fewer bits.
 NARROW = 0.4
 
 
@@ -68,7 +68,7 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Kerne
     category, operators = work["category"].tolist(), work["operator"].tolist()
     moves = (work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (np.array(size) > 1)).tolist()
     fusable: list[KernelChain] = []
-    for places in _of_streams(work):
+    for places in _rows_by_stream(work):
         run: list[int] = []
         reduced = False
         for index in [*places.tolist(), -1]:
@@ -86,7 +86,7 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Kerne
     return fusable
 
 
-def _of_streams(work: pd.DataFrame) -> list[NDArray[np.int64]]:
+def _rows_by_stream(work: pd.DataFrame) -> list[NDArray[np.int64]]:
     """Return the row positions of each stream in each step.
 
     Iterating over pandas groups would take 2 ms per group, and there may be thousands of groups.
@@ -115,7 +115,7 @@ def beside_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[n
     """
     category = work["category"].to_numpy()
     updated: list[NDArray[np.int64]] = []
-    for places in _of_streams(work):
+    for places in _rows_by_stream(work):
         last = np.flatnonzero(np.isin(category[places], PRODUCTS)).max(initial=-1)
         tail = places[last + 1 :]
         updates = np.cumsum(category[tail] == "optimizer") > 0
@@ -139,7 +139,7 @@ def between_products(
     moves = (movers & ~work["gpu_op_id"].isin(left_out)).to_numpy()
     seen = np.flatnonzero((work["kind"] != "memset").to_numpy())
     joined: list[np.ndarray] = []
-    for of_seen in _of_streams(work.iloc[seen]):
+    for of_seen in _rows_by_stream(work.iloc[seen]):
         places = seen[of_seen]
         products = np.flatnonzero(work["category"].isin(PRODUCTS).to_numpy()[places])
         inside = (products.min(initial=len(places)), products.max(initial=-1))
@@ -206,9 +206,9 @@ def marked(
         if c.operators & marks
         and len(c.rows) >= shortest
         and only(work, c)
-        and not (c.operators & marks == EXPONENTIAL and (c.operators & OVER_ROWS or _of_softmax(work, c)))
+        and not (c.operators & marks == EXPONENTIAL and (c.operators & OVER_ROWS or _is_softmax(work, c)))
     ]
-    marked_chains = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole
+    marked_chains = [_trimmed_start(work, chain, marks) for chain in whole] if begins else whole
     if not marked_chains:
         return work.iloc[:0], []
     backward = _backward_rows(context, work, marked_chains)
@@ -217,14 +217,14 @@ def marked(
     return work.iloc[np.concatenate([rows for rows, _ in parts])], _as_kernels(work, parts)
 
 
-def _of_softmax(work: pd.DataFrame, chain: KernelChain) -> bool:
+def _is_softmax(work: pd.DataFrame, chain: KernelChain) -> bool:
     """Return whether each exponential belongs to a softmax or to its backward pass.
 
     In a softmax, the operator before the exponential subtracts one number per row. No activation does this.
     """
     operators, dims = (work[column].iloc[chain.rows].tolist() for column in ("operator", "dims"))
     return all(
-        place and operators[place - 1] in LESS and _per_row(dims[place - 1])
+        place and operators[place - 1] in SUBTRACTS and _per_row(dims[place - 1])
         for place, operator in enumerate(operators)
         if operator in EXPONENTIAL
     )
@@ -236,7 +236,7 @@ def _per_row(dims: list[Any] | None) -> bool:
     return numel(first) > numel(second) > 1 and second[-1] == 1 < first[-1]
 
 
-def _from_the_first(work: pd.DataFrame, chain: KernelChain, marks: frozenset[str]) -> KernelChain:
+def _trimmed_start(work: pd.DataFrame, chain: KernelChain, marks: frozenset[str]) -> KernelChain:
     operators, category = work["operator"].to_numpy(), work["category"].to_numpy()
     first = next(
         i for i, row in enumerate(chain.rows) if category[row] == "reduction" or operators[row] in marks | {"aten::pow"}

@@ -101,10 +101,7 @@ class Breaks:
 
     @cached_property
     def edits(self) -> list[Edit]:
-        """Edits that reduce the host time before these launches to that of other launches.
-
-        Empty without a replay.
-        """
+        """Edits that reduce the host time before ``calls`` to the usual; empty without a replay."""
         if self.context.whatif is None or not self.calls:
             return []
         host = self.context.whatif.problem.host

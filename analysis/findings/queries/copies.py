@@ -33,10 +33,7 @@ def copies(context: RuleContext, pattern: str) -> CountedEvents:
 
 
 def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
-    """Return the synchronizing calls made by the same operators as these ``calls``.
-
-    Such a call makes the copy a blocking one.
-    """
+    """Return the synchronizing calls that make the copies ``calls`` block."""
     rows = context.recording.rows(
         "SELECT w.call_id FROM named_runtime_calls w WHERE regexp_matches(w.name, 'Synchronize') AND w.cpu_op_id IN "
         "(SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND cpu_op_id IS NOT NULL) ORDER BY 1",
@@ -49,7 +46,7 @@ def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
 def slower_in_run(context: RuleContext) -> bool:
     """Return whether tensors made on the host may explain why the run is slower than its profile.
 
-    This needs copies of such tensors, and no data loader that could explain the difference instead.
+    The profile must have copies of such tensors, and no data loader, which could explain the difference as well.
     """
     longer = not context.rank.best.represented
     return longer and not context.recording.named("DataLoader") and bool(copies_of_made_tensors(context).count)
@@ -83,8 +80,8 @@ def of_the_batch(context: RuleContext, moved: CountedEvents) -> str:
 PINNED_BYTES_PER_NS = 55.0  # Measured on an H200 with PCIe 5 ×16: 55.5 GB/s pinned, 10 to 23 GB/s pageable.
 CHECKPOINT_COPIES = 16  # Tensors copied to the host in one step. Reading losses and norms copies only single numbers.
 CHECKPOINT_BYTES = 1_000_000  # In one step. A smaller copy cannot be a model.
-# Bytes to pageable memory in one step, in at least two copies. A state of few large tensors is this large. What a loop reads
-# in some of its steps to log or to test is smaller.
+# Bytes to pageable memory in one step, in at least two copies. A model's state in few large tensors has at least this size.
+# Values that a loop reads only in some steps, for logs or tests, are smaller.
 FEW_TENSORS_BYTES = 50_000_000
 PAGEABLE_TO_HOST = "(?i)device *-> *pageable|DtoH.*pageable"
 SAVE_LESS = Action(
@@ -104,10 +101,10 @@ FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 
 @once
 def checkpoint_copies(context: RuleContext) -> CountedEvents:
-    """Return the copies to the host in steps that copy as much as a checkpoint does.
+    """Return the copies to the host in steps that probably write a checkpoint.
 
-    A checkpoint has many tensors, or few large ones that only some of the steps copy. Large copies that every step makes are
-    results. So a single profiled step cannot show a checkpoint, and the result is then empty.
+    A checkpoint copies many tensors, or a few large tensors in only some of the steps. Large copies in every step are results, not
+    a checkpoint. So a single profiled step cannot show a checkpoint, and the result is then empty.
     """
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
     if to_host.steps < 2:
@@ -120,7 +117,7 @@ def checkpoint_copies(context: RuleContext) -> CountedEvents:
 
 
 def _steps_that_copy(frame: pd.DataFrame, least_copies: int, least_bytes: int) -> set[int]:
-    """Return the steps of ``frame`` with at least ``least_copies`` copies of together ``least_bytes``."""
+    """Return the steps of ``frame`` with at least ``least_copies`` copies and ``least_bytes`` bytes."""
     totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
     return set(totals[(totals["count"] >= least_copies) & (totals["sum"] >= least_bytes)].index)
 
@@ -134,11 +131,11 @@ def checkpoint_calls(context: RuleContext) -> tuple[int, ...]:
 
 @once
 def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
-    """Return the pageable copies of tensors that the host made directly before (column ``maker``).
+    """Return the pageable copies of tensors that an operator made on the host directly before the copy.
 
-    ``maker`` is the operator that made a tensor on the same thread since its previous launch. Operators inside the data
-    loader's annotation are left out, because they are part of loading. Handles of ``record_function`` are left out too. Tensors that are
-    filled afterwards with data that only the host has are also left out, for example text converted to numbers row by row.
+    The column ``maker`` has this operator, which ran on the same thread after the thread's previous launch. Three kinds are left
+    out: operators inside the data loader's annotation, which are part of loading; handles of ``record_function``; and tensors that
+    are then filled with data that only the host has, such as text converted to numbers row by row.
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(c) for c in pageable.frame["call_id"].dropna()]

@@ -1,4 +1,4 @@
-"""The data loader's workers: how many a step needs, by the hook's own timing, and when they start."""
+"""Queries about the data loader: needed workers, hidden loading time, and starts of workers."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ def is_hidden_loader(context: RuleContext) -> bool:
 
 
 def at_their_limit(context: RuleContext) -> Feeding | None:
-    """Return the workers' time per batch if it limits the run, but the profiled steps hardly wait.
+    """Return the workers' time per batch if it limits the run but the profile hardly waits.
 
-    It limits the run if it is as long as the run's step; None if not. If the profiled steps wait for most of the possible
-    gain, their wait itself shows the loss.
+    It limits the run if it is as long as the run's step. If the profiled steps wait for most of the possible gain, their own wait
+    shows the loss, and the result is None.
     """
     fed = feeding(context.run.manifest.facts)
     if fed is None or not context.step_ms or not fed.limits(context.step_ms) or mostly_hidden(context) is not None:
@@ -145,7 +145,7 @@ def loader_may_limit(context: RuleContext) -> bool:
 
 
 def of_first_read(context: RuleContext) -> bool:
-    """Return whether only the profiled steps belong to a first epoch that was read from disk.
+    """Return whether all profiled steps are in a first epoch that was read from disk.
 
     Later epochs were not read from disk, so the wait of the profiled steps does not represent the run.
     """

@@ -8,7 +8,7 @@ from sawtooth.analysis.findings.queries.calls import CountedEvents
 # Without its launches, an operator takes the host 5 to 50 µs, or about 200 µs while recorded. cuDNN takes about 1 ms to plan
 # a convolution, and 45 ms for attention, for which it compiles kernels.
 AT_LEAST_NS = 500_000
-TIMES_USUAL = 10  # Relative to the operator's time for a shape that it has seen before.
+TIMES_USUAL = 10  # An operator builds a plan if it takes this multiple of its time for a known shape.
 # An operator's own time excludes the operators and driver calls inside it: these load code, allocate, wait, or have their own
 # timing. An operator that waits for the GPU searches algorithms, which is another problem. Operators without launches compute
 # on the host and do not count.
@@ -31,7 +31,7 @@ SELECT m.cpu_op_id AS id, n.name, m.start_ns, m.start_ns + m.dur_ns AS end_ns, t
 FROM slow s JOIN met m ON m.cpu_op_id = s.cpu_op_id AND m.first JOIN usual u ON u.name_id = m.name_id JOIN names n ON n.name_id = m.name_id
 JOIN steps t ON t.device = $device AND t.counted AND m.start_ns >= t.host_start_ns AND m.start_ns < t.host_end_ns
 WHERE s.own_ns >= $times * u.usual_ns ORDER BY id"""
-LOADS_CODE = 0.05  # Share of the step. The time of a run's first launches does not represent later ones.
+LOADS_CODE = 0.05  # If compilation takes at least this share of the step, the steps do not represent later ones.
 AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, unlike in later ones. Profile after the warm-up."
 
 
@@ -39,8 +39,8 @@ AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, unli
 def plan_builds(context: RuleContext) -> CountedEvents:
     """Return the operators of the counted steps that are much slower than usual for a new shape.
 
-    Adds the columns input_dims, own_ns (the operator's own time) and excess_ns (beyond the usual time). An operator that does
-    this in only one step is left out, because a run may do so once.
+    Adds the columns input_dims, own_ns (the operator's own time) and excess_ns (beyond the usual time). An operator that is slow
+    in only one step is left out, because it may build plans only once in a run.
     """
     parameters = {"device": context.rank.device, "least": AT_LEAST_NS, "times": TIMES_USUAL}
     builds = CountedEvents(context.recording.frame(_BUILDS, parameters), len(context.rank.counted))
@@ -51,8 +51,8 @@ def plan_builds(context: RuleContext) -> CountedEvents:
 def excess_ms(context: RuleContext, builds: CountedEvents) -> float:
     """Return the time of ``builds`` beyond the usual, ms per step of the run.
 
-    The profiler slows operators and launches, but not plan building, so its recorded time is right. If the run's step is
-    shorter than the profiled step without the profiler's cost, the run plans less often in the same proportion.
+    The recorded time is used, because the profiler slows operators and launches, but not plan building. If the run's step is
+    shorter than the profiled step without the profiler's cost, the time is reduced by the same factor.
     """
     ms = float(builds.frame["excess_ns"].sum()) / 1e6 / max(builds.steps, 1)
     best = context.rank.best
@@ -61,5 +61,5 @@ def excess_ms(context: RuleContext, builds: CountedEvents) -> float:
 
 
 def loads_code(context: RuleContext) -> bool:
-    """Return whether the steps compile or load code, so that no later step is like them."""
+    """Return whether the steps compile or load so much code that they do not represent later steps."""
     return context.share(context.lost_ms("compilation")) >= LOADS_CODE

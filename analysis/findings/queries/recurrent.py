@@ -25,8 +25,5 @@ def recurrent_layer(context: RuleContext) -> str | None:
 
 
 def packs_sequences(context: RuleContext) -> bool:
-    """Return whether the layer gets packed sequences of different lengths.
-
-    If so, each batch launches different work.
-    """
+    """Return whether the layer gets packed sequences, so that each batch launches different work."""
     return bool(operators(context, PACKED).count)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
 
-UNLIKE = 1.1  # Most FLOPs of a step divided by fewest. Sorting batches is not useful for a difference below 10 %.
+UNLIKE = 1.1  # Largest FLOPs of a step ÷ smallest. Sorting batches is not useful for a difference below 10 %.
 LEAST_STEPS = 2  # Two different steps prove that steps differ.
 
 

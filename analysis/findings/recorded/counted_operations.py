@@ -22,12 +22,13 @@ from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
-USUAL_OPERATIONS = 60_000  # At least as many as the replay covers. Further steps of a huge trace would only repeat these.
+# This covers at least the replayed operations. Further steps of a huge trace would only repeat these.
+USUAL_OPERATIONS = 60_000
 # In traces with large steps, more operations are read until there are this many steps, as in the replay.
 MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6
 MOST_EVIDENCE = 6  # Groups of operators that a finding names.
 OPTIMIZER_STEP = r"^Optimizer\.step#"
-# Rows with equal values in these columns are one kernel, launched again.
+# Rows with equal values in all these columns are launches of the same kernel on the same shapes.
 ALIKE = (
     "kernel",
     "kind",
@@ -91,8 +92,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     # The first row of each number; the numbers ascend in this order.
     examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)
     work["example"] = examples[alike.to_numpy()]
-    # pandas stores columns that were added one by one separately. A copy joins them, so selecting rows becomes several times as
-    # fast.
+    # pandas stores each added column separately. A copy joins them, which makes the selection of rows several times faster.
     return work.copy()
 
 
@@ -140,8 +140,8 @@ def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTI
     """Return the gpu_op_ids that the optimizer itself launched, inside annotations whose name matches.
 
     An optimizer whose ``step`` gets a closure runs the forward and backward pass first. So launches before the end of the
-    last autograd node belong to the model, on any thread. If an annotation of such an optimizer has no node, the recording
-    cut it off before the nodes.
+    last autograd node belong to the model, on any thread. An annotation of such an optimizer without a node is left out, because
+    the recording ended before the node.
     """
     return recording.once(_launched_by_optimizer, device, pattern)
 

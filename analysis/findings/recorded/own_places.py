@@ -1,4 +1,4 @@
-"""The places of a finding: the waits in the calls, or the GPU operations, that its change names."""
+"""The places of a finding on the timeline: the calls or GPU operations that its change names."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OPERATIONS = "SELECT gpu_op_id, start_ns, start_ns + dur_ns FROM gpu_ops WHERE 
 
 
 def with_own_places(recording: Recording, device: int, finding: Finding) -> Finding:
-    """Return the finding with the places that its change names.
+    """Return the finding with the places of the calls or GPU operations that its change names.
 
-    Without places of its own, a finding counts all lost time of its causes as its places. If its change names calls or GPU
-    operations, only these count: the lost time in the calls, else stretches of these operations with no other between them.
+    For calls, these are the intervals of lost time in them. For GPU operations, these are the times of consecutive named operations.
+    A finding without places is shown at all lost time of its causes.
     """
     if finding.places or not finding.explains.causes:
         return finding
@@ -40,7 +40,7 @@ def _calls(finding: Finding, *kinds: type[WithoutWaits | WithoutCalls | WithoutH
 
 
 def _stretches(recording: Recording, device: int, operations: set[int]) -> tuple[tuple[int, int], ...]:
-    """Return start and end of each stretch of ``operations`` that follow one another on the device."""
+    """Return start and end of each group of consecutive ``operations`` on the device."""
     ids, starts, ends = np.array(recording.rows(_OPERATIONS, {"device": device}), np.int64).reshape(-1, 3).T
     is_own = np.isin(ids, np.array(sorted(operations), np.int64))
     first = np.flatnonzero(is_own & ~np.concatenate([[False], is_own[:-1]]))

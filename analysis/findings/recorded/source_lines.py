@@ -69,7 +69,7 @@ def _stale_lines(recording: Recording) -> set[str]:
 
 
 def as_known(recording: Recording, names: Sequence[str]) -> list[str]:
-    """Return the frames, without the line where it is not the function's first line."""
+    """Return the frames, without their line number if it is not that of the function's first line."""
     stale = stale_lines(recording) if names else set()
     return [without_line(name) if name in stale else name for name in names]
 

@@ -1,1 +1,1 @@
-"""What samples show without or beside a profile: as findings, and all GPUs side by side."""
+"""Findings from telemetry samples, with or without a profile, and all sampled GPUs side by side."""

@@ -33,9 +33,10 @@ _NUMBERED = re.compile(r"\bGPUs? ((?:\d+(?:, | and )?)+)")
 
 
 class SampledHost(NamedTuple):
-    """What the samples of one recording show and cannot show; ``name`` is None if the run has only one.
+    """What the samples of one recording show and cannot show.
 
-    ``places`` has host and number of each GPU, if the recording is of several hosts.
+    ``name`` is None if the run has only one such recording. ``places`` has host and number of each GPU, if the recording covers
+    several hosts.
     """
 
     recording_id: str
@@ -98,7 +99,7 @@ def places_of(recording: Recording) -> dict[str, str]:
 
 
 def name_gpus(text: str, places: Mapping[str, str]) -> str:
-    """Return the text with GPUs named by host and number there."""
+    """Return the text with each GPU number replaced by its host and number in ``places``."""
     if not places:
         return text
     return _NUMBERED.sub(lambda gpus: re.sub(r"\d+", lambda gpu: places.get(gpu[0], f"GPU {gpu[0]}"), gpus[1]), text)

@@ -16,7 +16,7 @@ from sawtooth.analysis.units import percent
 StateAndReason = tuple[StatementState, str]
 
 CLOSE = 0.1  # Share of the time. Utilization counts windows, while a profile counts kernels, so they differ by a few percent.
-NEAR = 0.2  # Share of a period. Periods that differ by less belong to the same sawtooth.
+NEAR = 0.2  # Periods that differ by at most this share belong to the same sawtooth.
 SAME_ACTIVITY = 0.15  # Share of the SMs. The counter measures their activity, while the profile only gives an estimate.
 SHORT_STEP = 3.0  # Dips up to this many steps apart belong to the steps, so a profile of whole steps shows their cause.
 # The causes and rules of a profile that agree with the likely source by the samples.
@@ -98,7 +98,7 @@ def _judged(observation: Observation, result: RunResult, lead: RankResult, findi
 
 
 def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> StateAndReason:
-    """Judge the likely source of dips by the cause of the lost time in the dips under the profile."""
+    """Compare the likely source of dips by the samples with the profile's cause of the lost time in dips."""
     period_ms, source = 1e3 * observation.value, str(observation.details["source"])
     troughs, step_ms = result.troughs, lead.best.ms
     same_causes = SAME_SOURCE.get(source, set())
