@@ -1,1 +1,1 @@
-"""Checks whether a recording is complete and possible, one module per kind of check, with effects."""
+"""Checks of a recording for missing or impossible data, with their effects on metrics and rules."""

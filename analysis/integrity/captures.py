@@ -1,6 +1,6 @@
 """Check whether the trace shows a capture into a CUDA graph instead of the run.
 
-What is launched during a capture does not run, so the GPU is idle by design. Serving engines profile this phase separately.
+Kernels launched during a capture do not run, so the GPU is idle by design. Serving engines profile this phase separately.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from sawtooth.analysis.integrity.times import OF_DEVICE_TIME, WITHHELD
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
-# More of the launches are captured than run, or the capture takes most of the time: a graph that is captured and replayed
-# once runs as much as is captured. A loop that captures now and then runs most of what it launches.
+# The trace shows the capture if this share of the launched operations is captured, or if capturing takes this share of the time.
+# With one replay of the captured graph, half of the operations run. A loop that captures only sometimes runs most operations.
 MOSTLY = 0.5
-SOME = 0.05  # of the time: by as much the GPU is idle because of the capture
-FEWEST = 20  # launches during the capture: a graph of fewer saves nothing, so nobody captures it for its own sake
-# The host's time of the counted steps, or of the whole recording if none counts. Any thread launches, because autograd
-# launches from its own. A capture without an end lasts until the recording ends.
+SOME = 0.05  # Below this share of the time, a capture hardly changes the GPU's idle time.
+FEWEST = 20  # Fewer captured launches are ignored: a graph of fewer kernels saves nothing, so the capture has another purpose.
+# Launches in the host's time of the counted steps, or in the whole recording if no step counts. Launches of all threads count,
+# because autograd launches from its own thread. A capture without an end lasts until the recording ends.
 _LAUNCHES = """WITH named AS (SELECT c.start_ns, c.gpu_ops, n.name FROM runtime_calls c JOIN names n USING (name_id)),
 begins AS (SELECT start_ns FROM named WHERE regexp_matches(name, '^(cuda|cu|hip)StreamBeginCapture')),
 ends AS (SELECT start_ns FROM named WHERE regexp_matches(name, '^(cuda|cu|hip)StreamEndCapture')),
@@ -29,7 +29,7 @@ launches AS (SELECT * FROM named WHERE regexp_matches(name, '^(cuda|cu|hip)\\w*L
     AND (NOT exists (FROM counted) OR exists (FROM counted s WHERE named.start_ns >= s.start_ns AND named.start_ns < s.end_ns)))
 SELECT count(*) FILTER (l.gpu_ops = 0 AND l.start_ns < c.end_ns), coalesce(sum(greatest(l.gpu_ops, 1)), 0)
 FROM launches l ASOF LEFT JOIN captures c ON l.start_ns >= c.start_ns"""
-# Captures of several threads follow each other: only one of them is counted at any time.
+# Captures of several threads are assumed not to overlap: the next begin or end of a capture ends the current one.
 _TIME = """WITH named AS (SELECT c.start_ns, n.name FROM runtime_calls c JOIN names n USING (name_id)
     WHERE regexp_matches(n.name, '^(cuda|cu|hip)Stream(Begin|End)Capture')),
 counted AS (SELECT host_start_ns AS start_ns, host_end_ns AS end_ns FROM steps WHERE device = $device AND counted),
@@ -43,19 +43,17 @@ ADVICE = "Profile after the capture, when the graph is replayed."
 
 
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
-    """Yield the failed check if much of the counted steps was captured and not run."""
+    """Yield the failed check if much of the counted steps' work was captured instead of run."""
     captured, launched = (int(count) for count in recording.rows(_LAUNCHES, {"device": device})[0])
     if captured < FEWEST:
         return
     ns, window_ns = (int(sum_ns) for sum_ns in recording.rows(_TIME, {"device": device})[0])
     share = ns / window_ns if window_ns else 0.0
-    sentence = f"{captured:,} of {launched:,} GPU operations were captured into a CUDA graph and did not run: the GPU is idle by design."
+    sentence = f"{captured:,} of {launched:,} GPU operations were captured into a CUDA graph and did not run, so the GPU is idle by design."
     if captured > MOSTLY * launched or share > MOSTLY:
         if captured <= MOSTLY * launched:
-            sentence = f"Capturing a CUDA graph takes {in_words(ns / 1e6)} of {in_words(window_ns / 1e6)} ({percent(share)}): the GPU is idle by design."
+            sentence = f"Capturing a CUDA graph takes {in_words(ns / 1e6)} of {in_words(window_ns / 1e6)} ({percent(share)}). The GPU is idle by design during this time."
         yield FailedCheck("captures_graph", captured, sentence, ADVICE, HEADLINE, "error", EVIDENCE, WITHHELD)
     elif share > SOME:
-        sentence = (
-            f"Capturing a CUDA graph takes {percent(share)} of the time, {in_words(ns / 1e6)}: the GPU is idle by design there."
-        )
+        sentence = f"Capturing a CUDA graph takes {percent(share)} of the time ({in_words(ns / 1e6)}). The GPU is idle by design during this time."
         yield FailedCheck("captures_graph", captured, sentence, ADVICE, evidence=("gpu_records",), effects=OF_DEVICE_TIME)

@@ -1,7 +1,7 @@
-"""Check that the file holds all events.
+"""Check that the trace file contains all events.
 
-PyTorch writes the operators first, then the GPU's operations and their launches in no order of time. A file that is cut off
-thus lacks GPU operations of every step.
+PyTorch writes the operators first, then the GPU's operations and their launches, which are not in order of time. So a file that
+is cut off lacks GPU operations of every step.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sawtooth.analysis.integrity.times import WITHHELD
 from sawtooth.analysis.store.library import Recording
 
 _CUT = "SELECT count(*) FROM diagnostics WHERE key = 'events_cut'"
-SENTENCE = "The trace file ends within its events, and torch.profiler writes the GPU's operations last: some of every step may be missing."
-HEADLINE = "The trace file is cut off: copy it again."
+SENTENCE = "The trace file ends within its events. torch.profiler writes the GPU's operations last, so operations of every step may be missing."
+HEADLINE = "The trace file is cut off. Copy it again."
 ADVICE = "If the original is cut off too, record again and let the job write the file to its end."
 
 
 def checks(recording: Recording) -> Iterator[FailedCheck]:
-    """Yield the failed check of a file that ends within its events."""
+    """Yield the failed check if the file ends within its events."""
     if recording.rows(_CUT)[0][0]:
         yield FailedCheck("events_cut", 1, SENTENCE, ADVICE, HEADLINE, "error", EVIDENCE, WITHHELD)

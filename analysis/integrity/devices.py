@@ -1,6 +1,7 @@
 """Check that the device numbers of GPU operations agree with their CUDA contexts.
 
-A context belongs to one device. In a trace of one process, operations of one context on several devices have wrong numbers.
+A context belongs to one device. So in a trace of one process, some device numbers are wrong if one context has operations on
+several devices.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ ADVICE = "Use the trace as torch.profiler wrote it, or record again."
 
 
 def checks(recording: Recording) -> Iterator[FailedCheck]:
-    """Yield the failed check of a trace of one process.
+    """Yield the failed check if device numbers contradict the contexts.
 
-    Several processes may use the same numbers for their contexts, so their traces are not checked.
+    Only traces of one process are checked, because several processes may use the same numbers for their contexts.
     """
     for wrong, sentence in recording.rows(_CONTRADICTING):
-        headline = "The device numbers contradict each other: record again."
+        headline = "The device numbers contradict each other. Record again."
         doubted = f"{sentence.removesuffix('.')}, so this number is wrong."
         yield FailedCheck("devices_mixed", int(wrong), doubted, ADVICE, headline, "error", EVIDENCE, WITHHELD)

@@ -1,4 +1,4 @@
-"""A failed check: its texts, and its effect on the numbers and rules that use the affected evidence."""
+"""A failed check of a recording: its texts, and its effects on metrics and rules."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Effect = Literal["unknown", "least", "most", "caution"]
 class FailedCheck:
     """One check that a recording failed.
 
-    ``sentence`` says what was compared and found, ``advice`` what to do. ``headline`` is set if the check changes the answer
-    about the run; then it is the only headline. ``evidence`` lists the inputs that are unusable, by the names that rules use
-    in their declarations. ``effects`` are by metric.
+    * ``count``: the number of wrong or missing items. ``sentence``: what was found. ``advice``: what to do.
+    * ``headline``: set if the check changes the answer about the run. It then replaces all other headlines.
+    * ``evidence``: the unusable sources, named as in ``Rule.reads``. ``effects``: the effect on each metric, by its key.
     """
 
     key: str
@@ -39,7 +39,7 @@ def deciding(failed: Iterable[FailedCheck]) -> FailedCheck | None:
 
 
 def weakened(metrics: Mapping[str, Reading], failed: Iterable[FailedCheck]) -> dict[str, Reading]:
-    """Return ``metrics`` with the effects of the failed checks."""
+    """Return ``metrics`` after the effects of the failed checks."""
     result = dict(metrics)
     for check in failed:
         for key, effect in check.effects.items():

@@ -1,7 +1,7 @@
 """Check that every launch has its record on the GPU.
 
-The host's launches (kernels, CUDA graphs, asynchronous copies) are compared with the operations that the profiler recorded for
-them. Launches captured into a graph do not run, and fills of 0 bytes leave no record, so neither is counted.
+The host's launches (kernels, CUDA graphs, asynchronous copies) are compared with the GPU operations that the profiler recorded
+for them. Launches captured into a graph and fills of 0 bytes are not counted, because they leave no record.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.units import percent
 
-# In 150 intact recordings of 12 kinds of GPU, every launch has its record. One launch in 500 may be a product that takes a
-# fifth of the step.
+# Largest share of launches without a record that does not withhold metrics. In 150 intact recordings of 12 kinds of GPU, every
+# launch has its record. One launch in 500 may be a product that takes a fifth of the step.
 TOLERATED = 0.002
-FEW = 4  # complete steps next to those that lack records: the first one opens a stretch, and two show no spread
-DIFFERENT = 0.05  # of a step: as far as profile and estimate may be apart
+# With fewer complete steps, the numbers are less certain: the first step after a gap in the records does not count fully, and the
+# next two show no spread.
+FEW = 4
+DIFFERENT = 0.05  # Host times per step that differ by more than this share lower the trust, as between profile and estimate.
 ABOUT_HALF = (0.45, 0.55)
-FEWER = "Record again with fewer steps and without Python stacks: the profiler drops records when its buffers overflow."
-NODES = "Record again with `nsys profile --cuda-graph-trace=node --trace=cuda,nvtx --output=run python train.py`. A newer CUDA driver also helps: this one records no kernels inside CUDA graphs."
-COUNTERS = "Record again while no other profiler (DCGM profiling, Nsight) holds the GPU, and with fewer steps."
+FEWER = "Record again with fewer steps and without Python stacks. The profiler drops records if its buffers overflow."
+NODES = "Record again with `nsys profile --cuda-graph-trace=node --trace=cuda,nvtx --output=run python train.py`. A newer CUDA driver also helps; this one does not record kernels inside CUDA graphs."
+COUNTERS = "Record again with fewer steps, while no other profiler (DCGM profiling, Nsight) uses the GPU."
 
 RANGES = "Record again without profiler_metrics in _ExperimentalConfig."
 
@@ -48,8 +50,8 @@ EVIDENCE = ("gpu_records", "launch_links", "steps")
 def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
     """Return the failed check of one device; None if every launch has its record.
 
-    ``timed`` says that the run's step time was measured without the trace, so that it does not depend on GPU records. ``steps``
-    is the number of steps in the trace.
+    ``timed`` means that the run's step time was measured without the trace, so it does not depend on GPU records. ``steps`` is
+    the number of steps in the trace.
     """
     if not facts.lost_anywhere:
         return None
@@ -58,30 +60,30 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
         effects = OF_GPU_RECORDS if timed else OF_GPU_RECORDS | OF_STEP_TIME
         if 2 * facts.lost_graphs > facts.lost_launches:
             statement = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"
-            headline, advice = "The kernels of CUDA graphs are missing: record their nodes too.", NODES
+            headline, advice = "The kernels of CUDA graphs are missing. Record their nodes too.", NODES
         elif 2 * facts.lost_unseen > facts.lost_launches:
             statement = f"Operators launched at least {facts.lost_launches:,} fewer GPU operations than in other steps with the same inputs"
-            headline, advice = "Launches and their kernels are missing: record again with fewer steps.", FEWER
+            headline, advice = "Launches and their kernels are missing. Record again with fewer steps.", FEWER
         else:
             statement = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record"
-            headline = f"{_share(facts.lost_share)} of the GPU's records are missing: record again with fewer steps."
+            headline = f"{_share(facts.lost_share)} of the GPU's records are missing. Record again with fewer steps."
             advice = FEWER
-        sentence = f"{statement}: the profiler lost them."
+        sentence = f"{statement}. The profiler lost them."
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, advice, headline, "error", EVIDENCE, effects)
     if facts.lost_launches:
-        sentence = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record: the profiler lost them."
+        sentence = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record. The profiler lost them."
         caution: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution")
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, FEWER, effects=caution)
-    sentence = f"{facts.lacking_steps} of {steps} steps lack records of the GPU: {facts.lost_anywhere:,} launches have none. No number here counts these steps."
+    sentence = f"{facts.lacking_steps} of {steps} steps lack records of the GPU for {facts.lost_anywhere:,} launches. No number here includes these steps."
     if not facts.lacking_steps:
         sentence = (
-            f"Outside of the steps {facts.lost_anywhere:,} launches have no record on the GPU. No number here counts them."
+            f"Outside of the steps, {facts.lost_anywhere:,} launches have no record on the GPU. No number here includes them."
         )
     few_complete = facts.lacking_steps > 0 and steps - facts.lacking_steps < FEW
     if not few_complete and facts.lacking_differ_by > DIFFERENT:
         few_complete, sentence = (
             True,
-            f"{sentence} Their host time differs from the counted steps', so the numbers may differ from the run's.",
+            f"{sentence} Host times show that they differ from the counted steps, so the run's numbers may be different.",
         )
     doubts: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few_complete else {}
     return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=doubts)
@@ -90,16 +92,16 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
 def check_without_records(launches: int, *, by_ranges: bool = False) -> FailedCheck | None:
     """Return the failed check of a trace with ``launches`` but no GPU operation; None without launches.
 
-    ``by_ranges`` says that the trace has ranges of CUPTI's range profiler.
+    ``by_ranges`` means that the trace has ranges of CUPTI's range profiler.
     """
     if not launches:
         return None
-    sentence = f"The program launched {launches:,} operations on the GPU, and the profiler recorded none of them."
+    sentence = f"The program launched {launches:,} operations on the GPU, but the profiler recorded none of them."
     advice = COUNTERS
     if by_ranges:
-        sentence += " CUPTI's range profiler recorded counters in their place."
+        sentence += " CUPTI's range profiler recorded counters instead."
         advice = RANGES
-    headline = "The GPU's records are missing: record again."
+    headline = "The GPU's records are missing. Record again."
     effects: dict[str, Effect] = {"best_step_time_ms": "unknown", "step_time_ms": "unknown"}
     return FailedCheck(
         "gpu_records_missing", launches, sentence, advice, headline, "error", (*EVIDENCE, "host_records"), effects
@@ -107,10 +109,7 @@ def check_without_records(launches: int, *, by_ranges: bool = False) -> FailedCh
 
 
 def check_unread(events: int, sentence: str) -> FailedCheck | None:
-    """Return the failed check of a trace whose device has events in a format that is not read.
-
-    None if there are no such events.
-    """
+    """Return the failed check of a device with events of an unsupported format; None without any."""
     if not events:
         return None
     headline = "The device's events were not read, so nothing is known about it."

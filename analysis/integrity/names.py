@@ -1,7 +1,7 @@
-"""Check that the kernels' names are their own.
+"""Check that the kernels' names are original, and not shortened or replaced by a tool.
 
-A compiled kernel has one number of registers, so many numbers under one name are many kernels. Triton's kernels are launched
-through the driver's interface, never by a call of the runtime.
+A compiled kernel uses one number of registers. So kernels with the same name and different numbers of registers are different
+kernels. Triton launches its kernels through the driver API, never through the runtime API.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.store.library import Recording
 
-REGISTERS = 3  # numbers of registers under one name. In 95 intact traces, names have one, and of a recompiled Triton kernel two
-SHARE = 0.05  # of the kernels' time: it changes the shares of categories and of tensor cores by as many points
+# A name with at least this many numbers of registers is shared. In 95 intact traces, a name has one number, or two for a recompiled
+# Triton kernel.
+REGISTERS = 3
+# Wrong names with this share of the kernels' time change the shares of categories by up to five percentage points.
+SHARE = 0.05
 _NAMES = f"""WITH named AS (SELECT name_id, count(DISTINCT registers_per_thread) AS registers, sum(dur_ns) AS ns, count(*) AS kernels
     FROM gpu_ops WHERE device = $device AND kind = 'kernel' GROUP BY name_id)
 SELECT coalesce(sum(kernels) FILTER (registers >= {REGISTERS}), 0), coalesce(sum(ns) FILTER (registers >= {REGISTERS}), 0), sum(ns) FROM named"""
@@ -23,12 +26,12 @@ WITHHELD: dict[str, Effect] = dict.fromkeys(
     ("tensor_core_time_share", "tensor_core_unknown_share", "exposed_comm_share", "flop_coverage", "mfu_factor_flop_kernels", "mfu_factor_efficiency"),
     "unknown",
 )  # fmt: skip
-ADVICE = "Use the trace as torch.profiler wrote it: a tool that shortens or replaces names removes what tells kernels apart."
-EVIDENCE = ("shapes", "gpu_peaks")  # rules that compare a kernel with the peak of its dtype recognize it by name
+ADVICE = "Use the trace as torch.profiler wrote it. If a tool shortens or replaces names, kernels cannot be recognised."
+EVIDENCE = ("shapes", "gpu_peaks")  # Rules that compare a kernel with the peak of its dtype recognise the kernel by its name.
 
 
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
-    """Yield the failed check of the names of a device's kernels; nothing if they are their own."""
+    """Yield the failed check if many kernels of a device have wrong names."""
     shared, shared_ns, total_ns = recording.rows(_NAMES, {"device": device})[0]
     triton, triton_ns = recording.rows(_TRITON, {"device": device})[0]
     if not total_ns or max(shared_ns, triton_ns) <= SHARE * total_ns:
@@ -36,9 +39,11 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     if shared_ns >= triton_ns:
         count = int(shared)
         sentence = (
-            f"{count:,} kernels share their name with kernels that use other numbers of registers: the names are not their own."
+            f"{count:,} kernels share their name with kernels that use other numbers of registers, so the names are wrong."
         )
     else:
         count = int(triton)
-        sentence = f"{count:,} kernels are named as Triton's, but the runtime launched them, as it never does with Triton's."
+        sentence = (
+            f"{count:,} kernels have names of Triton, but were launched through the runtime API, which Triton never uses."
+        )
     yield FailedCheck("kernel_names_wrong", count, sentence, ADVICE, evidence=EVIDENCE, effects=WITHHELD)

@@ -9,7 +9,9 @@ from sawtooth.analysis.integrity.lost_records import OF_GPU_RECORDS, OF_STEP_TIM
 from sawtooth.analysis.knowledge.host_names import DATA_MARK
 from sawtooth.analysis.store.library import Recording
 
-WITHIN = 2  # later ranges of the same name that begin before this one ends: a loader that wraps another has one
+# A range has no end of its own if this many later ranges of the same name begin inside it. A loader that wraps another loader has one
+# such range inside each range.
+WITHIN = 2
 _UNENDED = f"""SELECT count(*) FILTER (later < end_ns), count(*) FROM (SELECT start_ns + dur_ns AS end_ns,
     lead(start_ns, {WITHIN}) OVER (PARTITION BY name_id, thread_id ORDER BY start_ns, cpu_op_id) AS later
     FROM cpu_ops WHERE kind = 'annotation' AND name_id IN (SELECT unnest(?::INTEGER[])))"""
@@ -18,9 +20,9 @@ ADVICE = "Record again; close every range that your own code opens."
 
 
 def checks(recording: Recording) -> Iterator[FailedCheck]:
-    """Yield the failed check of the ranges of data loading."""
+    """Yield the failed check if ranges of data loading do not end."""
     names = recording.named(f"(?i){DATA_MARK.pattern}")
     unended, ranges = recording.rows(_UNENDED, [names])[0] if names else (0, 0)
     if unended:
-        sentence = f"{unended:,} of {ranges:,} ranges of data loading do not end before the next ones begin: the loader's time is not known."
+        sentence = f"{unended:,} of {ranges:,} ranges of data loading do not end before the next ones begin, so the loader's time is not known."
         yield FailedCheck("ranges_unended", int(unended), sentence, ADVICE, evidence=("host_records",), effects=DOUBTED)

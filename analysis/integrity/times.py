@@ -1,7 +1,8 @@
-"""Check that times on the GPU are possible.
+"""Check that the recorded times are possible.
 
-No operation begins before its launch or after the call that waited for it. Kernels last as long as hardware needs, and few
-operations had to be cut.
+* No GPU operation begins before its launch, or after the call that waited for it.
+* Kernels, operators and calls are not shorter or longer than hardware and software allow.
+* Few GPU operations overlap with the next one of their stream and had to be cut.
 """
 
 from __future__ import annotations
@@ -13,32 +14,33 @@ from sawtooth.analysis.integrity.lost_records import EVIDENCE, OF_GPU_RECORDS, O
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
-EARLY_NS = 20_000  # clocks of host and GPU agree to a few microseconds after the profiler's own correction
-EARLY_SHARE = 0.05  # share of the checked operations: fewer may be retried or repeated correlations
-LOOKED_AT = 200_000  # operations of a large recording: the share of more would be no more certain
-SHORTEST_NS = 500  # an empty kernel takes 1 µs on every GPU in use
-FEWEST = 20  # kernels, or events of the host: with fewer, all may be short ones
-SLOWEST_NS = 30_000  # a tenth of all operators and calls is shorter than 6 µs in each of 90 intact traces, mostly than 1 µs
-FASTEST_NS = 1_000  # a tenth of all operators and calls is longer than 6 µs in each of 150 intact traces
-FEWEST_OF_HOST = 100  # operators and calls: of fewer, most may be long ones
-NOTHING_SHARE = 0.01  # of the kernels: no kernel lasts 0 ns, so their time is missing
-CUT_DOUBT = 0.005  # share of all operations: where some are too long, others may be too, up to the next one
-FOREIGN_SHARE = 0.05  # of the GPU's time, as for operations without a launch
-FEW_CUTS = 3  # operations: so few change a share of busy time by little, and each was cut where it has to end
-CUT_SHARE = 0.2  # share of all operations: above it, durations in general are wrong, and not only some of them
+EARLY_NS = 20_000  # tolerance; after the profiler's own correction, the clocks of host and GPU agree to a few microseconds
+EARLY_SHARE = 0.05  # A smaller share of early operations may be caused by retried launches or repeated correlation ids.
+LOOKED_AT = 200_000  # largest number of operations that are checked; more would not make their share more certain
+SHORTEST_NS = 500  # An empty kernel takes 1 µs on every GPU in use.
+FEWEST = 20  # With fewer kernels, or fewer events of the host, all of them may really be short.
+# The shortest tenth of operators and calls ends at a duration below 6 µs in each of 90 intact traces, and in most below 1 µs.
+SLOWEST_NS = 30_000
+FASTEST_NS = 1_000  # The longest tenth of operators and calls begins at a duration above 6 µs in each of 150 intact traces.
+FEWEST_OF_HOST = 100  # With fewer operators and calls, most of them may really be long.
+NOTHING_SHARE = 0.01  # If more of the kernels last 0 ns, their times are missing, because no kernel takes 0 ns.
+CUT_DOUBT = 0.005  # If more of all operations were cut, the durations of other operations may be too long as well.
+FOREIGN_SHARE = 0.05  # share of the GPU's time, the same as for operations without a launch
+FEW_CUTS = 3  # Up to this many cut operations hardly change the busy share, because each was cut where it must end.
+CUT_SHARE = 0.2  # If more of all operations were cut, durations are wrong in general.
 
 _EARLY = f"""SELECT count(*) FILTER (g.start_ns < c.start_ns - {EARLY_NS}), count(*) FROM gpu_ops g JOIN runtime_calls c USING (call_id)
 WHERE g.device = $device AND g.gpu_op_id % greatest((SELECT count(*) FROM gpu_ops) // {LOOKED_AT}, 1) = 0"""
-# A device's synchronization waits for everything launched before it. In 165 intact traces no operation ends later, except by
-# 8 µs in one. Each operation is compared with the first such call after its launch. Of several GPUs, the call waits for one.
-# Starts are compared, because a wrong duration is not a wrong clock.
+# A synchronization of the device waits for all work launched before it. In 165 intact traces, no operation ends after such a call
+# returns, except for one that ends 8 µs later. Each operation is compared with the first such call after its launch, only in traces
+# of one GPU, because the call waits for one GPU. The operation's start is compared, because a wrong duration is not a wrong clock.
 _LATE = f"""WITH waits AS (SELECT c.start_ns, c.start_ns + c.dur_ns AS end_ns FROM runtime_calls c JOIN names n USING (name_id)
     WHERE regexp_matches(n.name, '^(cuda|hip)DeviceSynchronize$|^cuCtxSynchronize$')),
 launched AS (SELECT c.start_ns, g.start_ns AS begins_ns FROM gpu_ops g JOIN runtime_calls c USING (call_id))
 SELECT count(*) FILTER (l.begins_ns > w.end_ns + {EARLY_NS}), max(l.begins_ns - w.end_ns) FROM launched l ASOF JOIN waits w ON l.start_ns <= w.start_ns
 WHERE (SELECT count(DISTINCT device) FROM gpu_ops) = 1"""
 _KERNELS = "SELECT median(dur_ns) FILTER (kind = 'kernel'), count(*) FILTER (kind = 'kernel'), count(*) FROM gpu_ops WHERE device = $device"
-# Traces in whole microseconds write 0 for what is shorter, so only those with fractions are checked.
+# A trace in whole microseconds has 0 for shorter kernels, so only traces with fractions of a microsecond are checked.
 _NOTHING = """SELECT count(*) FILTER (dur_ns <= 0), count(*), count(*) FILTER (dur_ns % 1000 <> 0)
 FROM gpu_ops WHERE device = $device AND kind = 'kernel'"""
 _HOST = """SELECT quantile_disc(dur_ns, 0.1), quantile_disc(dur_ns, 0.9), count(*)
@@ -51,9 +53,11 @@ OF_DEVICE_TIME: dict[str, Effect] = dict.fromkeys(
     "caution",
 )  # fmt: skip
 WITHHELD: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, *OF_STEP_TIME), "unknown")
-CLOCKS = "Record again, with the newest driver: the profiler maps the GPU's clock to the host's."
+CLOCKS = "Record again with the newest driver, because the profiler uses it to map the GPU's clock to the host's."
 ANOTHER = "Record again while no other program uses the GPU."
 UNITS = "Write durations in microseconds, as torch.profiler does, or record again."
+SHORT_EVENTS = "Such events usually take a few microseconds."
+WRONG_UNIT = "Probably, their unit is not microseconds."
 
 
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
@@ -69,48 +73,46 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         yield _disagree(late, statement)
     shortest, longest, events = recording.rows(_HOST)[0]
     if events >= FEWEST_OF_HOST and shortest > SLOWEST_NS:
-        sentence = (
-            f"Nine of ten operators and calls last more than {in_words(shortest / 1e6)}; such events take a few microseconds."
-        )
-        headline = "The times are too long to be true: their unit is not microseconds."
+        sentence = f"Nine of ten operators and calls take more than {in_words(shortest / 1e6)}. {SHORT_EVENTS}"
+        headline = f"The times are impossibly long. {WRONG_UNIT}"
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     if events >= FEWEST and longest < FASTEST_NS:
-        sentence = f"Nine of ten operators and calls last less than {longest:,.0f} ns; such events take a few microseconds."
-        headline = "The times are too short to be true: their unit is not microseconds."
+        sentence = f"Nine of ten operators and calls take less than {longest:,.0f} ns. {SHORT_EVENTS}"
+        headline = f"The times are impossibly short. {WRONG_UNIT}"
         yield FailedCheck("times_too_short", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     yield from _doubtful(recording, device)
     median, kernels, operations = recording.rows(_KERNELS, {"device": device})[0]
     if kernels >= FEWEST and median < SHORTEST_NS:
-        sentence = f"Half of the kernels last less than {median:,.0f} ns; an empty kernel takes about 1,000 ns."
-        headline = "The GPU's durations are too short to be true: record again."
+        sentence = f"Half of the kernels take less than {median:,.0f} ns, but even an empty kernel takes about 1,000 ns."
+        headline = "The GPU's durations are impossibly short. Record again."
         yield FailedCheck("durations_too_short", kernels, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     cut = sum(count for (count,) in recording.rows("SELECT count FROM diagnostics WHERE key = 'overrun'"))
     if cut > CUT_SHARE * operations:
-        sentence = f"{cut:,} GPU operations run into the next one of their stream: their durations are wrong."
-        headline = "The GPU's durations are too long to be true: record again."
+        sentence = f"{cut:,} GPU operations end after the next one of their stream begins, so their durations are wrong."
+        headline = "The GPU's durations are impossibly long. Record again."
         yield FailedCheck("durations_too_long", cut, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     elif cut > max(CUT_DOUBT * operations, FEW_CUTS):
-        sentence = f"{cut:,} GPU operations were cut where the next one of their stream begins. Others may be too long as well."
+        sentence = f"{cut:,} GPU operations were cut at the start of the next one of their stream. Other durations may be too long as well."
         yield FailedCheck("durations_too_long", cut, sentence, UNITS, effects=OF_DEVICE_TIME)
 
 
 def _doubtful(recording: Recording, device: int) -> Iterator[FailedCheck]:
-    """Yield the failed checks that lower the trust of the times of a device and do not withhold them."""
+    """Yield the failed checks that do not concern all times of a device."""
     zero_length, kernels, fractions = recording.rows(_NOTHING, {"device": device})[0]
     if fractions and zero_length > NOTHING_SHARE * kernels:
-        sentence = f"{zero_length:,} of {kernels:,} kernels last 0 ns: their time is missing."
+        sentence = f"{zero_length:,} of {kernels:,} kernels take 0 ns, so their times are missing."
         effects = {key: effect for key, effect in OF_GPU_RECORDS.items() if key in OF_DEVICE_TIME}
         yield FailedCheck("durations_missing", zero_length, sentence, UNITS, evidence=("gpu_records",), effects=effects)
     foreign, foreign_ns, all_ns, linked = recording.rows(_FOREIGN, {"device": device})[0]
     if linked and foreign_ns > FOREIGN_SHARE * all_ns:
         sentence = (
-            f"{foreign:,} GPU operations ({percent(foreign_ns / all_ns)} of the GPU's time) are on streams without any launch in the trace: "
-            "they may be another process's."
+            f"{foreign:,} GPU operations ({percent(foreign_ns / all_ns)} of the GPU's time) are on streams without any launch in the trace. "
+            "They may belong to another process."
         )
         yield FailedCheck("foreign_streams", foreign, sentence, ANOTHER, effects=OF_DEVICE_TIME)
 
 
 def _disagree(count: int, statement: str) -> FailedCheck:
-    headline = "The clocks of GPU and host do not agree: record again."
-    sentence = f"{statement}: the clocks of GPU and host do not agree."
+    headline = "The clocks of GPU and host do not agree. Record again."
+    sentence = f"{statement}, so the clocks of GPU and host do not agree."
     return FailedCheck("clocks_disagree", count, sentence, CLOCKS, headline, "error", EVIDENCE, WITHHELD)

@@ -46,7 +46,7 @@ def test_a_context_belongs_to_one_device(contexts: tuple[int, int], processes: i
     result = result_of(trace)
     assert ("devices_mixed" in failed(result)) == wrong
     if wrong:
-        assert headline(result) == "The device numbers contradict each other: record again."
+        assert headline(result) == "The device numbers contradict each other. Record again."
         assert not result.findings
         assert all(reading.value is None for key, reading in result.metrics.items() if key.startswith("gpu_"))
         assert [check.key for check in result.failed].count("devices_mixed") == 1

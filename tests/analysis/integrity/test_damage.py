@@ -77,5 +77,5 @@ def test_a_file_that_ends_within_its_events_has_no_other_headline(end, packed) -
     text = matmul_loop(6).json()
     text = gzip.compress(text)[:end] if packed else text[:end]
     result = analysed([("t.json.gz" if packed else "t.json", text)])
-    assert result is not None and headline(result) == "The trace file is cut off: copy it again."
+    assert result is not None and headline(result) == "The trace file is cut off. Copy it again."
     assert {reading.trust for _, reading in claims(result).values() if reading.value is not None} <= {"caution", "unusable"}

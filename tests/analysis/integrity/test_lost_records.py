@@ -41,7 +41,7 @@ def result_of(trace: ChromeTrace, keep: Callable[[int, dict[str, Any]], bool] = 
 def test_every_second_record_lost_makes_bounds_and_silences_rules(steps: int) -> None:
     # Each step has 2 kernels, of 600 and 100 µs; the products are lost: half of the records, and 6/7 of the busy time.
     result = result_of(matmul_loop(steps), lambda k, e: k % 2 == 1)
-    assert headline(result) == "Half of the GPU's records are missing: record again with fewer steps."
+    assert headline(result) == "Half of the GPU's records are missing. Record again with fewer steps."
     busy = result.metrics["gpu_busy_share"]
     assert (busy.trust, busy.bound, busy.high) == ("unusable", "least", 1)
     assert busy.value == pytest.approx(0.1, abs=0.02)
@@ -65,7 +65,9 @@ def test_steps_that_lack_records_are_not_counted(first: int, behind: int) -> Non
     for key in ("step_time_ms", "gpu_busy_share", "kernel_launches_per_step", "flops_per_step"):
         assert result.metrics[key].value == pytest.approx(whole.metrics[key].value, rel=0.01), key
     (check,) = result.failed
-    assert check.sentence.startswith(f"{(behind - first) // 2} of 10 steps lack records of the GPU: {behind - first} launches")
+    assert check.sentence.startswith(
+        f"{(behind - first) // 2} of 10 steps lack records of the GPU for {behind - first} launches"
+    )
 
 
 def test_no_record_at_all_is_no_run_without_a_gpu() -> None:
@@ -75,7 +77,7 @@ def test_no_record_at_all_is_no_run_without_a_gpu() -> None:
             "user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 200, 1000 * k + 900
         )
     result = result_of(trace, lambda k, e: False)
-    assert headline(result) == "The GPU's records are missing: record again."
+    assert headline(result) == "The GPU's records are missing. Record again."
     assert result.metrics["best_step_time_ms"].value is None
     assert not result.findings and {rule.rule for rule in result.not_checked} >= {"data-loader-starves-gpu"}
     assert "no_gpu" not in {diagnostic.key for diagnostic in result.diagnostics}
@@ -90,7 +92,7 @@ def test_graph_launches_without_kernels_leave_the_busy_time_unknown() -> None:
             trace.host("cuda_runtime", "cudaGraphLaunch", 1000 * k + 20 + n, 1000 * k + 21 + n, correlation=9000 + 10 * k + n)
         trace.host("cuda_runtime", "cudaStreamSynchronize", 1000 * k + 40, 1000 * k + 990)
     result = result_of(trace)
-    assert headline(result) == "The kernels of CUDA graphs are missing: record their nodes too."
+    assert headline(result) == "The kernels of CUDA graphs are missing. Record their nodes too."
     assert result.metrics["gpu_busy_share"].bound == "least" and not result.findings
 
 

@@ -26,9 +26,9 @@ def kernels(trace: ChromeTrace) -> list[dict]:
 @pytest.mark.parametrize(
     ("shift_us", "factor", "says"),
     [
-        (-200, 1, "The clocks of GPU and host do not agree: record again."),
-        (0, 0.001, "The GPU's durations are too short to be true: record again."),
-        (0, 1000, "The GPU's durations are too long to be true: record again."),
+        (-200, 1, "The clocks of GPU and host do not agree. Record again."),
+        (0, 0.001, "The GPU's durations are impossibly short. Record again."),
+        (0, 1000, "The GPU's durations are impossibly long. Record again."),
     ],
 )
 def test_impossible_times_are_the_headline_and_no_number_rests_on_them(shift_us, factor, says) -> None:
@@ -54,7 +54,7 @@ def test_no_operation_begins_after_the_call_that_waited_for_it(since: int, shift
     result = result_of(trace)
     assert ("clocks_disagree" in {check.key for check in result.failed}) == late
     if late:
-        assert headline(result) == "The clocks of GPU and host do not agree: record again."
+        assert headline(result) == "The clocks of GPU and host do not agree. Record again."
 
 
 def test_a_last_operation_of_wrong_duration_is_no_wrong_clock() -> None:
@@ -85,7 +85,7 @@ def test_times_in_another_unit_are_the_headline(steps: int, factor: float, withh
     failed = {check.key for check in result.failed}
     for sign in ("long", "short"):
         assert (f"times_too_{sign}" in failed) == (sign == withheld)
-        assert (headline(result) == f"The times are too {sign} to be true: their unit is not microseconds.") == (
+        assert (headline(result) == f"The times are impossibly {sign}. Probably, their unit is not microseconds.") == (
             sign == withheld
         )
 

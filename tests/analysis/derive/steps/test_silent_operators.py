@@ -11,7 +11,7 @@ from sawtooth.app.words.headline import headline
 from tests.incomplete.claims import analysed
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
-LOST = "Launches and their kernels are missing: record again with fewer steps."
+LOST = "Launches and their kernels are missing. Record again with fewer steps."
 
 
 def result_of(trace: ChromeTrace, lost: Callable[[int], bool] = lambda k: False) -> RunResult:
@@ -30,7 +30,7 @@ def nth(*chosen: int) -> Callable[[int], bool]:
 def test_steps_with_lost_launches_are_not_counted() -> None:
     result = result_of(matmul_loop(10), nth(8, 9, 11, 13))  # all of step 4, one each of steps 5 and 6
     (check,) = result.failed
-    assert check.sentence.startswith("3 of 10 steps lack records of the GPU: 4 launches have none.")
+    assert check.sentence.startswith("3 of 10 steps lack records of the GPU for 4 launches.")
     assert result.metrics["gpu_busy_share"].value == pytest.approx(0.7, abs=0.01)  # (600 + 100) of 1,000 µs
     assert result.metrics["kernel_launches_per_step"].value == 2
 
