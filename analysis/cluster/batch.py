@@ -22,8 +22,8 @@ from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
-AT_A_TIME = 16  # parallel reads: each one waits several milliseconds for an object store
-ROWS = 256  # per row group: a few MB in memory
+AT_A_TIME = 16  # parallel reads, because each read waits several milliseconds for an object store
+ROWS = 256  # summaries per row group, a few MB in memory
 
 
 def gather(place: Storage, folder: DataFolder) -> str:
@@ -49,7 +49,7 @@ def gather(place: Storage, folder: DataFolder) -> str:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a file of ``gather`` is unchanged."""
+    """Return whether the bytes of a file that ``gather`` wrote still have the hash in its name."""
     return path.name.startswith(_hash_of(path))
 
 

@@ -1,8 +1,8 @@
-"""Map step of a large job: make one summary per source.
+"""Map step of a large job: make one summary per source (a trace or a telemetry file).
 
-Sources that have a summary are never read again, so an interrupted run continues where it stopped. A summary's name contains
+Sources that have a summary are never read again, so an interrupted map continues where it stopped. A summary's name contains
 its source, the version of the source's bytes and the version of our code. Summaries are written completely or not at all. So
-any number of drivers may work on the same sources, and a source that two of them read at once has one summary.
+several drivers may work on the same sources at the same time; a source that two drivers read still gets one summary.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SUFFIX = ".rank.parquet"
 
 @dataclass(frozen=True)
 class SourceOutcome:
-    """The result for one source: ``ranks`` rows, or a reason.
+    """The result for one source: the number of rows of its summary (``ranks``), or a reason.
 
-    ``refused`` means that it can never be read; ``failed`` means that it could not be read this time.
+    ``refused`` is why the source can never be read; ``failed`` is why it could not be read this time.
     """
 
     url: str
@@ -40,7 +40,7 @@ Engine = Callable[
 
 @dataclass
 class Mapped:
-    """The progress of a map: all sources, those summarised before, and the other results so far."""
+    """The progress of a map: the numbers of all and of earlier sources, and the outcomes so far."""
 
     sources: int
     before: int
@@ -92,7 +92,7 @@ def map_sources(
             mapped.outcomes.append(outcome)
             if outcome.failed is None:
                 for old in of_source.pop(_name_of_source(by_url[outcome.url]), ()):
-                    place.remove(old)  # it summarises older bytes of this source
+                    place.remove(old)  # This summary is of older bytes of the source, or by an older version of our code.
             progress(mapped)
     return mapped
 

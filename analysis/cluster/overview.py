@@ -1,6 +1,6 @@
-"""A run of representatives, combined with the summaries of all ranks of its job.
+"""A run of representative ranks, combined with the summaries of all ranks of its job.
 
-It shows stragglers, waits of the representatives, and missing ranks.
+The summaries add stragglers, the representatives' waits for all ranks, and missing ranks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
 
-OF_ALL = "Of all {ranks:,} ranks, from their summaries: which ranks are late, and how long ranks wait. {here} of them have files of their own here."
+OF_ALL = (
+    "Late ranks and waits come from the summaries of all {ranks:,} ranks. {here} of them have their own recordings in this run."
+)
 NOBODY = Communication(pd.DataFrame(), (), 0)
 
 
 class JobRepresentatives(NamedTuple):
     """The representatives of a job with many ranks, and the communication of all ranks.
 
-    ``lost`` is the reason why the summaries could not be read, None if they were.
+    ``lost`` is why the summaries could not be read, None if they were read.
     """
 
     ranks: list[RankResult]
@@ -37,9 +39,9 @@ def of_whole_job(
 ) -> JobRepresentatives:
     """Return the representatives with the results of the summaries of all ranks.
 
-    ``communication`` comes from the representatives' recordings. If every rank has a recording here, the recordings are better,
-    because they were replayed together. Without the summaries, the result is the representatives' own, with a sentence that
-    explains why.
+    ``communication`` comes from the representatives' recordings. It is kept if every rank has a recording here, because recordings
+    were replayed together, which is more accurate. It is also kept, with a note that explains why, if the summaries cannot be
+    read.
     """
     try:
         overview = overview_of(folder.summaries_file(summaries_id))
@@ -86,10 +88,10 @@ def of_whole_job(
 
 
 def _split(rank: RankResult, wait_ms: float) -> RankResult:
-    """Return a representative whose exposed communication is split by its wait for all ranks of the job.
+    """Return a representative whose exposed communication is split into waits and transfer.
 
-    ``wait_ms`` is that wait per step. The representatives alone cannot show it: most members of a collective are missing, so
-    the shortest time among the representatives still includes waiting.
+    ``wait_ms`` is its wait for all ranks of the job, per step. The representatives alone cannot show this wait: most members of a
+    collective are missing, so the shortest time among the representatives still includes waiting.
     """
     exposed_rows = [row for row in rank.ledger if row.owner == "exposed_comm"]
     exposed_ms = sum(row.ms_per_step or 0.0 for row in exposed_rows)

@@ -1,7 +1,7 @@
 """Ray Core as the engine of a map: one task per source, on any node of the cluster.
 
 Ray restarts a task if its worker or node dies. Only addresses and outcomes are sent. The nodes read sources and write summaries
-themselves, so each one needs this version of Sawtooth and the same minor version of Python.
+themselves, so each node needs this version of Sawtooth and the same minor version of Python.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sawtooth.analysis.cluster.mapping import SourceOutcome, Task
 from sawtooth.analysis.cluster.storage import SourceVersion
 from sawtooth.ingest.errors import UsageError
 
-RETRIES = 3  # if a worker or a node dies
-AT_A_TIME = 1_000  # tasks submitted to Ray: it uses memory for each while it waits
+RETRIES = 3  # of a task whose worker or node died
+AT_A_TIME = 1_000  # limit of submitted tasks, because Ray uses memory for each waiting task
 # The first setting stops Ray's usage reports. The second gives Ray's workers the same priority as other processes.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 NOT_STARTED = "Ray did not start on this machine: {why} Run the command again, or without --engine ray."
-DIED = "The Ray task that read it did not end ({error})."
+DIED = "The Ray task that read this source did not finish ({error})."
 
 
 def on_ray(
@@ -65,7 +65,7 @@ def _connected(address: str | None, jobs: int | None) -> Any:
             ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         else:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:  # Ray raises a bare Exception if a node takes too long to start
+    except Exception as error:  # Ray raises a bare Exception if a node takes too long to start.
         if address is None:
             raise UsageError(NOT_STARTED.format(why=str(error).strip() or type(error).__name__)) from None
         raise UsageError(f"There is no Ray cluster at {address} ({type(error).__name__}).") from None

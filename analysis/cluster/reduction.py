@@ -1,7 +1,7 @@
 """Reduce step of a large job: combine the summaries of all ranks on one machine.
 
-The same functions as for runs of traces (``sawtooth.analysis.ranks``) match collectives, compare clocks and find late ranks.
-Only the source of the rows differs.
+Collectives are matched, clocks compared and late ranks found by the same functions as for runs of traces
+(``sawtooth.analysis.ranks``). Only the source of the rows differs.
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ UNEQUAL = "A step takes {:.2f} times as long as with equal work on all ranks of 
 class JobOverview:
     """A job with many ranks.
 
-    ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, clock_offset_ns,
-    clock_error_ns (None if unknown). ``heat`` is as in ``ranks.heatmap.rank_steps``. ``positions`` of ``stragglers`` and ``split``
-    are those of ``ranks``. ``representatives`` are the positions of at most 16 typical or unusual ranks. ``slowdown`` is as in
-    ``stages.Unequal``, None for jobs without a pipeline or without a common end of the step. ``groups`` are the job's process
-    groups by kind, ``schedule`` its pipeline's, as in ``run.job.Communication``.
+    * ``ranks``: one row per rank. Columns: position, rank, device, host, id, source, step_ms, wait_ms, late_ms, last_share,
+      clock_offset_ns, clock_error_ns (None if unknown). A position is the number of the row.
+    * ``heat``: as in ``ranks.heatmap.rank_steps``.
+    * ``stragglers``, ``split``: their ``positions`` are those of ``ranks``.
+    * ``representatives``: the positions of at most 16 typical or unusual ranks.
+    * ``unmatched``: the number of communication calls without a partner on other ranks.
+    * ``slowdown``: as in ``stages.Unequal``; None for jobs without a pipeline or without a common end of the step.
+    * ``groups``, ``schedule``: the job's process groups by kind, and its pipeline, as in ``run.job.Communication``.
     """
 
     ranks: pd.DataFrame
@@ -62,8 +65,8 @@ class JobOverview:
 def overview_of(path: Path) -> JobOverview:
     """Return the overview from the summaries gathered in ``path``.
 
-    Raises the same errors as ``JobTables``. The last overview is cached, because importing a job and analysing its run both
-    need it.
+    Raises the same errors as ``JobTables``. The last result is cached, because both the import of a job and the analysis of its
+    run need it.
     """
     return _overview(path, path.stat().st_mtime_ns if path.exists() else 0)
 
@@ -78,7 +81,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
     ranks, calls = tables.ranks, tables.calls()
     total = len(calls)
     rows, clocks, notes = match_rows(calls, len(ranks), ranks["world"].tolist())
-    del calls  # the largest table, no longer needed
+    del calls  # Free the largest table, which is no longer needed.
     rows["exposed_wait_ns"] = _exposed_waits(rows)
     alike = peers(rows, len(ranks))
     numbers = [None if pd.isna(rank) else int(rank) for rank in ranks["rank"]]
@@ -130,10 +133,7 @@ def _schedule(
     clocks: Sequence[RankClock | None],
     alike: Sequence[Sequence[int]],
 ) -> Pipeline | None:
-    """Return the pipeline's schedule; None if a summary lacks its rank's GPU work.
-
-    The work excludes waits, as recorded.
-    """
+    """Return the pipeline's schedule; None without a pipeline, or if a summary lacks its rank's GPU work."""
     if ranks["work_ms"].isna().any() or not (rows["name"] == SEND_RECEIVE).any():
         return None
     counted = rows[rows["counted"].to_numpy(bool)]
@@ -145,10 +145,10 @@ def _schedule(
 
 
 def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:
-    """Return the ns of each row's waiting during which no computation ran.
+    """Return each row's waiting time without computation, ns.
 
-    If several rows wait at once, the first one gets the time. A call's exposed time is treated as one piece, which is only
-    wrong if computation stops and starts during the call.
+    If several calls of a rank wait at once, the time belongs to the first one. A call's exposed time is treated as one piece. This
+    is only wrong if computation stops and starts again during the call.
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["wait_ns"].to_numpy(np.int64)
@@ -165,7 +165,7 @@ def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:
 def _with_waits(
     ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame, clocks: Sequence[RankClock | None]
 ) -> pd.DataFrame:
-    """Return the ranks with the columns of ``run.model.RankWaits``."""
+    """Return the ranks with the columns of ``run.model.RankWaits``: waits, lateness and clocks."""
     counted = rows[rows["counted"].to_numpy(bool)]
     counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).clip(lower=1)
     mine = counted.groupby("position")
@@ -237,9 +237,9 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
 def _notes(tables: JobTables) -> list[str]:
     notes = []
     if missing := tables.missing:
-        notes += [absent_note(missing, tables.world), "Map late traces into the same place, then reduce it again."]
+        notes += [absent_note(missing, tables.world), "Map the missing traces into the same place, then reduce it again."]
     if tables.unused_traces:
-        notes.append(f"Traces of ranks that have a later one, or the same again, are not counted: {tables.unused_traces:,}.")
+        notes.append(f"{tables.unused_traces:,} traces are not used, because they are copies, or their rank has a later trace.")
     if refused := tables.refused:
         notes.append(f"{len(refused):,} files could not be read: {refused[0].source.rpartition('/')[2]}: {refused[0].why}")
     return notes

@@ -1,6 +1,6 @@
-"""Choice of the ranks, of thousands, that get recordings of their own.
+"""Choice of the few ranks of a large job that get their own recordings.
 
-They are the late ranks, those that wait most, rank 0, and the most typical one of each role.
+They are late ranks, the ranks that wait most, rank 0, and the most typical rank of each role.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-MOST = 16  # a run with this number of ranks can be read and shown at once
-VICTIMS = 2  # ranks that wait most, as examples of waiting in a trace
+MOST = 16  # largest number of ranks that a run can read and show well
+MOST_WAITING = 2  # number of ranks that wait most, as examples of waiting in a trace
 
 
 def choose(
@@ -19,8 +19,9 @@ def choose(
 ) -> tuple[int, ...]:
     """Return up to ``limit`` positions, in order.
 
-    ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``alike``
-    are the ranks of each one's role. ``late`` are the late ranks, those with the largest gain for the job first.
+    ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``alike[p]``
+    lists the positions of all ranks with the role of position p. ``late`` are the positions of late ranks, the largest gain for
+    the job first.
     """
     late = list(dict.fromkeys(late))
     features = lost.pivot_table(index="position", columns="cause", values="ms", fill_value=0.0).reindex(
@@ -29,9 +30,9 @@ def choose(
     table = np.column_stack([features.to_numpy(np.float64), ranks["wait_ms"].to_numpy(np.float64)])
     roles = sorted({id(role): list(role) for role in alike}.values(), key=lambda role: (-len(role), role[0]))
     medoids = [_medoid(table, [p for p in role if p not in set(late)] or role) for role in roles]
-    victims = ranks["wait_ms"].sort_values(ascending=False, kind="stable").index[:VICTIMS].tolist()
-    # late ranks come first, but some places are reserved for typical ranks to compare them with
-    candidates = [*late[: limit // 2], 0, *medoids[: limit // 4], *victims, *medoids, *late]
+    waiting = ranks["wait_ms"].sort_values(ascending=False, kind="stable").index[:MOST_WAITING].tolist()
+    # Late ranks come first, but some places are reserved for typical ranks, with which they are compared.
+    candidates = [*late[: limit // 2], 0, *medoids[: limit // 4], *waiting, *medoids, *late]
     if len(ranks) <= limit:
         candidates += range(len(ranks))
     chosen = list(dict.fromkeys(int(position) for position in candidates))[:limit]
@@ -39,7 +40,7 @@ def choose(
 
 
 def _medoid(table: np.ndarray, role: list[int]) -> int:
-    """Return the rank of a role that is closest to the median, with each column in units of its scatter."""
+    """Return the rank of a role closest to the median, in units of each column's median deviation."""
     mine = table[role]
     usual = np.median(mine, axis=0)
     scatter = np.median(np.abs(mine - usual), axis=0)

@@ -1,9 +1,9 @@
-"""What-if for a pipeline: its step time with equal work, and the rank or stage with most excess work.
+"""The step time of a pipeline with equal work, and the rank or stage with the most excess work.
 
-It follows "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025). The paper replays all operations;
-here only communication calls are replayed. Each rank's own time before a call becomes the mean over its stage's ranks and all
+The method is from "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025). The paper replays all
+operations, this module only communication calls. A rank's own time before a call becomes the mean over its stage's ranks and all
 steps. Then the own times of each stage are scaled so that all stages have the same total, and each transfer becomes its median.
-The slowdown is the step time of a replay with the recorded times, divided by that of the replay with equal work.
+The slowdown is the step time of a replay with the recorded times ÷ the step time of a replay with equal work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT
 from sawtooth.analysis.ranks.stragglers.reasons import MOST_REPLAYED
 from sawtooth.analysis.run.job import Straggler
 
-MOST_OF_IT = 0.5  # a rank or stage is named as the reason if it explains at least this share of the time lost to unequal work
+MOST_OF_IT = 0.5  # A rank or stage is reported if it explains at least this share of the time lost to unequal work.
 
 F64 = NDArray[np.float64]
 
@@ -30,7 +30,8 @@ F64 = NDArray[np.float64]
 class Unequal:
     """The cost of unequal work for a pipeline.
 
-    ``slowdown`` is its step ÷ the step with equal work. ``stragglers`` explain most of it, if any do.
+    ``slowdown`` is the step time ÷ the step time with equal work. ``stragglers`` has the rank or stage that explains most of it;
+    it is empty if none does.
     """
 
     slowdown: float
@@ -66,10 +67,10 @@ def unequal(
 
 
 def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
-    """Return the job's rows with step, stage, place in the rank's step, and the usual own time there.
+    """Return the job's calls with step, stage, place in the step, and the usual own time before them.
 
-    ``usual`` is the mean own time of all ranks in the stage, ``others`` that of the stage's other ranks. If it has none,
-    ``others`` equals ``usual``. Both are in ns.
+    ``usual`` is the mean own time (ns) of all ranks in the stage at this place. ``others`` is that of the stage's other ranks; it
+    equals ``usual`` in a stage with one rank.
     """
     stage = np.zeros(job.ranks, np.int64)
     for number, positions in enumerate(members):
@@ -82,11 +83,12 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
             "own": job.own,
         }
     )
-    # some ranks make additional calls, such as a reduction of a logged value, so places are counted among calls of equal size
+    # Some ranks make additional calls, such as a reduction of a logged value. So places are counted among calls with the same number
+    # of members.
     size = np.diff(job.first, append=len(job.position))
     calls["size"] = np.repeat(size, size)
     calls["place"] = calls.groupby(["position", "step", "size"]).cumcount()
-    # nothing was recorded before a rank's first call, so its own time is the mean before that call in other steps
+    # Nothing was recorded before a rank's first call, so its own time is set to the mean before that call in other steps.
     unknown = ~calls.duplicated("position")
     known = calls["own"].mask(unknown)
     calls["own"] = known.fillna(known.groupby([calls["position"], calls["size"], calls["place"]]).transform("mean")).fillna(0.0)
@@ -118,9 +120,9 @@ def _step_ms(job: RecordedJob) -> float:
 
 
 def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], hosts: Sequence[str | None]) -> Straggler | None:
-    """Return the rank that delays the job most.
+    """Return the rank that delays the job most; None if no rank does.
 
-    Only ranks count that take longer in most steps than the mean of their stage's other ranks. None if there are none.
+    A rank counts only if it takes longer in most steps than the mean of its stage's other ranks.
     """
     counted = calls["step"].isin(np.flatnonzero(job.counted))
     excess = (calls["own"] - calls["others"])[counted].groupby([calls["position"], calls["step"]]).sum().unstack()

@@ -17,14 +17,14 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import write_atomically
 
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
-SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never a trace or telemetry
-PIECE_BYTES = 8 << 20  # objects are fetched in pieces, because a trace may be larger than a node's memory
+SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never traces or telemetry
+PIECE_BYTES = 8 << 20  # Objects are fetched in pieces, because a trace may be larger than a node's memory.
 NO_OBSTORE = "Reading {url} needs obstore, which is not installed. Install sawtooth[cluster]."
 
 
 @dataclass(frozen=True)
 class SourceVersion:
-    """A source and the version of its bytes: an entity tag, or size and time of the last change."""
+    """A source and its size; ``state`` is an entity tag, or size and time of the last change."""
 
     url: str
     state: str
@@ -49,7 +49,7 @@ class Storage(Protocol):
         ...
 
     def write(self, name: str, content: bytes) -> None:
-        """Replace an object atomically: a reader sees the old one or the complete new one."""
+        """Replace an object atomically: a reader gets either the old or the complete new bytes."""
         ...
 
     def remove(self, name: str) -> None:
@@ -57,9 +57,9 @@ class Storage(Protocol):
         ...
 
     def fetch(self, name: str, to: Path) -> Path:
-        """Return a local file with an object's bytes.
+        """Return a local file with an object's bytes: ``to`` if the bytes had to be copied.
 
-        It is ``to`` if the bytes had to be copied. Raises NotFoundError if there is no such object.
+        Raises NotFoundError if there is no such object.
         """
         ...
 
@@ -100,7 +100,7 @@ class Folder:
         """Return the file itself. Raises NotFoundError if there is no such file."""
         path = self.root / name
         if not path.is_file():
-            raise NotFoundError(f"{path} is not there any more.")
+            raise NotFoundError(f"{path} does not exist any more.")
         return path
 
 
@@ -157,7 +157,7 @@ def place_of(url: str) -> Storage:
     if url.startswith(SCHEMES):
         return ObjectStore(url)
     if "://" in url:
-        raise UsageError(f"{url} is not an address that can be read: give a folder, s3://, gs:// or az://.")
+        raise UsageError(f"{url} is not a supported address. Use a folder, s3://, gs:// or az://.")
     return Folder(Path(url))
 
 
@@ -178,7 +178,7 @@ def is_below(url: str, place: str) -> bool:
 def list_sources(urls: Iterable[str]) -> list[SourceVersion]:
     """Return the traces and telemetry files at ``urls``, ordered by address.
 
-    An address may be a file, a folder with its subfolders, or a prefix. Raises UsageError for an address without any.
+    An address may be a file, a folder (with its subfolders), or a prefix. Raises UsageError if there are no such files at an address.
     """
     sources: dict[str, SourceVersion] = {}
     for url in urls:
@@ -190,9 +190,9 @@ def list_sources(urls: Iterable[str]) -> list[SourceVersion]:
 
 
 def part_of(sources: Sequence[SourceVersion], part: int, parts: int) -> list[SourceVersion]:
-    """Return the ``part``-th (from 1) of ``parts`` shares.
+    """Return the ``part``-th (from 1) of ``parts`` shares of the sources.
 
-    A source's share depends only on its address, so later sources do not move others.
+    A source's share depends only on its address, so it stays the same when sources are added.
     """
     return [s for s in sources if int.from_bytes(hashlib.sha256(s.url.encode()).digest()[:8], "big") % parts == part - 1]
 
@@ -224,13 +224,13 @@ def _store(url: str) -> Any:
 
 @contextlib.contextmanager
 def _as_ours(url: str, *, missing: bool = True) -> Iterator[None]:
-    """Turn errors of files and stores into sentences; stores' own messages may contain credentials."""
+    """Replace errors of files and stores by our own, because messages of stores may contain credentials."""
     try:
         yield
     except FileNotFoundError:
         if not missing:
             raise
-        raise NotFoundError(f"{url} is not there.") from None
+        raise NotFoundError(f"{url} does not exist.") from None
     except OSError as error:
         raise SawtoothError(f"{url} cannot be read or written ({error.strerror or type(error).__name__}).") from None
     except SawtoothError:

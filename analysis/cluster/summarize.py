@@ -28,7 +28,7 @@ from sawtooth.ingest.manifest import UserFacts
 
 Row = dict[str, Any]
 OUTSIDE = -1  # step of a call outside all steps
-NO_WORK = "No GPU work is recorded in it."
+NO_WORK = "The trace has no GPU work."
 
 
 def rank_rows(library: Library, recording_id: str, source: SourceVersion) -> list[Row]:
@@ -84,7 +84,7 @@ def _identity(recording: Recording, row: RecordingRow) -> Row:
     metadata = metadata_of(recording)
     groups = (metadata.get("distributedInfo") or {}).get("pg_config") if isinstance(metadata, dict) else None
     first_group = groups[0] if isinstance(groups, list) and groups else {}
-    # All ranks of a job share these values, so their hash tells which files belong together.
+    # All ranks of a job have the same values, so their hash identifies the job.
     job = [row.world_size, row.backend, row.nccl_version]
     known = row.world_size is not None
     pids = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
@@ -107,13 +107,13 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "gpu": rank.device_name,
         "uuid": uuids[0][0] if uuids else None,
         "step_ms": rank.best.mean_ms,
-        "run_ms": rank.best.ms,  # the step time that is reported for the run, from this rank alone
+        "run_ms": rank.best.ms,  # the run's step time, from this rank alone
         "work_ms": rank.work.kernel_ns / 1e6 if rank.work is not None else None,
         "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
         "call": _calls(recording, rank, place),
     }
     kernels = kernels_of(recording, rank.device)
-    # Other ranks' kernels are not available. So the usual times are those of this rank's kernels without overlapping communication.
+    # Other ranks' kernels are not available here. So this rank's kernels without overlapping communication define the usual times.
     usual = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
     return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, usual))
 
@@ -122,11 +122,11 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
     rows, exposed = load(recording, rank.device, rank.steps)
     start = rows["start_ns"].to_numpy(np.int64)
     starts, _, call, _ = overlaps(Intervals(start, start + rows["dur_ns"].to_numpy(np.int64)), exposed)
-    # From the start of a call until it is exposed; the call's duration if it never is.
+    # The time from a call's start until it is exposed; the call's duration if it is never exposed.
     exposed_from = rows["dur_ns"].to_numpy(np.int64).copy()
     np.minimum.at(exposed_from, call, starts - start[call])
     rows = rows.assign(
-        described=rows["has_arguments"],  # the name in the file format
+        described=rows["has_arguments"],  # renamed to the column's name in the file format
         step=[OUTSIDE if label is None else place.get(label, OUTSIDE) for label in rows["step"]],
         exposed_from_ns=exposed_from,
     )
@@ -141,7 +141,7 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
 
 
 def _loss_columns(losses: RankLosses) -> Row:
-    # "quiet" are kernels that no communication overlaps, "beside" those that were only seen overlapped.
+    # "quiet" are kernels without overlapping communication, "beside" kernels that always overlapped with communication.
     return {
         "lost": [{"cause": cause, "ms": ms} for cause, ms in losses.lost_ms.items() if ms],
         "held_ms": losses.held_ms,

@@ -1,8 +1,8 @@
 """The summary of one rank as one row of about 10 KB in Parquet.
 
 It has the rank's identity, steps, lost time by cause, kernels and collectives. A file has the rows of one source: one per
-device of a trace, one per GPU of a telemetry file, or the reason why the source cannot be read. Times are integer nanoseconds
-on the rank's own clock. Lists contain structs, so that a batch of files is one table and DuckDB can read any part of it.
+device of a trace, one per GPU of a telemetry file, or one row with the reason why the source cannot be read. Times are integer
+nanoseconds on the rank's own clock. Lists contain structs, so that many files form one table and DuckDB can read parts of it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from sawtooth.analysis.cluster.validation import unsound
 from sawtooth.ingest.errors import SawtoothError
 
-SUMMARY_VERSION = 4  # increases with every change of a row: map then makes older files again
+SUMMARY_VERSION = 4  # Increase it when a row's format changes. ``map`` then makes the summaries again.
 ABOUT = "sawtooth_summary"
-# Limits for one source: devices of a host that one process drives, or GPUs of a telemetry file; calls of hours; bytes.
+# Limits for one source: rows (devices of a process, or GPUs of a telemetry file), values of a column (calls of hours), and bytes.
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 4096, 20_000_000, 1 << 30
 
 I16, I32, I64, F64, TEXT = pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string()
@@ -34,12 +34,12 @@ SCHEMA = pa.schema(
         "source": TEXT,  # its address
         "state": TEXT,  # identifies the version of the source's bytes: an entity tag, or size and time
         "bytes": I64,  # uncompressed
-        "id": TEXT,  # of its content
-        "tool": TEXT,
+        "id": TEXT,  # the recording's id, from the source's content
+        "tool": TEXT,  # version of Sawtooth
         "why": TEXT,  # the reason why it cannot be read
         "rank": I32,
         "world": I32,
-        "job": TEXT,  # equal for the ranks of a job: the default process group
+        "job": TEXT,  # hash of the default process group, equal for all ranks of a job
         "host": TEXT,
         "device": I32,
         "gpu": TEXT,
@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
         "run_ms": F64,  # the run's step, from this rank alone
         "work_ms": F64,  # kernels in a step as recorded, including communication
         "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
-        "lost": _structs(cause=TEXT, ms=F64),  # like the next three, as in ranks.stragglers.outliers.RankLosses
+        "lost": _structs(cause=TEXT, ms=F64),  # this and the next three: see ranks.stragglers.outliers.RankLosses
         "held_ms": F64,
         "quiet": _structs(kernel=I64, ns=F64, calls=I32),
         "beside": pa.list_(I64),
@@ -61,7 +61,7 @@ SCHEMA = pa.schema(
             group_size=I32,
             description=TEXT,  # of the group
             peer=I32,
-            sends=I16,  # of a kernel that passes data between two ranks
+            sends=I16,  # numbers of sends and receives in one kernel between two ranks
             receives=I16,
             in_elements=I64,
             out_elements=I64,
@@ -85,7 +85,7 @@ def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return ``rows`` as a Parquet file; columns that a row lacks are null."""
     table = pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
     sink = pa.BufferOutputStream()
-    # Arrow's own copy of the schema and the statistics would be half of a small file
+    # Arrow's own copy of the schema and the statistics would take half of a small file.
     with pq.ParquetWriter(sink, SCHEMA, compression="zstd", store_schema=False, write_statistics=False) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({ABOUT: str(SUMMARY_VERSION)})
@@ -111,10 +111,7 @@ def unpack(content: bytes) -> pa.Table:
 
 
 def _bomb(metadata: pq.FileMetaData) -> bool:
-    """Return whether a file unpacks to more than any rank needs.
-
-    A few bytes can encode a billion equal values.
-    """
+    """Return whether a file unpacks to more than any rank needs, such as a billion equal values."""
     columns = [
         metadata.row_group(group).column(c) for group in range(metadata.num_row_groups) for c in range(metadata.num_columns)
     ]

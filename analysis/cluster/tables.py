@@ -22,8 +22,8 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.typed import from_json
 
-MEMORY_LIMIT = "400MB"  # of DuckDB, in addition to the columns that it returns
-CATEGORIES = ("name", "dtype", "group", "description", "step")  # texts that thousands of rows repeat
+MEMORY_LIMIT = "400MB"  # for DuckDB, without the columns that it returns
+CATEGORIES = ("name", "dtype", "group", "description", "step")  # columns whose texts repeat in thousands of rows
 NOT_HERE = "The summaries of this job's ranks are not in this data folder. Run sawtooth reduce again to rebuild them."
 DAMAGED = "The summaries of this job's ranks are damaged. Run sawtooth reduce again to rebuild them."
 
@@ -51,7 +51,7 @@ class JobTables:
             )
         except duckdb.Error as error:
             raise SawtoothError(DAMAGED) from error
-        self.unused_traces = 0  # of ranks that have a later trace, or copies of a trace
+        self.unused_traces = 0  # number of traces that are copies, or whose rank has a later trace
         self.ranks = self._ranks()
         self._con.register("chosen", self.ranks[["position", "file_row_number"]])
         self._con.execute("CREATE VIEW rank AS SELECT c.position, s.* FROM summaries s JOIN chosen c USING (file_row_number)")
@@ -60,8 +60,8 @@ class JobTables:
         """Return one row per rank and device.
 
         The columns are position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms,
-        work_ms, and file_row_number, the row of the rank's summary. A profiler writes one trace per cycle; of several traces of
-        a rank, the last one is used.
+        work_ms, and file_row_number, the row of the rank's summary. A profiler writes one trace per cycle. If a rank has several
+        traces, the last one is used.
         """
         rows = self._con.execute(
             "SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms, work_ms, file_row_number "
@@ -79,7 +79,7 @@ class JobTables:
         rows = pd.concat([last.sort_values(["rank", "device"], kind="stable"), rows[~known]], ignore_index=True)
         self.unused_traces = total - len(rows)
         if rows.empty:
-            raise UsageError("None of the summaries is of a trace with GPU work.")
+            raise UsageError("No summary is of a trace with GPU work.")
         rows["rank"] = rows["rank"].astype("Int64")
         return rows.assign(position=np.arange(len(rows)))
 
@@ -101,7 +101,7 @@ class JobTables:
         return [RefusedSource(source, reason) for source, reason in rows]
 
     def telemetry_sources(self, hosts: Sequence[str | None]) -> list[tuple[str, str]]:
-        """Return address and id of the telemetry files of ``hosts``, and of those without a host."""
+        """Return address and id of the telemetry files of ``hosts``, and of files without a host name."""
         rows = self._con.execute(
             "SELECT DISTINCT source, id FROM summaries WHERE kind = 'telemetry' AND (host IS NULL OR list_contains(?, host)) ORDER BY source, id",
             [[host for host in hosts if host is not None]],
@@ -111,7 +111,7 @@ class JobTables:
     def calls(self) -> pd.DataFrame:
         """Return all communication kernels, ordered by rank and start.
 
-        They have the columns that ``ranks.matching``, ``ranks.pipeline`` and ``ranks.groups`` need, and exposed_ns and
+        They have the columns that ``ranks.matching``, ``ranks.pipeline`` and ``ranks.groups`` need, plus exposed_ns and
         exposed_from_ns.
         """
         frame = (
@@ -141,7 +141,7 @@ class JobTables:
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
         shown = {}
-        # ``quiet`` are kernels that no communication overlaps, ``beside`` those that were only seen overlapped
+        # ``quiet`` are kernels without overlapping communication, ``beside`` kernels that always overlapped with communication.
         for position, lost, held_ms, quiet, beside in rows:
             kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
             shapes = kernels.keys() | {_shape(kernel) for kernel in beside}

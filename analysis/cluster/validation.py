@@ -1,6 +1,6 @@
 """Validation of a summary's rows.
 
-The file may come from anywhere, and a Parquet file can contain any number in any column.
+A summary may come from an untrusted source, and a Parquet file can contain any number in any column.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from sawtooth.ingest.manifest import ID_PATTERN
 from sawtooth.ingest.typed import from_json
 
 KINDS = ("trace", "telemetry", "refused")
-FAR_NS = 1 << 62  # 146 years: sums of two times fit into 64 bits
-LONG_MS = 1e12  # of a step, or of time lost in it: 30 years
-MOST_RANKS = 1 << 20  # of a job; the largest known ones have about 100,000
-MOST_ELEMENTS = 1 << 50  # of a collective's buffer
-LONGEST_TEXT = 1 << 16  # a kernel's name from a template has several thousand characters
+FAR_NS = 1 << 62  # largest time, 146 years; the sum of two such times still fits into 64 bits
+LONG_MS = 1e12  # longest step, or time lost in a step: 30 years
+MOST_RANKS = 1 << 20  # of a job; the largest known jobs have about 100,000
+MOST_ELEMENTS = 1 << 50  # in a collective's buffer
+LONGEST_TEXT = 1 << 16  # bytes; the name of a kernel from a template has several thousand
 # Columns with a value in every row of a trace's device, and fields with a value in every list entry.
 OF_TRACE = ("id", "source", "pids", "step", "lost", "held_ms", "quiet", "beside", "call")
 OF_ENTRY = {
@@ -38,9 +38,9 @@ RANGES: dict[str, tuple[float, float]] = {
 
 
 def unsound(table: pa.Table) -> str | None:
-    """Return the column of a ``summary.SCHEMA`` table with an invalid value, such as ``call.dur_ns``.
+    """Return the first column with an invalid value, such as ``call.dur_ns``; None if all are valid.
 
-    None if all columns are valid.
+    ``table`` has the schema ``summary.SCHEMA``.
     """
     if not all(kind in KINDS for kind in table["kind"].to_pylist()):
         return "kind"

@@ -1,8 +1,8 @@
 """Worker processes on this machine; each reads one source at a time.
 
-If a worker dies, its source is tried again in another worker. ``ProcessPoolExecutor`` would fail all its work if one worker is
-killed, and its workers keep running if the driver is killed. Here each worker has a pipe. The driver sees it close if the worker
-dies, and the worker sees it close if the driver dies.
+If a worker dies, its source is tried again in another worker. ``ProcessPoolExecutor`` is not used: if one worker is killed, all
+its work fails, and if the driver is killed, its workers keep running. Here each worker has a pipe. It closes for the driver if the
+worker dies, and for the worker if the driver dies.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from multiprocessing.context import SpawnProcess
 from sawtooth.analysis.cluster.mapping import SourceOutcome, Task
 from sawtooth.analysis.cluster.storage import SourceVersion
 
-TRIES = 3  # a source that kills three workers would kill a fourth
-NICER = 5  # the training job's own processes have priority
+TRIES = 3  # A source that kills three workers would probably kill a fourth.
+NICER = 5  # The training job's own processes get priority.
 DIED = "{tries} processes died while they read this source, perhaps because memory ran out."
 
 
 class _Worker:
-    """A process, this end of its pipe, and the source that it reads."""
+    """A process, the driver's end of its pipe, and the source that it reads."""
 
     def __init__(self, task: Task, destination: str) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork of a process with DuckDB's threads would hang
+        context = multiprocessing.get_context("spawn")  # A fork of a process with DuckDB's threads would hang.
         self.pipe, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, self.pipe, task, destination), daemon=True)
         self.process.start()
@@ -37,7 +37,7 @@ class _Worker:
     def take(self, source: SourceVersion) -> None:
         """Start reading ``source``."""
         self.source = source
-        with contextlib.suppress(OSError):  # it died in the meantime, which the closed pipe shows
+        with contextlib.suppress(OSError):  # If the process died in the meantime, ``result`` notices it.
             self.pipe.send(source)
 
     def result(self) -> SourceOutcome | None:
@@ -50,7 +50,7 @@ class _Worker:
         return outcome
 
     def end(self) -> None:
-        """End the process, at once if it is reading."""
+        """End the process; if it is reading a source, terminate it."""
         self.pipe.close()
         if self.source is not None:
             self.process.terminate()
@@ -94,7 +94,7 @@ def in_processes(task: Task, sources: Sequence[SourceVersion], destination: str,
 
 def _serve(pipe: Connection, drivers_end: Connection, task: Task, destination: str) -> None:
     """Process sources until the driver closes the pipe or dies."""
-    drivers_end.close()  # otherwise the pipe would stay open after the driver's death
+    drivers_end.close()  # Otherwise the pipe would stay open after the driver's death.
     with contextlib.suppress(OSError, AttributeError):
         os.nice(NICER)
     while True:

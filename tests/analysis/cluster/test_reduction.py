@@ -138,7 +138,7 @@ def test_missing_ranks_are_named_and_late_ones_join(tmp_path: Path) -> None:
     before = reduced(tmp_path)
     assert before.notes[-2:] == (
         "2 of 8 ranks (2, 5) have no trace here.",
-        "Map late traces into the same place, then reduce it again.",
+        "Map the missing traces into the same place, then reduce it again.",
     )
     summaries_of(tmp_path, Planted(), without=(0, 1, 3, 4, 6, 7))
     after = reduced(tmp_path)

@@ -67,7 +67,7 @@ def test_a_map_of_a_bucket_is_that_of_a_folder(bucket: str, tmp_path: Path) -> N
 def test_what_is_not_in_a_bucket_is_named_without_a_secret(bucket: str, tmp_path: Path) -> None:
     place = place_of(bucket)
     for action in (lambda: place.read("gone"), lambda: place.fetch("gone", tmp_path / "gone")):
-        with pytest.raises(NotFoundError, match="s3://traces/job/gone is not there"):
+        with pytest.raises(NotFoundError, match="s3://traces/job/gone does not exist"):
             action()
     place.remove("gone")
     with pytest.raises(SawtoothError) as refused:
@@ -84,5 +84,5 @@ def test_a_folder_writes_whole_files_and_forgets_what_is_gone(tmp_path: Path) ->
     assert parent_of(next(place.sources()))[1] == "a"
     place.remove("a")
     place.remove("a")
-    with pytest.raises(NotFoundError, match="is not there"):
+    with pytest.raises(NotFoundError, match="does not exist"):
         place.read("a")

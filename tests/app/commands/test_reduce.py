@@ -89,7 +89,7 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_pat
 
     words = words_of(opened("ranks", after.id))
     assert "Rank 5 delays the job" in words
-    assert "Of all 20 ranks" in words
+    assert "the summaries of all 20 ranks" in words
     assert "The others wait longest" not in words  # the representatives alone do not tell who waits for whom
     verdict = words_of(opened("verdict", after.id))
     assert "Feed rank 5 as fast as the others" in verdict
