@@ -1,1 +1,1 @@
-"""Answers from PyTorch's dumps: hanging collectives, missing ranks, and the use of GPU memory."""
+"""Diagnoses from PyTorch's dumps: hanging collectives, missing ranks, and the use of GPU memory."""

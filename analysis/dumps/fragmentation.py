@@ -1,4 +1,4 @@
-"""Free memory of PyTorch's allocator that it cannot use, and allocations that failed."""
+"""Free memory that PyTorch's allocator cannot use, and allocations that failed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Segment
 if TYPE_CHECKING:
     from sawtooth.analysis.dumps.held_memory import Allocation
 
-SMALL_BYTES = 1 << 20  # kSmallSize of PyTorch's allocator: larger requests come from other segments
-GRANULE_BYTES = 2 << 20  # kRoundLarge: the driver is asked for multiples of it
+SMALL_BYTES = 1 << 20  # kSmallSize of PyTorch's allocator; larger requests use separate segments
+GRANULE_BYTES = 2 << 20  # kRoundLarge; the allocator requests multiples of it from the driver
 
 
 @dataclass(frozen=True)
 class Fragmentation:
     """The allocator's memory at the end of the recording.
 
-    ``free_bytes`` is cached and not in use; ``stuck_bytes`` of it lies in segments that are partly in use, which
-    ``empty_cache`` cannot give back. ``largest_free_bytes`` is the largest block that one allocation could take.
+    ``free_bytes`` is the cached memory that is not in use. ``stuck_bytes`` is its part in segments that are partly in use, which
+    ``empty_cache`` cannot return to the driver. ``largest_free_bytes`` is the largest free block, which limits one allocation.
     """
 
     reserved_bytes: int
@@ -33,11 +33,11 @@ class Fragmentation:
 
 @dataclass(frozen=True)
 class Failed:
-    """An allocation that failed: what it asked for, and what was free.
+    """An allocation that failed: its ``size`` and the memory at that time, in bytes.
 
-    ``fitted_bytes`` is the largest allocation that would have fitted: the larger of ``largest_free_bytes`` of the cache and what
-    the driver had. ``other_streams_bytes`` is cached for other streams. ``joined_bytes`` would be free if all pieces were joined,
-    as with expandable segments.
+    ``cached_free_bytes`` and ``largest_free_bytes`` are the free cache of its stream, ``other_streams_bytes`` that of other
+    streams. ``fitted_bytes`` is the largest allocation that would have succeeded: the larger of ``largest_free_bytes`` and the
+    driver's free memory.
     """
 
     size: int
@@ -56,12 +56,12 @@ class Failed:
 
     @property
     def fits_joined(self) -> bool:
-        """Whether it would have fitted into the joined pieces."""
+        """Whether the allocation would have succeeded with joined pieces."""
         return self.size <= self.joined_bytes
 
 
 def fragmentation_of(segments: Sequence[Segment]) -> Fragmentation:
-    """Return the state of one device's segments."""
+    """Return the memory in one device's ``segments``."""
     used = free = stuck = largest = 0
     for segment in segments:
         inside = sum(block.size for block in segment.blocks if block.state != "inactive")
@@ -75,13 +75,13 @@ def fragmentation_of(segments: Sequence[Segment]) -> Fragmentation:
 def failed_at(
     at: int, events: Sequence[AllocationEvent], segments: Sequence[Segment], allocations: Sequence[Allocation]
 ) -> Failed:
-    """Return the failed allocation of event ``at``, with the cache as it was then."""
+    """Return the failed allocation of event ``at``, with the cache's state at that event."""
     event = events[at]
     large = event.size > SMALL_BYTES
     gaps, other = [], 0
     live = sorted((a.address, a.size) for a in allocations if a.start < at and (a.end is None or a.end >= at))
     for address, size, stream in _segments_at(at, events, segments):
-        if (size > GRANULE_BYTES) != large:  # small and large requests use separate segments
+        if (size > GRANULE_BYTES) != large:  # Small and large requests use separate segments.
             continue
         pieces = _gaps(address, size, live)
         if stream == event.stream:
@@ -97,7 +97,7 @@ def failed_at(
 
 
 def _segments_at(at: int, events: Sequence[AllocationEvent], segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
-    """Return address, size and stream of the segments at event ``at``, by undoing later changes."""
+    """Return address, size and stream of the segments at event ``at``, without later changes."""
     by_address = {segment.address: (segment.total_size, segment.stream) for segment in segments}
     for event in reversed(events[at:]):
         if event.action in ("segment_alloc", "segment_map"):

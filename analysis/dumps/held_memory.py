@@ -1,7 +1,7 @@
 """The use of a GPU's memory at its peak, the cache's fragmentation, and failed allocations.
 
-Events are walked once. The peak is that of the recorded events: what the allocator's buffer has dropped, or what came before, is
-not in them. Sizes are rounded up as the allocator does, so that the sums are those of ``torch.cuda.memory_allocated``.
+The peak is that of the recorded events. Events before the recording, or dropped from the allocator's buffer, are not included.
+Sizes are rounded up as in the allocator, so the sums are equal to those of ``torch.cuda.memory_allocated``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from sawtooth.analysis.dumps.stacks import BEFORE, Purpose, frames_of, purpose_o
 from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Annotation, Segment, Snapshot
 
 ROUND_BYTES = 512  # kMinBlockSize of PyTorch's allocator
-CURVE_POINTS = 400  # of a picture
+CURVE_POINTS = 400  # largest number of points of a drawn curve
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A block in use.
-
-    ``start`` and ``end`` are indices of events, -1 and None if they are outside the recording.
-    """
+    """A block in use from event ``start`` (-1: before all events) to event ``end`` (None: never freed)."""
 
     address: int
     size: int
@@ -37,7 +34,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Holder:
-    """Bytes at the peak that share a purpose, and how many blocks they are."""
+    """The blocks in use at the peak with the same purpose: its name, their bytes and their number."""
 
     name: str
     size: int
@@ -46,9 +43,10 @@ class Holder:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The memory of one GPU: the peak and its holders, the end of the recording, and failed allocations.
+    """The memory of one GPU: the peak and its use, the bytes at the end, and failed allocations.
 
-    ``curve`` has times in s since the first event and bytes in use. ``stacks`` are the user's lines.
+    ``events`` is the number of events. ``categories``, ``modules`` and ``stacks`` (the user's lines) each divide the peak by
+    purpose. ``curve`` has times in s since the first event, and bytes in use.
     """
 
     device: int
@@ -65,7 +63,7 @@ class DeviceMemory:
 
 
 def held_memory(snapshot: Snapshot) -> list[DeviceMemory]:
-    """Return the memory of each device that the snapshot has segments or events of."""
+    """Return the memory of each device that has segments or events in the snapshot."""
     devices = sorted({s.device for s in snapshot.segments} | {d for d, events in enumerate(snapshot.device_traces) if events})
     return [_of_device(device, snapshot) for device in devices]
 
@@ -99,12 +97,12 @@ def _of_device(device: int, snapshot: Snapshot) -> DeviceMemory:
 
 
 def rounded(size: int) -> int:
-    """Return the bytes that the allocator takes for a block of ``size``."""
+    """Return the bytes that the allocator uses for a block of ``size``."""
     return -(-size // ROUND_BYTES) * ROUND_BYTES
 
 
 def allocations_of(events: Sequence[AllocationEvent], segments: Sequence[Segment]) -> list[Allocation]:
-    """Return every block in use at some time of the recording."""
+    """Return all blocks that were in use at any time of the recording."""
     open_: dict[int, tuple[int, AllocationEvent]] = {}
     allocations: list[Allocation] = []
     for i, event in enumerate(events):
@@ -162,7 +160,7 @@ def _holders(live: Sequence[Allocation], names: Sequence[str]) -> tuple[Holder, 
 def _curve(
     in_use: np.ndarray[Any, np.dtype[np.int64]], times: Sequence[int | None], first: int | None
 ) -> tuple[tuple[float, int], ...]:
-    """Return at most CURVE_POINTS points; each is the largest of its piece, so the peak is among them."""
+    """Return at most CURVE_POINTS points (s, bytes): the largest of each interval."""
     if first is None or len(in_use) < 2:
         return ()
     pieces = np.array_split(np.arange(1, len(in_use)), min(CURVE_POINTS, len(in_use) - 1))
@@ -171,7 +169,7 @@ def _curve(
 
 
 class _Ranges:
-    """The named ranges of a device by time; of nested ones, the innermost with a module in parentheses."""
+    """The open annotation of a device at each time: the innermost one with a module's name in parentheses."""
 
     def __init__(self, annotations: Sequence[Annotation]) -> None:
         self._times: list[int] = []
@@ -186,6 +184,6 @@ class _Ranges:
             self._names.append(next((name for name in reversed(open_) if name.endswith(")")), ""))
 
     def at(self, time_us: int) -> str:
-        """Return the range at a time; "" if none is open."""
+        """Return the name of the annotation at a time; "" if none is open."""
         place = bisect_right(self._times, time_us) - 1
         return self._names[place] if place >= 0 else ""

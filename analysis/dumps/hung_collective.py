@@ -1,8 +1,7 @@
 """The hanging collective of a job and its missing ranks, from the ranks' flight recorders.
 
-A collective completes when every rank of its group has called it. So the first collective of a group that is not completed shows
-who is missing: the ranks whose last call has a smaller number. A rank that is missing here may wait in another group; then the
-cause is there.
+A collective completes when every rank of its group has called it. So the first incomplete collective of a group shows the missing
+ranks: those whose last call has a smaller number. A missing rank may wait in another group. The cause is then in that group.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ SAME_SIZES = (
     "all_reduce_barrier",
 )  # on all ranks
 P2P = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
-UNKNOWN_RANK = -1  # of a single dump whose name does not say its rank
+UNKNOWN_RANK = -1  # the rank of a single dump whose file name does not contain the rank
 
 Kind = Literal["missing", "different", "sizes", "stuck", "alone"]
 
 
 @dataclass(frozen=True)
 class RankState:
-    """A rank at a collective.
+    """A rank's state at a collective that hangs.
 
-    ``last`` is its last call in the group, ``waits_in`` its oldest open call in another group.
+    ``last`` is its last recorded call in the group, ``last_seq`` the number of its last call. ``waits_in`` is its oldest incomplete
+    call in another group. ``frames`` is the stack of the call at which it is.
     """
 
     rank: int
@@ -48,10 +48,11 @@ class RankState:
 
 @dataclass(frozen=True)
 class Hang:
-    """The first collective of a group that is not completed.
+    """The first incomplete collective, or send or receive, of a group.
 
-    ``kind`` is "missing" (ranks have not called it), "different" (they called another operation), "sizes" (with other sizes),
-    "stuck" (all have called it) or "alone" (only one rank's dump, so nobody else is known). ``calls`` are the operations called.
+    ``kind`` is "missing" (some ranks have not called it), "different" (ranks called different operations), "sizes" (ranks called it
+    with different sizes), "stuck" (all ranks called it) or "alone" (some ranks have no dump, and no rank with a dump is missing).
+    ``calls`` has the ranks by called operation, or by sizes for "sizes". ``since_ns`` is the time of the earliest waiting call.
     """
 
     kind: Kind
@@ -79,7 +80,7 @@ class Hang:
 
 @dataclass(frozen=True)
 class CallDelay:
-    """The mean delay of a rank's calls in a group after the first rank, and how often it is the last."""
+    """A rank's mean delay after the first rank of a group, and how often it is the last."""
 
     group: str
     rank: int
@@ -90,9 +91,9 @@ class CallDelay:
 
 @dataclass(frozen=True)
 class FlightReport:
-    """What the dumps show: hangs, the cause first, and late ranks.
+    """The diagnosis from the dumps: hangs (the likely cause first), and the delays of ranks.
 
-    ``entries`` and ``completed`` count calls.
+    ``entries`` and ``completed`` are numbers of calls. ``last`` is the latest call.
     """
 
     ranks: tuple[int, ...]
@@ -104,7 +105,7 @@ class FlightReport:
 
 
 def flight_report(dumps: Sequence[RankDump]) -> FlightReport:
-    """Return what the dumps of one job show."""
+    """Return the diagnosis from the dumps of one job."""
     by_rank = {UNKNOWN_RANK if dump.rank is None else dump.rank: dump for dump in dumps}
     groups = sorted({entry.process_group[0] for dump in dumps for entry in dump.dump.entries})
     hangs = [hang for group in groups for hang in (_collective_hang(group, by_rank), _p2p_hang(group, by_rank)) if hang]
@@ -133,10 +134,7 @@ def _members(group: str, by_rank: Mapping[int, RankDump]) -> tuple[int, ...]:
 
 
 def _last_seq(dump: RankDump, group: str) -> int:
-    """Return the number of the last collective that the rank called in the group.
-
-    The recorder may have dropped its entry.
-    """
+    """Return the number of the rank's last collective in the group, even if its entry was dropped."""
     status = dump.dump.pg_status.get(group)
     called = [entry.seq for entry in _of_group(dump, group)]
     return max([0, *called, *([status.last_enqueued_collective] if status is not None else [])])
@@ -191,15 +189,15 @@ def _collective_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None
 
 
 def _open_elsewhere(dump: RankDump, group: str) -> Entry | None:
-    """Return the rank's oldest call in another group that is not completed."""
+    """Return the rank's oldest incomplete call in another group; None if there is none."""
     still = [entry for entry in dump.dump.entries if entry.process_group[0] != group and not entry.done]
     return min(still, key=lambda entry: entry.time_created_ns, default=None)
 
 
 def _p2p_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None:
-    """Return the group's oldest send or receive whose partner has not made the matching call.
+    """Return the group's oldest incomplete send or receive whose partner has not made the matching call.
 
-    If no partner with a dump is missing, a call whose partner has no dump is returned.
+    If there is none, return the oldest one whose partner has no dump, if any.
     """
     members = _members(group, by_rank)
     still = [(entry, rank) for rank, dump in by_rank.items() for entry in _of_group(dump, group, p2p=True) if not entry.done]
@@ -249,10 +247,7 @@ def sizes_of(entry: Entry) -> str:
 
 
 def _call_delays(group: str, by_rank: Mapping[int, RankDump]) -> list[CallDelay]:
-    """Return how late each rank calls the collectives that all dumps hold.
-
-    By the clocks of the ranks' hosts.
-    """
+    """Return each rank's delay at the collectives in all dumps, by the clocks of the ranks' hosts."""
     times = {
         rank: {entry.seq: entry.time_created_ns for entry in entries}
         for rank, dump in by_rank.items()

@@ -1,7 +1,7 @@
-"""What an allocation is for, from its stack: a category, a module and the user's own line.
+"""The purpose of an allocation, from its stack: a category, a module and the user's own line.
 
-A stack is a list of frames as the allocator wrote them, innermost first: C++ frames without a .py file and Python frames. The
-thread of autograd has no Python frames, except for hooks and functions of the user.
+A stack is the allocator's list of frames, innermost first. It has Python frames, and C++ frames without a .py file. The thread of
+autograd has no Python frames, except for hooks and functions of the user.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SHARDED = re.compile(r"[/\\]distributed[/\\](fsdp|_composable)[/\\]|[/\\]deepspe
 REDUCES = re.compile(r"reduce|post_backward|grad")
 DISTRIBUTED = re.compile(r"[/\\]torch[/\\]distributed[/\\]|[/\\]deepspeed[/\\]|[/\\]megatron[/\\]core[/\\]tensor_parallel")
 BACKWARD_CODE = re.compile(r"torch::autograd::(Engine|Node|generated)|AccumulateGrad|Backward\d*::apply|_engine_run_backward")
-NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+Backward\d*)::apply")  # a derivative, such as MmBackward0
+NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+Backward\d*)::apply")  # matches an autograd node, such as MmBackward0
 MODULE_INIT = frozenset(
     {"__init__", "reset_parameters", "_apply", "convert", "to_empty", "load_state_dict", "_load_from_state_dict"}
 )
 COPY = re.compile(r"_to_copy|copy_kernel|at::native::to\b")
 TORCH_MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\](\w+)\.py$")
-TEXT_MOST = 400  # characters of a name: mangled C++ names have thousands
+TEXT_MOST = 400  # limit of characters of a name; mangled C++ names have thousands
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame of a stack; ``python`` says that it is Python code."""
+    """A frame of a stack."""
 
     name: str
     file: str
@@ -57,10 +57,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Purpose:
-    """What an allocation is for.
-
-    ``line`` is the user's innermost line, ``module`` the innermost module, "" if unknown.
-    """
+    """The purpose of an allocation, with the user's innermost line and module ("" if unknown)."""
 
     category: str
     module: str = ""
@@ -68,7 +65,7 @@ class Purpose:
 
 
 def frames_of(raw: Any) -> list[Frame]:
-    """Return the frames of a stack as it was written; anything that is not a frame is left out."""
+    """Return the frames of a stack from a dump; entries that are not frames are left out."""
     frames = []
     for entry in raw if isinstance(raw, Sequence) and not isinstance(raw, str | bytes) else ():
         if isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("filename"), str):
@@ -78,13 +75,13 @@ def frames_of(raw: Any) -> list[Frame]:
 
 
 def purpose_of(frames: Sequence[Frame], *, lasts: bool, range_name: str = "", stacks_recorded: bool = True) -> Purpose:
-    """Return what an allocation with this stack is for.
+    """Return the purpose of an allocation with this stack.
 
-    ``lasts`` says that it is never freed in the recording. ``range_name`` is the annotation around it, from which the module of
-    a sharded parameter is known.
+    ``lasts`` means that it is not freed in the recording. ``range_name`` is the annotation around it, which contains the module of
+    a sharded parameter.
     """
     if not frames:
-        # Stacks of Python alone are empty in the thread of autograd.
+        # If only Python stacks are recorded, stacks of autograd's thread are empty.
         return Purpose("backward, without a Python stack" if stacks_recorded else NO_STACK)
     python = [frame for frame in frames if frame.python]
     node = next((match.group(1) for frame in frames if (match := NODE.search(frame.name))), "")
@@ -111,7 +108,7 @@ def _category(frames: Sequence[Frame], python: Sequence[Frame], lasts: bool) -> 
     recomputes = any(frame.file.endswith("checkpoint.py") and "torch" in frame.file for frame in python)
     forward = any(frame.name in ("forward", "_call_impl") for frame in python)
     if in_backward:
-        return "recomputed activations" if recomputes and forward else _of_backward(frames)
+        return "recomputed activations" if recomputes and forward else _backward_category(frames)
     if forward:
         return "activations"
     if any(DISTRIBUTED.search(frame.file) for frame in python):
@@ -124,18 +121,18 @@ def _category(frames: Sequence[Frame], python: Sequence[Frame], lasts: bool) -> 
 
 
 def _forward_below(python: Sequence[Frame], outermost_hook: Frame) -> bool:
-    """Return whether the stack goes on from a hook of the sharding into a module's own forward."""
+    """Return whether a hook of the sharding called a module's own forward."""
     inside = python[: python.index(outermost_hook)]
     first_hook = next((i for i, frame in enumerate(inside) if SHARDED.search(frame.file)), len(inside))
     return any(frame.name == "forward" for frame in inside[:first_hook])
 
 
-def _of_backward(frames: Sequence[Frame]) -> str:
+def _backward_category(frames: Sequence[Frame]) -> str:
     return "gradients" if any("AccumulateGrad" in frame.name for frame in frames) else "temporary memory of backward"
 
 
 def _module(python: Sequence[Frame], range_name: str) -> str:
-    """Return the innermost module: its name from the annotation around it, or the file of its forward."""
+    """Return the innermost module: its name from the annotation, else the place of its forward function."""
     if "(" in range_name and range_name.endswith(")"):
         return range_name[range_name.rindex("(") + 1 : -1]
     for frame in python:

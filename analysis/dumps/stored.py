@@ -11,10 +11,10 @@ from sawtooth.ingest.manifest import Manifest
 
 
 def memory_of(manifest: Manifest, library: Library, rank: int | None, device: int | None) -> DeviceMemory | None:
-    """Return the memory of a rank's GPU; None if the run has no snapshot of it.
+    """Return the memory of a rank's GPU; None if the run has no snapshot of this rank.
 
-    Snapshots do not name their rank, so only the file's name can. Of several GPUs of a process, the one with the number
-    ``device`` is returned, else the one with the highest peak.
+    A snapshot does not contain its rank, so the rank comes from the file's name. If a process has several GPUs, the GPU with the
+    number ``device`` is used, else the one with the highest peak.
     """
     refs = [ref for ref in manifest.recordings if ref.kind == "memory"]
     mine = [ref for ref in refs if ref.rank == rank] or [ref for ref in refs if ref.rank is None or rank is None]

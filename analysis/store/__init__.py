@@ -1,1 +1,1 @@
-"""Reading the store: one locked-down engine for all recordings, and a separate process for user SQL."""
+"""Read the data folder: a locked-down database engine, and a separate process for users' SQL."""

@@ -1,4 +1,4 @@
-"""Measurements of this machine's GPUs, stored in the data folder by the GPU's name."""
+"""Dispatch times measured on this machine's GPUs by `sawtooth calibrate`, by the GPU's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("sawtooth")
 FILE = "calibration.json"
 AGAIN = "Run sawtooth calibrate again."
 SOURCE = "measured by `sawtooth calibrate` on this machine's {name}"
-MOST_US = 10.0  # a file with a larger value was not written by calibrate
+MOST_US = 10.0  # A file with a larger value was not written by ``calibrate``.
 
 
 class _CalibrationRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,13 +24,13 @@ class _CalibrationRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def keep(folder: DataFolder, name: str, dispatch_us: tuple[float, float, float]) -> None:
-    """Store the dispatch time of a GPU (low, middle, high in µs), replacing the earlier one."""
+    """Store the dispatch time of a GPU (low, middle, high in µs) and replace an earlier one."""
     rows = msgspec.json.encode({**_rows(folder), name: _CalibrationRow(dispatch_us)})
     write_atomically(folder.root / FILE, sealed(msgspec.json.format(rows, indent=2)))
 
 
 def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
-    """Return the dispatch time measured here for the GPU called ``name``; None where there is none."""
+    """Return the dispatch time measured for the GPU called ``name``; None without a measurement."""
     row = _rows(folder).get(name or "")
     if row is None:
         return None
@@ -39,7 +39,7 @@ def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
 
 
 def calibrated(folder: DataFolder) -> bytes:
-    """Return the stored file as bytes, which change with it; empty without one."""
+    """Return the bytes of the stored file, to detect changes; empty without a file."""
     with contextlib.suppress(OSError):
         return (folder.root / FILE).read_bytes()
     return b""
@@ -48,8 +48,8 @@ def calibrated(folder: DataFolder) -> bytes:
 def _rows(folder: DataFolder) -> dict[str, _CalibrationRow]:
     try:
         rows = from_json(unsealed(calibrated(folder) or b"{}"), dict[str, _CalibrationRow])
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        log.warning("%s in the data folder is damaged: what was measured of GPUs here is not used. %s", FILE, AGAIN)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors.
+        log.warning("%s in the data folder is damaged, so the GPUs' measured dispatch times are not used. %s", FILE, AGAIN)
         return {}
     return {
         name: row

@@ -1,7 +1,7 @@
-"""Read the store with one in-memory DuckDB that attaches recordings and derived files READ_ONLY.
+"""Read the data folder with one in-memory DuckDB that attaches recordings and derived files READ_ONLY.
 
-Attach and detach from several threads race in DuckDB, so both happen under one lock. Queries run on cursors of their own. The
-engine is locked down: it can read the data folder's recordings and nothing else.
+Attaching and detaching from several threads is not safe in DuckDB, so both happen under one lock. Each query runs on its own
+cursor. The engine is locked down: it can only read the data folder's recordings and derived files.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ MEMORY_LIMIT = "512MB"
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 
-KEEP_ATTACHED = 24  # idle recordings that stay attached: each has two files, and attaching takes under a millisecond
+KEEP_ATTACHED = 24  # number of recordings that stay attached while idle; attaching takes less than a millisecond
 
 
 @dataclass
 class _Attached:
     aliases: tuple[str, ...]
-    schema: str | None = None  # has the results of the other ranks of the run
+    schema: str | None = None  # schema with the results from the run's other ranks
     users: int = 0
     last_use: int = field(default=0)
-    abandoned: bool = False  # its file was damaged; the next request attaches the new file
+    abandoned: bool = False  # A file was damaged. The next request attaches the new file.
 
     @property
     def places(self) -> list[str]:
-        """The schemas in which its tables are looked up, in this order."""
+        """The schemas to search for tables, in this order."""
         files = [f'"{alias}".main' for alias in self.aliases]
         return [self.schema, *files] if self.schema else files
 
 
 class Recording:
-    """An open recording: queries use the plain names of its tables and of its derived file's tables."""
+    """An open recording; queries use the plain names of its tables and of its derived file's tables."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, recording_id: str) -> None:
         self._cursor = cursor
@@ -66,7 +66,7 @@ class Recording:
     def objects(self, sql: str, parameters: Parameters = ()) -> dict[str, pd.Series]:
         """Run a SELECT and return its columns as in ``frame``, but texts as objects.
 
-        Objects are faster to create and to iterate than pandas' own texts.
+        Objects are faster to create and to iterate over than pandas' own text type.
         """
         return {name: _series(values) for name, values in self._cursor.execute(sql, parameters).fetchnumpy().items()}
 
@@ -75,17 +75,14 @@ class Recording:
         return self._cursor.execute(sql, parameters).fetchall()
 
     def named(self, pattern: str) -> list[int]:
-        """Return the ids of the trace's names in which the regular expression is found.
+        """Return the ids of the recording's names that match the regular expression.
 
-        If there are none, no event has to be read.
+        If there are none, no events need to be read.
         """
         return self.once(_codes_of_names, pattern)
 
     def select_list(self, table: str, columns: Iterable[str]) -> str:
-        """Return the SELECT list for numeric ``columns`` of ``table``.
-
-        Columns that are newer than the recording become NULL.
-        """
+        """Return the SELECT list for numeric ``columns`` of ``table``; NULL for missing columns."""
         existing = self.columns(table)
         return ", ".join(column if column in existing else f"NULL::DOUBLE AS {column}" for column in columns)
 
@@ -94,7 +91,7 @@ class Recording:
         return self.once(_columns, table)
 
     def once(self, make: Callable[..., T], *arguments: Any) -> T:
-        """Return ``make`` of this recording and ``arguments``, computed once while it is open.
+        """Return ``make(self, *arguments)``, computed only once while the recording is open.
 
         Callers must not change the result.
         """
@@ -105,7 +102,7 @@ class Recording:
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """The cursor itself, for the loaders of analysis; leave no open result on it."""
+        """The cursor, for code that needs DuckDB's own interface. Read each result completely."""
         return self._cursor
 
 
@@ -139,8 +136,8 @@ class Library:
     def __init__(self, folder: DataFolder, *, threads: int | None = None) -> None:
         self.folder = folder.create()
         self._lock = threading.Lock()
-        self._summing = threading.Lock()  # a page asks for a dozen tiles at once
-        self._without_sums: set[str] = set()  # small recordings, and those whose sums cannot be written
+        self._summing = threading.Lock()  # A page requests a dozen tiles at once, but the sums are computed only once.
+        self._without_sums: set[str] = set()  # recordings that are small, or whose sums cannot be written
         self._attached: dict[str, _Attached] = {}
         self._clock = 0
         self._con = _locked_down(folder, threads)
@@ -161,11 +158,11 @@ class Library:
     ) -> Iterator[Recording]:
         """Open a recording; make its derived file if it is missing.
 
-        With ``sums``, the sums that only pages read are stored; without, each query computes them. ``causes`` has the results
-        of all ranks of the run for this recording; ``sawtooth.analysis.run.view`` provides it.
+        With ``sums``, the sums that only pages read are stored in a file, else each query computes them. ``causes`` has the
+        results of all ranks of the run for this recording; ``sawtooth.analysis.run.view`` provides it.
 
         Raises NotFoundError if there is no such recording. A query that reads a damaged file raises SawtoothError. A damaged
-        derived file is removed, and the next request makes it again.
+        derived file is then removed, and the next request makes it again.
         """
         if derived and is_id(recording_id):
             ensure_derived(self.folder, recording_id)
@@ -175,10 +172,10 @@ class Library:
         try:
             cursor.execute(f"SET search_path = '{','.join(attached.places)}'")
             yield Recording(cursor, recording_id)
-        except duckdb.Error as error:  # a wrong checksum is an error without a class of its own
+        except duckdb.Error as error:  # DuckDB has no error class for a wrong checksum.
             if isinstance(error, duckdb.OutOfMemoryException):
                 raise SawtoothError(
-                    f"This takes more memory than a query may use ({MEMORY_LIMIT}). Profile fewer steps."
+                    f"This needs more memory than a query may use ({MEMORY_LIMIT}). Profile fewer steps."
                 ) from error
             if isinstance(error, duckdb.InterruptException) or (wrong := self._judge(recording_id, attached, derived)) is None:
                 raise
@@ -213,7 +210,7 @@ class Library:
     def _attach_files(self, recording_id: str, derived: bool, sums: bool, causes: RankCauses | None) -> _Attached:
         files = [("r", self.folder.recording_file(recording_id))]
         of_derived = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
-        if sums:  # before the derived file, whose views have the same names
+        if sums:  # The sums come before the derived file, whose views have the same names.
             files.append(("s", sums_file(of_derived)))
         if derived:
             files.append(("d", of_derived))
@@ -250,7 +247,10 @@ class Library:
             self._con.execute(f'DETACH "{alias}"')
 
     def _judge(self, recording_id: str, attached: _Attached | None, derived: bool) -> SawtoothError | None:
-        """Find the file that made a query fail and stop using it; None where all files are intact."""
+        """Find the damaged file that made a query fail, and stop using it; None if all files are intact.
+
+        If a file is damaged, the derived files are removed.
+        """
         cache = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
         stored = (cache, sums_file(cache))
         wrong = None
@@ -258,7 +258,7 @@ class Library:
             wrong = damaged(recording_id)
         elif derived and not all(is_sound(file) for file in stored if file == cache or file.exists()):
             wrong = SawtoothError(
-                "A stored result of this run was damaged and has been removed. Load the page again: Sawtooth then computes it again."
+                "A stored result of this run was damaged and has been removed. Load the page again, so that Sawtooth computes it again."
             )
         if wrong is not None:
             for file in stored:
@@ -285,7 +285,7 @@ def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConn
     con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
     if threads:
         con.execute(f"SET threads = {int(threads)}")
-    # Nothing is written to disk. A query that is too large for the limit is refused instead.
+    # The engine must not write to disk, so a query that needs more memory than the limit fails.
     con.execute("SET temp_directory = ''")
     allowed = ", ".join(f"'{quoted(p.resolve())}/'" for p in (folder.recordings, folder.derived))
     con.execute(f"SET allowed_directories = [{allowed}]")
@@ -296,5 +296,5 @@ def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConn
             con.execute(forbidden).fetchall()
         except duckdb.Error:
             continue
-        raise SawtoothError(f"The database engine did not refuse {forbidden!r}; Sawtooth does not start like this.")
+        raise SawtoothError(f"The database engine did not refuse {forbidden!r}, so Sawtooth does not start.")
     return con

@@ -1,7 +1,7 @@
-"""A recording's exposed communication by cause, from all ranks of its run, applied to its own ledger.
+"""Causes of exposed communication from all ranks of a run, as tables over the recorded ones.
 
-No single recording contains it, so no file does. If a recording is opened as part of a run (by a page, a rule or user SQL),
-``gaps``, ``causes``, ``lane_sums`` and ``long_slices`` include it.
+A single recording cannot show these causes, so no derived file contains them. If a recording is opened as part of a run (by a
+page, a rule or user SQL), its tables ``gaps``, ``causes``, ``lane_sums`` and ``long_slices`` include them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SQL = queries_of(__file__)
 
 
 class CausePieces(msgspec.Struct, frozen=True):
-    """A device's exposed communication with one cause: its disjoint pieces, and its line of the ledger.
+    """A device's exposed communication with one cause: disjoint intervals, and ledger values.
 
     ``evidence`` is the sentence that proves the cause; None without proof.
     """
@@ -33,10 +33,7 @@ class CausePieces(msgspec.Struct, frozen=True):
 
 
 class RankCauses(msgspec.Struct, frozen=True):
-    """The exposed communication of one recording by device and cause.
-
-    A device that is not named stays as recorded.
-    """
+    """The exposed communication of one recording by device and cause, from all ranks."""
 
     parts: tuple[CausePieces, ...]
 
@@ -51,8 +48,8 @@ def lay_over(
 ) -> None:
     """Create ``schema`` with tables that contain ``causes`` instead of the recorded values.
 
-    ``recording``, ``derived`` and ``sums_file`` are attached files. A search path must name the schema before them, and it must
-    be dropped before they are detached.
+    ``recording``, ``derived`` and ``sums_file`` are aliases of attached files. The search path must name the schema before them,
+    and the schema must be dropped before they are detached.
     """
     places = {"schema": schema, "derived": f'"{derived}".main', "summed": f'"{sums_file or derived}".main'}
     con.execute(_SQL["begin"].format(**places))

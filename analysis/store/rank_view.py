@@ -13,9 +13,9 @@ from sawtooth.analysis.store.library import Recording
 
 @dataclass(frozen=True)
 class RankView:
-    """A device of an open recording. Its lost-time table includes the results of all ranks of the run.
+    """A device of an open recording, whose lost-time tables include the results of all ranks of the run.
 
-    ``gpu`` has the device's peaks, None where the model is not known.
+    ``gpu`` has the device's peaks, None if its model is not known.
     """
 
     recording: Recording
@@ -25,7 +25,7 @@ class RankView:
 
     @property
     def step_divisor(self) -> int:
-        """The divisor that turns a sum over the window into a value per step: 1 if no steps are counted."""
+        """The divisor that turns a sum over the window into a value per step; 1 if no steps are counted."""
         return max(self.counted_steps, 1)
 
     def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:

@@ -10,12 +10,12 @@ from sawtooth.ingest.manifest import RecordingKind
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-NSIGHT = "Nsight"  # how its exports name the profiler that wrote them
+NSIGHT = "Nsight"  # start of the profiler's name in exports of Nsight Systems
 
 
 @dataclass(frozen=True)
 class RecordingRow:
-    """The row of ``recording``: the columns that analysis reads; None is not recorded.
+    """The columns of table ``recording`` that analysis reads; None means not recorded.
 
     ``ingest/schema.sql`` describes the columns.
     """
@@ -45,15 +45,12 @@ class RecordingRow:
 
     @property
     def by_nsight(self) -> bool:
-        """Whether Nsight Systems recorded it.
-
-        Its users mark steps and record shapes in other ways than users of torch.profiler.
-        """
+        """Whether Nsight Systems made the recording; its users mark steps and record shapes in other ways."""
         return (self.profiler_version or "").startswith(NSIGHT)
 
     @property
     def span_ns(self) -> tuple[int, int] | None:
-        """From the earliest start to the latest end of its events; None without events."""
+        """The earliest start and the latest end of the recorded events; None without events."""
         return None if self.first_ns is None or self.last_ns is None else (self.first_ns, self.last_ns)
 
 

@@ -1,7 +1,4 @@
-"""Run a user's SQL on one recording: read-only, in its own process, with limits.
-
-The limits are for time, rows and memory.
-"""
+"""Run a user's SQL on one recording: read-only, in its own process, with limits."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-ROWS_MOST = 10_000  # shown rows: no one reads more, and a DuckDB client is better for exporting so much
-SECONDS_MOST = 10.0  # seconds; every query of our own pages needs a hundredth of it
-ANSWER_BYTES_MOST = 8 << 20  # bytes of one answer, as text: 10,000 rows of forty numbers
-SQL_CHARACTERS_MOST = 10_000  # longer texts are programs, and parsers have limits too
-AT_ONCE = 2  # queries at a time: each may use a core for SECONDS_MOST
+ROWS_MOST = 10_000  # limit of shown rows; a DuckDB client is better for exporting more
+SECONDS_MOST = 10.0  # limit of a query's time; the queries of our own pages need at most a hundredth of it
+ANSWER_BYTES_MOST = 8 << 20  # limit of one answer as text; 10,000 rows of forty numbers
+SQL_CHARACTERS_MOST = 10_000  # limit of a query's length, which also limits the parser's work
+AT_ONCE = 2  # limit of simultaneous queries, because each may use a core for SECONDS_MOST
 
 _INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 _slots = threading.BoundedSemaphore(AT_ONCE)
@@ -35,7 +32,7 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The first rows of a result; ``more`` says that there are others."""
+    """The first rows of a result; ``more`` means that there are further rows."""
 
     rows: pd.DataFrame
     more: bool
@@ -46,17 +43,17 @@ def run_query(
 ) -> QueryResult:
     """Run one read-only statement on a recording.
 
-    It can use the tables of the recording and of its derived file by their plain names. With ``causes``, lost time has the
+    The statement uses the tables of the recording and of its derived file by their plain names. With ``causes``, lost time has the
     causes from all ranks of the run, as on the pages. Raises UsageError with the engine's message if the statement cannot run,
     and NotFoundError for an unknown recording.
     """
     if len(sql) > SQL_CHARACTERS_MOST:
-        raise UsageError(f"The query has {len(sql):,} characters; {SQL_CHARACTERS_MOST:,} are the most.")
+        raise UsageError(f"The query has {len(sql):,} characters. The limit is {SQL_CHARACTERS_MOST:,}.")
     sums = ensure_sums(folder, recording_id)
     recording, derived = folder.recording_file(recording_id), folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not recording.exists():
         raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
-    sql = sql.encode(errors="replace").decode()  # an address may contain half a character
+    sql = sql.encode(errors="replace").decode()  # A query from an address may contain half a character.
     order = Order(
         sql=sql,
         recording=recording.relative_to(folder.root).as_posix(),
@@ -68,7 +65,7 @@ def run_query(
         processor_seconds=int(seconds) + 2,
     )
     if not _slots.acquire(timeout=seconds):
-        raise SawtoothError("Other queries are running on this server. Try again in some seconds.")
+        raise SawtoothError("Other queries are running on this server. Try again in a few seconds.")
     try:
         answer = _answer(folder.root, order, seconds)
     finally:
@@ -89,7 +86,7 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd=root,  # the engine shows the paths of attached files, so they are relative to this folder
+        cwd=root,  # The engine shows the paths of attached files, so these paths are relative to this folder.
         env=children.environment(environment),
         start_new_session=True,
     )
@@ -115,28 +112,25 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
             process.kill()
     if late.is_set():
         raise UsageError(
-            f"The query took longer than {seconds:g} s and was stopped. Ask for less: one step, one name, a LIMIT before a join."
+            f"The query took longer than {seconds:g} s and was stopped. Query less data: one step, one name, or a LIMIT before a join."
         )
     try:
         return from_json(_without_paths(text, root), Answer)
     except msgspec.MsgspecError:
-        raise UsageError("The query needed more memory or time than one may use here, and was stopped. Ask for less.") from None
+        raise UsageError("The query exceeded the limits of memory or time and was stopped. Query less data.") from None
 
 
 def _without_paths(text: bytes, folder: Path) -> bytes:
-    """Return an answer without this server's paths.
-
-    The engine's errors and its table of settings contain them.
-    """
+    """Return an answer without this server's paths, which the engine's errors and settings contain."""
     for path in {str(folder), str(folder.resolve())}:
         text = text.replace(msgspec.json.encode(path)[1:-1], "…".encode())
     return text
 
 
 def _frame(answer: Answer) -> pd.DataFrame:
-    """Return the rows as a table; whole numbers stay whole where some are missing."""
+    """Return the rows as a table; columns of whole numbers keep their type if values are missing."""
     names: list[str] = []
-    for name in answer.columns:  # a join may have the same name twice, a table may not
+    for name in answer.columns:  # A join may return two columns with the same name, but a table needs unique names.
         duplicates = sum(known == name or known.startswith(f"{name} (") for known in names)
         names.append(f"{name} ({duplicates + 1})" if duplicates else name)
     frame = pd.DataFrame(answer.rows, columns=names, dtype=object)
@@ -153,6 +147,6 @@ def _typed(values: pd.Series, kind: str) -> pd.Series:
             return values.astype("Int64")
         if kind in ("DOUBLE", "FLOAT") or kind.startswith("DECIMAL"):
             return values.astype("Float64")
-    except (TypeError, ValueError, OverflowError):  # more than 64 bits, or not a finite number
+    except (TypeError, ValueError, OverflowError):  # The number has more than 64 bits or is not finite.
         pass
     return values.map(str, na_action="ignore").astype("string")

@@ -1,9 +1,12 @@
-"""The process that runs a user's SQL; it answers one order on standard input.
+"""The process that runs a user's SQL: it reads one order and writes one answer.
 
-Start it with ``python -m sawtooth.analysis.store.sql_process``. There are three protections, each sufficient by itself. Only
-one reading statement is run. The engine has the recording attached READ_ONLY, no access to files and a locked configuration.
-The process can no longer open files or write any, and has little memory and processor time. So neither a bug in the engine nor
-a malicious recording can reach another file.
+Start it with ``python -m sawtooth.analysis.store.sql_process``. There are three protections, each sufficient by itself:
+
+* Only a single reading statement is run.
+* The engine has the recording attached READ_ONLY, no access to other files and a locked configuration.
+* The process can no longer open or write files, and has little memory and processor time.
+
+So neither a bug in the engine nor a malicious recording can reach another file.
 """
 
 from __future__ import annotations
@@ -21,19 +24,19 @@ import msgspec
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.ingest.typed import from_json
 
-ENGINE_MEMORY = "512MB"  # enough to sort five million rows of three columns; users share the machine
-PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it uses
-COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would take the server many seconds
+ENGINE_MEMORY = "512MB"  # enough to sort five million rows of three columns
+PROCESS_BYTES = 3 << 30  # limit of the address space; the engine reserves far more than it uses
+COLUMNS_MOST = 500  # Our widest table has 29 columns. Thousands of columns would take the server many seconds.
 # Types that Python can represent without another module, which could no longer be loaded. All other types become texts.
 PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
-CELL_CHARACTERS = 2_000  # characters of one text: a table cannot show more
+CELL_CHARACTERS = 2_000  # limit of one text; a table cannot show more
 
 RECORDING, DERIVED, SUMS, RANKS = (
     "recording_file",
     "derived_file",
     "sums_file",
     "memory.ranks",
-)  # the names that a user's SQL may use
+)  # schema names in the engine; a user's SQL may use them
 
 Cell = str | int | float | bool | None
 
@@ -56,7 +59,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The first rows of the result with its columns' names and SQL types, or the engine's ``problem``."""
+    """The first rows of the result with the names and SQL types of the columns, or a ``problem`` as text."""
 
     columns: list[str] = []
     types: list[str] = []
@@ -71,14 +74,14 @@ def main() -> None:
     try:
         answer = run(order)
     except MemoryError:
-        answer = Answer(problem="Out of memory: ask for fewer rows or columns.")
+        answer = Answer(problem="The query ran out of memory. Query fewer rows or columns.")
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
 def run(order: Order) -> Answer:
-    """Run the order's statement and return its answer; limits this process permanently."""
+    """Run the order's statement and return its answer; this limits the process permanently."""
     with contextlib.suppress(OSError, AttributeError):
-        os.nice(5)  # pages come first
+        os.nice(5)  # Pages have priority.
     con = _engine(order)
     _limit_this_process(order.processor_seconds)
     try:
@@ -87,14 +90,14 @@ def run(order: Order) -> Answer:
         return _first_rows(con, order, _execute(con, order.sql))
     except duckdb.Error as error:
         return Answer(problem=str(error).partition("\nTraceback")[0])
-    except Exception as error:  # of a type that Python has no value for
-        return Answer(problem=f"The answer holds a value that cannot be shown ({type(error).__name__}). Cast it to VARCHAR.")
+    except Exception as error:  # The answer may contain a type without a Python equivalent.
+        return Answer(problem=f"The answer contains a value that cannot be shown ({type(error).__name__}). Cast it to VARCHAR.")
 
 
 def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
-    """Run a statement and return its columns' names.
+    """Run a statement and return the names of its columns.
 
-    Values that are neither numbers nor texts become texts in the engine's notation.
+    Values that are neither numbers nor texts are converted to texts by the engine.
     """
     con.execute(sql)
     names, kinds = [str(column[0]) for column in con.description], [str(column[1]) for column in con.description]
@@ -113,10 +116,10 @@ def refused(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
     """
     statements = con.extract_statements(sql)
     if len(statements) != 1:
-        return f"One statement at a time: this text has {len(statements)}."
+        return f"Only one statement can be run at a time. This text has {len(statements)}."
     kind = statements[0].type
     if kind != duckdb.StatementType.SELECT:
-        return f"Only statements that read are run here, such as SELECT, DESCRIBE and SUMMARIZE; this one is {kind.name}."
+        return f"Only statements that read can be run, such as SELECT, DESCRIBE and SUMMARIZE. This one is {kind.name}."
     return None
 
 
@@ -127,7 +130,7 @@ def _engine(order: Order) -> duckdb.DuckDBPyConnection:
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",  # otherwise a table's name could mean a variable of this program
+            "python_enable_replacements": "false",  # Otherwise a table's name could refer to a variable of this program.
             "threads": "1",
             "memory_limit": ENGINE_MEMORY,
             "temp_directory": "",
@@ -141,7 +144,7 @@ def _engine(order: Order) -> duckdb.DuckDBPyConnection:
         lay_over(con, RECORDING, DERIVED, order.causes, RANKS, SUMS if order.sums else None)
         places.insert(0, RANKS)
     con.execute(f"SET search_path = '{','.join(places)}'")
-    con.execute("SELECT 1.5").fetchall()  # this loads Python's module for decimals now, because later no file can be opened
+    con.execute("SELECT 1.5").fetchall()  # Load Python's module for decimals now, because later no file can be opened.
     con.execute("SET allowed_directories = []")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
@@ -149,17 +152,17 @@ def _engine(order: Order) -> duckdb.DuckDBPyConnection:
 
 
 def _limit_this_process(processor_seconds: int) -> None:
-    """Remove what a query never needs.
+    """Remove rights and limit resources that a query does not need.
 
-    Windows has no such limits; there only the engine's locks protect.
+    Windows has no such limits, so only the other two protections apply there.
     """
     try:
         import resource
     except ImportError:
         return
     limits = {
-        resource.RLIMIT_NOFILE: 0,  # no file, socket or pipe can be opened from here on; open ones stay
-        resource.RLIMIT_FSIZE: 0,  # nothing can be written except the answer, which goes into a pipe
+        resource.RLIMIT_NOFILE: 0,  # From here on, no file, socket or pipe can be opened; open ones stay open.
+        resource.RLIMIT_FSIZE: 0,  # Nothing can be written except the answer, which goes into a pipe.
         resource.RLIMIT_AS: PROCESS_BYTES,
         resource.RLIMIT_CPU: processor_seconds,
         resource.RLIMIT_CORE: 0,
@@ -167,14 +170,14 @@ def _limit_this_process(processor_seconds: int) -> None:
     for which, limit in limits.items():
         hard = resource.getrlimit(which)[1]
         value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS.
             resource.setrlimit(which, (value, value))
 
 
 def _first_rows(con: duckdb.DuckDBPyConnection, order: Order, columns: list[str]) -> Answer:
     types = [str(c[1]) for c in con.description]
     if len(columns) > COLUMNS_MOST:
-        return Answer(problem=f"The answer has {len(columns):,} columns; {COLUMNS_MOST} are the most.")
+        return Answer(problem=f"The answer has {len(columns):,} columns. The limit is {COLUMNS_MOST}.")
     rows: list[list[Cell]] = []
     remaining_bytes = order.answer_bytes
     while chunk := con.fetchmany(256):

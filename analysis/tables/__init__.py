@@ -1,1 +1,1 @@
-"""The tables of the pages, per step: kernels, operators, modules, memory, waits, and the timeline."""
+"""Tables of pages: kernels, operators, modules, memory and waits per step, and the timeline."""

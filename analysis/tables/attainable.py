@@ -1,7 +1,7 @@
 """Compare a kernel's time with the time that its work should take.
 
-The time is that of the operators that the kernel works for. It is compared with timed kernels of the same work and with the
-GPU's peaks. A copy that leaves the GPU's memory is compared with its link, not with the bandwidth of that memory.
+The compared time is that of the operators that launched the kernel. It is compared with timed kernels of the same work and with
+the GPU's peaks. A copy between the GPU and another memory is compared with its link, not with the GPU memory's bandwidth.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from sawtooth.analysis.tables.timeline import TimelineSpan
 
 TIMES = ("kernel_ms", "ms", "expected_ms", "low_ms", "high_ms", "least_ms")
 SUMS = (*TIMES, "launches", "bytes")
-LISTED = 12  # operators and shapes of one kernel: each further row is about a percent of its time
+LISTED = 12  # largest number of rows; each further operator or shape has about a percent of a kernel's time
 
 _SQL = queries_of(__file__)
 
 
 def attained(rank: RankView, kernel: str) -> pd.DataFrame:
-    """Return the operators, by shape, that a kernel works for, largest share of its time first.
+    """Return the operators, by shape, that launched a kernel, largest share of its time first.
 
-    Columns: operator, shapes, kernel_ms (of this kernel, per step), ms (of all kernels of the operator, per step), expected_ms
-    with low_ms and high_ms (what ``kernel_time`` estimates for such work on this GPU; the interval contains four of five
-    kernels; missing without an estimate), least_ms (by the manufacturer's peaks; missing where they or the bytes are unknown),
-    launches (of this kernel, per step) and bytes (that it copies, per step). For a copy over a link, ms is missing and least_ms
-    is by the link (``link``).
+    Columns, all per step: operator, shapes, kernel_ms (of this kernel), ms (of all kernels of the operator), expected_ms with
+    low_ms and high_ms (the estimate of ``kernel_time`` for such work on this GPU, missing without one; the interval contains four
+    of five kernels), least_ms (by the manufacturer's peaks; missing if the peaks or the bytes are unknown), launches (of this
+    kernel) and bytes (that it copies). For a copy over a link, ms is missing and least_ms follows from the bandwidth of ``link``.
     """
     used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
     if crossed_by(kernel) is not None:
@@ -49,7 +48,7 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
         rows = [_row(row, by_call.get((row["name"], row["signature_id"])), rank) for row in used.to_dict("records")]
     table = pd.DataFrame(rows, columns=["operator", "shapes", *TIMES]).astype(dict.fromkeys(TIMES, float))
     table = table.assign(**{c: pd.to_numeric(used[c]).astype(float) for c in ("launches", "bytes")})
-    # Inputs with equal text (of two dtypes, for example) become one row. A value that neither has stays missing.
+    # Operators whose shapes have the same text (of two dtypes, for example) become one row. A value stays missing if no row has it.
     table = table.groupby(["operator", "shapes"], sort=False, as_index=False)[list(SUMS)].sum(min_count=1)
     return table.assign(launches=table["launches"] / rank.step_divisor, bytes=table["bytes"] / rank.step_divisor)
 
@@ -57,14 +56,14 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
 def link(rank: RankView, copy: str) -> Link | None:
     """Return the link that a copy with this name uses.
 
-    None for a copy inside the GPU's memory, and where no row of the hardware table has a link of this GPU.
+    None for a copy inside the GPU's memory, or if the hardware table has no link of this GPU.
     """
     between = crossed_by(copy)
     return link_of(rank.gpu.name, between) if between is not None and rank.gpu is not None else None
 
 
 def longest_launch(rank: RankView, kernel: str) -> TimelineSpan | None:
-    """Return the time of the kernel's longest launch in the steady window."""
+    """Return the span of the kernel's longest launch in the steady window; None without a launch there."""
     rows = rank.rows(_SQL["longest"], name=kernel)
     return TimelineSpan(int(rows[0][0]), int(rows[0][1])) if rows else None
 

@@ -17,17 +17,17 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 TENSOR_CORE_COLUMNS = {
-    "operator": "Operator whose product, convolution or attention it is; empty where the trace does not tell",
+    "operator": "Operator of the product, convolution or attention; empty if the trace does not contain it",
     "input_dims": "Its input shapes as recorded",
     "category": "gemm, conv or attention",
     "kernel": "The kernel without tensor cores that took longest",
     "with_ns": "Kernel time with tensor cores (yes or likely)",
-    "without_ns": "Kernel time of products, convolutions and attention without",
-    "helper_ns": "Kernel time of steps around them that multiply nothing: split-K sums, conversions",
-    "unknown_ns": "Kernel time of kernels whose name does not tell",
-    "launches": "Kernels",
-    "code": "Why not, for rules: fp32, misaligned, vector, fell_back, …",
-    "why": "Why not, for people",
+    "without_ns": "Kernel time of products, convolutions and attention without tensor cores",
+    "helper_ns": "Kernel time of helper kernels that multiply nothing: split-K sums, conversions",
+    "unknown_ns": "Kernel time of kernels whose name does not show it",
+    "launches": "Number of kernels",
+    "code": "Reason for no tensor cores, as a code for rules: fp32, misaligned, vector, fell_back, …",
+    "why": "Reason for no tensor cores, as a sentence",
 }
 
 _COUNTS = ("with_ns", "without_ns", "helper_ns", "unknown_ns", "launches")
@@ -36,7 +36,7 @@ _SQL = queries_of(__file__)
 
 
 def roofline_table(rank: RankView) -> pd.DataFrame:
-    """Return the device's operators of the counted steps in its GPU's roofline.
+    """Return the device's operators of the counted steps, compared with the GPU's roofline.
 
     The columns are described in ``sawtooth.analysis.knowledge.roofline``.
     """
@@ -44,9 +44,9 @@ def roofline_table(rank: RankView) -> pd.DataFrame:
 
 
 def tensor_core_table(rank: RankView) -> pd.DataFrame:
-    """Return products, convolutions and attention by operator and shapes with their tensor-core use.
+    """Return the tensor-core use of products, convolutions and attention, by operator and shapes.
 
-    Columns: TENSOR_CORE_COLUMNS. Rows with the largest time without tensor cores come first. Times are sums over the kernels of
+    Columns: TENSOR_CORE_COLUMNS. Rows with the longest time without tensor cores come first. Times are sums over the kernels of
     the counted steps, or of the trace if it has no steps.
     """
     kernels = rank.frame(_SQL["flop_kernels"])

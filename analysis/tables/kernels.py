@@ -1,4 +1,4 @@
-"""Tables of kernels by total duration (per step, or per window without steps); readable shapes."""
+"""Tables of kernels by total duration, and shapes in readable form."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
-# Longest duration divided by the shortest. Above it, bins of equal width would put nearly all launches into one.
+# If the longest duration is more than this multiple of the shortest, bins of equal width would put nearly all launches into one bin.
 WIDE_RATIO = 20
-HISTOGRAM_BINS = 40  # enough to show two modes, few enough to read
-SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table, and further inputs of an operator rarely matter
+HISTOGRAM_BINS = 40  # enough bins to show two modes, few enough to read
+SHAPE_TEXT_LENGTH = 160  # A longer list of shapes would wrap in every table, and further inputs of an operator rarely matter.
 
 _SQL = queries_of(__file__)
 
 
 def kernels(rank: RankView, group: KernelGroup = "name") -> pd.DataFrame:
-    """Return GPU operations of the steady window by ``group``, largest first.
+    """Return the GPU operations of the steady window by ``group``, longest first.
 
-    Columns: name, category, tensor_cores, launches (in total), launches_per_step and ms (both per step, or per window without
-    counted steps), share (of the sum over all rows), mean_us, and further columns of the group. Times are sums over operations,
-    not unions.
+    Columns: name, category, tensor_cores, launches (in total), launches_per_step, ms (per step), share (of the sum over all rows),
+    mean_us, and further columns of the group. Without counted steps, the values per step are of the whole window. Times are sums
+    over operations, not unions.
     """
     if group == "name":
         rows = rank.frame(_SQL["kernels"])
@@ -54,13 +54,13 @@ def _per_step(rows: pd.DataFrame, steps: int) -> pd.DataFrame:
 def kernel_durations(rank: RankView, name: str) -> pd.DataFrame:
     """Return the histogram of one kernel's durations in the steady window: low_us, high_us, launches.
 
-    Bins have equal widths. If the longest duration is more than WIDE_RATIO times the shortest, they have equal ratios.
+    Bins have equal widths; if the longest duration is more than WIDE_RATIO times the shortest, they have equal ratios of edges.
     """
     return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS, wide=WIDE_RATIO)
 
 
 def shapes_text(dims: Any) -> str:
-    """Return Input Dims in readable form, such as 64×3×224×224, 64×3×7×7; empty where none are recorded."""
+    """Return recorded shapes (JSON) in readable form, such as 64×3×224×224; empty without shapes."""
     if not isinstance(dims, str):
         return ""
     try:

@@ -14,15 +14,16 @@ from sawtooth.analysis.store.rank_view import RankView
 
 _SQL = queries_of(__file__)
 BEFORE = "allocated before the recording began"
-POINTS_MOST = 2000  # points of a line; thinning keeps the peak
+POINTS_MOST = 2000  # points of a drawn line; the reduction to this number keeps the peak
 
 
 @dataclass(frozen=True)
 class MemoryUse:
     """The history of a device's allocator.
 
-    ``time_ns`` is absolute. If a trace has only changes, which do not show earlier allocations, bytes are ``relative``: they count
-    from the start of the capture, or from the lowest level if usage falls below the start. ``reserved`` is empty where not recorded.
+    ``time_ns`` is absolute. If the trace has only changes of the allocated bytes, earlier allocations are unknown and bytes are
+    ``relative``: to the start of the recording, or to the lowest level if usage falls below the start. ``reserved`` is empty if not
+    recorded.
     """
 
     time_ns: NDArray[np.int64]
@@ -44,12 +45,12 @@ class MemoryUse:
 
     @property
     def unused_share(self) -> float | None:
-        """Share of the reserved peak that the allocated peak does not use, due to fragmentation and caching."""
+        """The share of the reserved peak that is not allocated, due to fragmentation and caching."""
         return 1 - self.peak_bytes / self.reserved_peak_bytes if self.reserved_peak_bytes else None
 
 
 def memory_use(rank: RankView) -> MemoryUse | None:
-    """Return the allocator's history of a device; None where no GPU allocation was recorded."""
+    """Return the allocator's history of a device; None if no GPU allocation was recorded."""
     rows = rank.frame(_SQL["history"])
     if rows.empty:
         return None
@@ -76,10 +77,10 @@ def memory_use(rank: RankView) -> MemoryUse | None:
 
 
 def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
-    """Return the operators that hold the memory at the peak, largest first; together they are the peak.
+    """Return the operators whose allocations are in use at the peak, largest first.
 
-    Columns: operator, bytes, allocations (0: not recorded one by one) and share of the peak. Memory without a recorded
-    allocation was allocated before the recording began, usually weights and the optimizer's state.
+    Columns: operator, bytes, allocations (0 if unknown) and share (of the peak). Memory without a recorded allocation was
+    allocated before the recording began; usually it holds weights and the optimizer's state.
     """
     rows = rank.frame(_SQL["holders"], peak=use.peak_ns).astype({"bytes": float})
     other_bytes = use.peak_bytes - float(rows["bytes"].sum())
@@ -90,7 +91,7 @@ def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
 
 
 def capacity_bytes(rank: RankView) -> float | None:
-    """Return the device's memory in bytes as the trace states it; None where it does not."""
+    """Return the device's memory in bytes; None if it is not in the trace."""
     rows = rank.rows("SELECT memory_bytes FROM devices WHERE device = $device")
     return float(rows[0][0]) if rows and rows[0][0] else None
 
@@ -98,8 +99,8 @@ def capacity_bytes(rank: RankView) -> float | None:
 def driver_calls(rank: RankView) -> pd.DataFrame:
     """Return the host's calls that allocate or free device memory within the steady window.
 
-    Columns: call, calls and ms, per step (total without steps). PyTorch's allocator reuses its memory, so a steady run has no
-    such calls.
+    Columns: call, calls and ms per step (or in the window without steps). PyTorch's allocator reuses its memory, so a steady run
+    has no such calls.
     """
     rows = rank.frame(_SQL["driver_calls"])
     return rows.assign(calls=rows["calls"] / rank.step_divisor, ms=rows["ms"] / rank.step_divisor)

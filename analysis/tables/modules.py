@@ -15,17 +15,17 @@ from sawtooth.analysis.store.rank_view import RankView
 PREFIX = "nn.Module: "
 OUTSIDE = "outside modules"
 _SQL = queries_of(__file__)
-ORDINAL = re.compile(r"_\d+$")  # the profiler numbers the modules of a class: Linear_0, Linear_1
+ORDINAL = re.compile(r"_\d+$")  # The profiler numbers the modules of a class: Linear_0, Linear_1.
 
 
 def modules(rank: RankView) -> pd.DataFrame:
-    """Return modules of the counted steps in the order of calls.
+    """Return the modules of the counted steps in the order of calls.
 
-    Columns: name, path (names from the top), module and parent (in the tree); forward_ms, backward_ms and their sum gpu_ms per
-    step, or of all steps where none is counted; total_gpu_ms, which includes the modules inside.
+    Columns: name, path (names from the top), module and parent (ids in the tree); forward_ms, backward_ms and their sum gpu_ms,
+    per step; total_gpu_ms, which includes the modules inside. Without counted steps, times are of all steps.
 
-    gpu_ms sums to the GPU work that a step launches: one row has the work outside modules. Empty where no module calls are
-    recorded.
+    The gpu_ms of all rows sum to the GPU work that a step launches, because one row has the work outside modules. Empty if no module
+    calls are recorded.
     """
     rows = rank.frame(_SQL["modules"])
     rows["name"] = rows["name"].fillna(OUTSIDE).str.removeprefix(PREFIX)
@@ -40,10 +40,10 @@ def modules(rank: RankView) -> pd.DataFrame:
 
 
 def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Return A's tree with the GPU time of each module on both sides, matched by path, ms per step.
+    """Return run A's module tree with each module's GPU time in both runs, by path, ms per step.
 
-    Columns: name, path, module, parent, ms_a and ms_b including the modules inside, and own_change_ms of the module itself.
-    Modules that only B has come last, without a position in the tree.
+    Columns: name, path, module, parent, ms_a and ms_b (including the modules inside), and own_change_ms (B - A, of the module
+    itself). Modules that exist only in run B come last, without a position in the tree.
     """
     sums = ["total_gpu_ms", "gpu_ms"]
     tree_a, tree_b = (tree.astype(dict.fromkeys(sums, float)).fillna(dict.fromkeys(sums, 0.0)) for tree in (a, b))
@@ -57,9 +57,9 @@ def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paths(rows: pd.DataFrame) -> list[str]:
-    """Join the names from the top to each module.
+    """Return each module's path: the names from the top.
 
-    ``rows`` must have callers before the modules that they call.
+    In ``rows``, callers must come before the modules that they call.
     """
     path: dict[int, str] = {}
     for module, parent, name in zip(rows["module"], rows["parent"], rows["name"], strict=True):
@@ -69,9 +69,9 @@ def _paths(rows: pd.DataFrame) -> list[str]:
 
 
 def _called_order(rows: pd.DataFrame) -> list[int]:
-    """Return the positions of the rows so that a module's children follow it in the order of first calls.
+    """Return the positions of the rows in tree order; children are in the order of first calls.
 
-    Work outside modules comes last.
+    The row of work outside modules comes last.
     """
     inside: dict[int, list[int]] = {}
     for position, (module, parent) in enumerate(zip(rows["module"], rows["parent"], strict=True)):

@@ -8,21 +8,22 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
-LISTED = 240  # steps: with more columns and the gaps between them, some do not fit on the page
+LISTED = 240  # largest number of steps whose columns fit on the page
 
 _SQL = queries_of(__file__)
 
 
 def owners(rank: RankView) -> pd.DataFrame:
-    """Return the time of each step by owner and, for lost time of counted steps, cause, as recorded.
+    """Return the recorded time of each step by owner, and lost time of counted steps also by cause.
 
-    Columns: step, start_ns, end_ns (device clock), counted, owner, cause, ms. A step's rows sum to its length where the GPU's
-    work covers it. If there are more than ``LISTED`` steps, the table has the longest of each group of ``stride`` steps.
+    Columns: step, start_ns, end_ns (device clock), counted, owner, cause, ms. A step's rows sum to the part of its length that lies
+    between the device's first and last operation. If there are more than ``LISTED`` steps, the table has the longest step of each
+    group of ``stride`` steps.
     """
     (steps,) = rank.rows("SELECT count(*) FROM steps WHERE device = $device AND end_ns > start_ns")[0]
     return rank.frame(_SQL["owners"].format(lost=LOST_OWNERS), every=stride(steps))
 
 
 def stride(steps: int) -> int:
-    """Return the size of the groups of which ``owners`` shows the longest step."""
+    """Return the number of consecutive steps in each group of ``owners``."""
     return max(-(-steps // LISTED), 1)

@@ -1,6 +1,6 @@
-"""Sums over a stretch of time, by owner, cause and name.
+"""The timeline's lanes, and sums over a span of time by owner, cause and name.
 
-``timeline_tiles`` has the data of the picture.
+``timeline_tiles`` has the slices that the timeline draws.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _OF_SOURCE = "(SELECT * FROM {table} WHERE source = '{source}')"
 
 @dataclass(frozen=True)
 class TimelineSpan:
-    """A stretch of time, absolute nanoseconds, half open."""
+    """A span of time from ``start_ns`` up to, but not including, ``end_ns``; absolute ns."""
 
     start_ns: int
     end_ns: int
 
     @property
     def ns(self) -> int:
-        """Its length in ns."""
+        """The length in ns."""
         return self.end_ns - self.start_ns
 
     def within(self, other: TimelineSpan) -> TimelineSpan:
-        """Return its part inside ``other``; ``other`` itself if they do not overlap."""
+        """Return the part of this span inside ``other``; ``other`` itself if they do not overlap."""
         start, end = max(self.start_ns, other.start_ns), min(self.end_ns, other.end_ns)
         return TimelineSpan(start, end) if end > start else other
 
     def zoomed(self, factor: float, other: TimelineSpan) -> TimelineSpan:
-        """Return a span of ``factor`` times its length with the same middle, limited to ``other``."""
+        """Return a span with the same middle and ``factor`` times the length, limited to ``other``."""
         middle, half = (self.start_ns + self.end_ns) // 2, max(int(self.ns * factor / 2), 1)
         return TimelineSpan(middle - half, middle + half).within(other)
 
@@ -48,7 +48,7 @@ class TimelineSpan:
 
 
 def span_of_ms(start_ms: float, end_ms: float, origin_ns: int) -> TimelineSpan:
-    """Return the span between two times in ms after ``origin_ns``; it is at least a microsecond long."""
+    """Return the span between two times in ms after ``origin_ns``; at least a microsecond."""
     low, high = sorted((start_ms, end_ms))
     start = origin_ns + round(low * 1e6)
     return TimelineSpan(start, max(origin_ns + round(high * 1e6), start + 1000))
@@ -65,9 +65,9 @@ def _extent(recording: Recording) -> TimelineSpan:
 
 
 def is_small(recording: Recording) -> bool:
-    """Return whether the recording's timeline tables are views.
+    """Return whether the recording's timeline sums are views, as in small recordings.
 
-    For a small recording, planning these views takes longer than reading its events.
+    For a small recording, the query planning of these views takes longer than reading all events.
     """
     return recording.once(_is_small)
 
@@ -78,10 +78,9 @@ def _is_small(recording: Recording) -> bool:
 
 @dataclass(frozen=True)
 class Lane:
-    """A lane of the timeline.
+    """A lane of the timeline: the slices of one stream or thread.
 
-    It has the source of its slices, the stream or thread, the depth of nesting in rows, and the number and total time of its
-    slices.
+    ``source`` is the source of the slices, ``lane`` the stream or thread, ``rows`` the depth of nesting.
     """
 
     source: str
@@ -92,7 +91,7 @@ class Lane:
 
 
 def lanes(recording: Recording, device: int) -> list[Lane]:
-    """Return every lane that has slices, of the device's streams and of host threads."""
+    """Return the lanes of the device's streams and of host threads that have slices."""
     return [Lane(*row) for row in recording.rows(_SQL["lanes"], [device])]
 
 
@@ -108,18 +107,18 @@ def backward_threads(recording: Recording) -> set[int]:
 
 @dataclass(frozen=True)
 class InView:
-    """The sums of a view: the GPU's busy share, and lost time by owner and cause, ms, largest first."""
+    """Sums over a view: the GPU's busy share, and the lost time by owner and cause (ms), largest first."""
 
     busy_share: float
     lost: tuple[tuple[str, str | None, float], ...]
 
 
 def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
-    """Return the sums of the view; None if it is outside the device's first and last operation."""
-    owned = {owner: ns for owner, _, ns in _lost_slices(rank, timeline_store.SEGMENTS, "segments", view)}
+    """Return the sums over the view; None if the device has no operation during or around it."""
+    owned = {owner: ns for owner, _, ns in _times_by_owner(rank, timeline_store.SEGMENTS, "segments", view)}
     if not owned:
         return None
-    lost = [(owner, cause, ns / 1e6) for owner, cause, ns in _lost_slices(rank, timeline_store.GAPS, "gaps", view)]
+    lost = [(owner, cause, ns / 1e6) for owner, cause, ns in _times_by_owner(rank, timeline_store.GAPS, "gaps", view)]
     if not lost:
         lost = [(o, None, owned[o] / 1e6) for o in LOST_OWNERS if owned.get(o)]
     busy = sum(ns for owner, ns in owned.items() if owner != "idle")
@@ -127,12 +126,12 @@ def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
 
 
 def owners_in_view(rank: RankView, view: TimelineSpan) -> list[tuple[str, int]]:
-    """Return the owners of a view with their nanoseconds, largest first."""
-    return [(owner, ns) for owner, _, ns in _lost_slices(rank, timeline_store.SEGMENTS, "segments", view)]
+    """Return the owners of a view with their time in ns, largest first."""
+    return [(owner, ns) for owner, _, ns in _times_by_owner(rank, timeline_store.SEGMENTS, "segments", view)]
 
 
-def _lost_slices(rank: RankView, pieces: str, source: str, view: TimelineSpan) -> list[tuple[str, str | None, int]]:
-    """Return owner, kind and their nanoseconds in the view."""
+def _times_by_owner(rank: RankView, pieces: str, source: str, view: TimelineSpan) -> list[tuple[str, str | None, int]]:
+    """Return owner, kind and their time in the view (ns), largest first."""
     recorded = extent(rank.recording)
     long = pieces if is_small(rank.recording) else _OF_SOURCE.format(table="long_slices", source=source)
     parts = timeline_store.parts_in_view(
@@ -145,7 +144,7 @@ def _lost_slices(rank: RankView, pieces: str, source: str, view: TimelineSpan) -
 def operations_in_view(rank: RankView, view: TimelineSpan) -> pd.DataFrame:
     """Return GPU operations in the view by name.
 
-    Columns: name, kind (owner class), operations, ms (sum of the parts in the view), longest_us.
+    Columns: name, kind (owner), operations (their number), ms (sum of the parts in the view), longest_us.
     """
     rows = f"(SELECT * FROM {timeline_store.GPU} WHERE device = {int(rank.device)})"
     return _by_name(rank.recording, view, rows, f"source = 'gpu' AND device = {int(rank.device)}", "operations")
@@ -171,7 +170,7 @@ def _by_name(recording: Recording, view: TimelineSpan, pieces: str, of_source: s
 
 
 def gaps_in_view(rank: RankView, view: TimelineSpan) -> pd.DataFrame:
-    """Return the longest pieces of lost time in the view.
+    """Return the longest intervals of lost time in the view.
 
     Columns: at_ms (after the recording's start), ms, owner, cause, phase, confidence, operator, evidence.
     """

@@ -1,6 +1,6 @@
-"""Details of the timeline: one slice with related slices, sums of a stretch of time, search by name.
+"""Details of the timeline: one slice with related slices, sums over a span, search by name.
 
-Parameters and results are in ns after the recording's start.
+Times of parameters and results are in ns after the recording's start.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sawtooth.analysis.tables.efficiency import roofline_table
 from sawtooth.analysis.tables.timeline import InView, TimelineSpan
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-LINKS_MOST = 200  # kernels of one launch in the list; a graph launch has thousands
+LINKS_MOST = 200  # largest number of listed kernels of one launch; a graph launch has thousands
 DEEPEST = 200  # frames of a stack; deeper stacks are recursion
-NAMES_MOST = 500  # names that a search may match: a search with more matches nearly everything
-WORDS_MOST = 200  # characters of a search
+NAMES_MOST = 500  # largest number of names that a search uses; a search with more names would match nearly all slices
+WORDS_MOST = 200  # characters of a search text
 
 _SQL = queries_of(__file__)
 _ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python": "python_call_id"}
@@ -32,9 +32,9 @@ _ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python
 class Details:
     """One slice with related data.
 
-    ``row`` has the columns of its table and class. ``links`` are related slices with their ``role`` (launch, kernel, operator).
-    ``stack`` are the Python calls around it (or its launch), innermost first. ``same`` describes all slices of its name: count,
-    total_ns, longest_ns. ``roof`` is its operator's row of the roofline table; None if no operator with known work caused it.
+    ``row`` has the slice's columns. ``links`` are related slices with their ``role`` (launch, kernel, operator). ``stack`` has the
+    Python calls around the slice (or its launch), innermost first. ``same`` describes all slices with the same name: count,
+    total_ns, longest_ns. ``roof`` is the operator's row of the roofline table; None without an operator of known work.
     """
 
     row: dict[str, Any]
@@ -50,7 +50,7 @@ def slice_details(rank: RankView, source: str, slice_id: int) -> Details:
     Raises NotFoundError if there is no such slice, and UsageError if there is no such source.
     """
     if source not in _ID:
-        raise UsageError("There are no such slices on the timeline.")
+        raise UsageError("The timeline has no such source of slices.")
     origin = timeline.extent(rank.recording).start_ns
     row = _single_row(rank, _SQL[source], id=slice_id, origin=origin)
     if row is None:
@@ -83,7 +83,7 @@ def _frame(rank: RankView, sql: str, **parameters: Any) -> pd.DataFrame:
 
 
 def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> list[dict[str, Any]]:
-    """Return slices that belong to this one: its launch and operator, or the kernels that it launched."""
+    """Return the slices that belong to a slice: its launch and operator, or the kernels that it launched."""
     sources: list[tuple[str, str, str]] = []  # role, source, condition
     if source == "gpu":
         sources.append(("launch", "calls", f"call_id = {row['call_id']}" if row["call_id"] is not None else ""))
@@ -99,9 +99,9 @@ def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> lis
 
 
 def _linked(rank: RankView, sources: list[tuple[str, str, str]], origin: int) -> list[dict[str, Any]]:
-    """Return the slices of ``sources`` (role, source, condition), each with its role and source.
+    """Return the slices of ``sources`` (role, source, SQL condition), each with its role and source.
 
-    A condition "" selects no slice.
+    An empty condition selects no slice.
     """
     links: list[dict[str, Any]] = []
     for role, source, condition in sources:
@@ -112,9 +112,9 @@ def _linked(rank: RankView, sources: list[tuple[str, str, str]], origin: int) ->
 
 
 def _with_condition(source: str, condition: str) -> str:
-    """Return the slices of a source whose own row fits a condition, as SQL.
+    """Return SQL for the slices of a source that meet a condition.
 
-    The rows are found by id first, so that no other rows are joined.
+    The condition selects ids first, so that only their rows are joined.
     """
     table = {"gpu": "gpu_ops", "calls": "runtime_calls", "operators": "cpu_ops"}[source]
     return f"(SELECT * FROM {store.SLICES[source]} WHERE id IN (SELECT {_ID[source]} FROM {table} WHERE {condition}))"
@@ -145,10 +145,10 @@ def _roof(rank: RankView, row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def gap_details(rank: RankView, start: int) -> dict[str, Any]:
-    """Return the piece of lost time that begins at ``start``.
+    """Return the interval of lost time that begins at ``start``, with ``stack`` and ``links``.
 
-    It includes the host's stack at that time. ``links`` (see ``Details``) are the operation that ended it, and the host's call
-    and operator. Raises NotFoundError if no piece begins there.
+    ``stack`` is the host's stack at that time. ``links`` (see ``Details``) are the operation that ended the interval, and the
+    host's call and operator. Raises NotFoundError if no lost time begins at ``start``.
     """
     origin = timeline.extent(rank.recording).start_ns
     row = _single_row(rank, _SQL["gap"], start=start + origin, origin=origin)
@@ -171,9 +171,9 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SpanDetails:
-    """Sums of a stretch of time, and its operations by name, largest first.
+    """Sums over a span of time, and its operations by name, longest first.
 
-    ``facts`` is None outside the device's operations.
+    ``facts`` is None if the span does not overlap the time of the device's operations.
     """
 
     facts: InView | None
@@ -193,8 +193,8 @@ def stretch(rank: RankView, start: int, end: int) -> SpanDetails:
 def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
     """Find slices whose name contains ``words``.
 
-    Returns their number, and the next slice after ``at`` (or the last one before it) with its position. All sources are
-    searched as one list in order of start. After its end the search starts again from the other end.
+    The result has their number, and the next slice after ``at`` (or the last one before it) with its position. All sources are
+    searched as one list in order of start. At its end, the search continues from the other end.
     """
     words = words.strip()[:WORDS_MOST]
     if not words:
@@ -212,7 +212,7 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
         _SQL["named"].format(source=s, rows=_matching_rows(s), of_device=_device_condition(rank, s), names=id_list) for s in _ID
     )
     order = "ORDER BY start_ns, source, id" if forwards else "ORDER BY start_ns DESC, source DESC, id DESC"
-    for sign in ((">" if forwards else "<"), None):  # past the end: start again from the other end
+    for sign in ((">" if forwards else "<"), None):  # None continues from the other end.
         condition = f"start_ns {sign} {at + origin}" if sign else "true"
         hits = rank.recording.frame(f"SELECT * FROM ({union}) WHERE {condition} {order} LIMIT 1")
         if len(hits):
@@ -234,19 +234,16 @@ def _matching_rows(source: str) -> str:
 
 
 def occurrences(rank: RankView, causes: tuple[str, ...], limit: int) -> list[tuple[int, int]]:
-    """Return start and end of each gap with time lost to ``causes``, in order of time.
-
-    If there are more than ``limit``, these are the longest.
-    """
+    """Return start and end of the ``limit`` longest gaps with time lost to ``causes``, by time."""
     origin = timeline.extent(rank.recording).start_ns
     rows = rank.rows(_SQL["occurrences"], causes=list(causes), most=limit, origin=origin)
     return sorted((int(start), int(end)) for start, end in rows)
 
 
 def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, str, str] | None:
-    """Return start, length, owner and cause of the ``nth`` longest piece of lost time in a stretch.
+    """Return start, length, owner and cause of the ``nth`` longest interval of lost time in a span.
 
-    0 is the longest. None after the last.
+    ``nth`` 0 is the longest. None if there are fewer intervals.
     """
     origin = timeline.extent(rank.recording).start_ns
     rows = rank.rows(_SQL["longest"], origin=origin, since=origin + start, until=origin + end, nth=nth)
@@ -256,7 +253,7 @@ def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, s
 def longest_named(rank: RankView, name: str, view: TimelineSpan, *, host: bool) -> tuple[str, int] | None:
     """Return source and id of the longest slice with this ``name`` that touches ``view`` (absolute ns).
 
-    The slice is on the ``host`` or on the device. None if there is none.
+    ``host`` selects slices of the host instead of the device. None if there is no such slice.
     """
     slices = " UNION ALL ".join(
         f"SELECT '{source}' AS source, {_ID[source]} AS id, start_ns, dur_ns FROM {table} WHERE {condition} "

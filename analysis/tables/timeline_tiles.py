@@ -1,9 +1,9 @@
-"""Tiles of the timeline: the slices of a stretch of time, with as much detail as a picture can show.
+"""Tiles of the timeline: the slices of a span of time, with the detail that the screen can show.
 
 A tile has ``COLUMNS`` columns of time, each 2^level nanoseconds wide, counted from the recording's start. A slice that is at
-least as long as a column is sent by itself. Shorter slices are summed by row and by the column in which they start. So nothing
-is left out, and nothing is sent that the picture could not show. If there are only a few short slices, they are sent by
-themselves too, and no more detailed tile is needed.
+least as long as a column is sent individually. Shorter slices are summed by row and by the column in which they start. So a tile
+includes all slices, but no details that the screen cannot show. If there are only a few short slices, they are also sent
+individually, and no more detailed tile is needed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import extent, is_small
 from sawtooth.ingest.errors import UsageError
 
-COLUMNS = 1024  # columns of a tile: two to four tiles fill a screen
-FEW = 3000  # slices that a tile may hold regardless of their length: about as many as a screen can show
-MOST = 40_000  # slices of a tile, the longest: only a damaged trace has more slices as long as a column
+COLUMNS = 1024  # columns of a tile; two to four tiles fill a screen
+FEW = 3000  # With at most this many slices, a tile sends all individually; a screen shows about this number.
+MOST = 40_000  # limit of individual slices of a tile; only a damaged trace has more that are as long as a column
 LEVELS = range(53)  # a column of 2^52 ns is 52 days
 GAPS = "gaps"
 SOURCES = (*store.SLICES, GAPS)
@@ -37,9 +37,8 @@ _SUMMED = f"(SELECT * REPLACE ({_KIND.format(cause='kind')} AS kind) FROM {{tabl
 class TimelineTile:
     """The content of a tile; times are ns after the recording's start.
 
-    ``slices`` has start_ns, dur_ns, id, name_id, lane, depth, kind. ``sums`` has column, lane, depth, kind (the one with most
-    time), busy_ns, operations. ``complete`` says that every slice is there by itself. ``names`` has the names of ``slices`` by
-    name_id.
+    ``slices`` has start_ns, dur_ns, id, name_id, lane, depth, kind. ``sums`` has column, lane, depth, kind (that with the most
+    time), busy_ns, operations. ``complete`` means that all slices are in ``slices``. ``names`` has their names by name_id.
     """
 
     source: str
@@ -52,7 +51,7 @@ class TimelineTile:
 
     @property
     def start_ns(self) -> int:
-        """The time at which it begins."""
+        """The time at which the tile begins."""
         return self.index * COLUMNS << self.level
 
 
@@ -94,7 +93,7 @@ class _Read:
         }
 
     def _rows(self, device: int | None) -> dict[str, str]:
-        """Return the SQL for the slices, for those as long as a cell, and for the sums of the others."""
+        """Return the SQL for all slices, for those as long as a cell, and for sums of shorter slices."""
         small = is_small(self.recording)
         if self.source != GAPS:
             slices = store.SLICES[self.source]
@@ -117,9 +116,9 @@ class _Read:
         return {"rows": rows, "long": rows if small else long, "sums": sums, "ends": "end_ns"}
 
     def _added_up(self, slices: str) -> str:
-        """Return the SQL for one source's rows of ``lane_sums``.
+        """Return the SQL for the rows of ``lane_sums`` of one source.
 
-        Planning the view of all sources takes as long as reading one source.
+        The query planning of the view of all sources would take as long as reading one source.
         """
         grid = {"origin": self.whole.start_ns, "cell": self.cell}
         return store.SUMS.format(source=self.source, depth="depth", owner="NULL", rows=slices, **grid)

@@ -1,4 +1,4 @@
-"""Tables of the Idle page: the cost of each cause per step, and the longest pieces of lost time."""
+"""Tables of the Idle page: the cost of each cause per step, and the longest intervals of lost time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
-LISTED = 200  # the longest pieces: in all recordings seen, further pieces are a few microseconds long
-WEIGHED = 20_000  # the longest pieces, whose places are summed: the rest of a long recording is a few percent of its lost time
-AROUND = 0.6  # share of a piece's own length: the margin on each side when the timeline shows it
+LISTED = 200  # listed intervals, the longest first; in all known recordings, further ones take a few microseconds
+WEIGHED = 20_000  # The places of this many longest intervals are summed; the rest of a long recording is a few percent of its lost time.
+AROUND = 0.6  # margin on each side when the timeline shows an interval, as a share of its length
 
 _SQL = queries_of(__file__)
 
 
 def causes(rank: RankView, by_estimate: bool) -> pd.DataFrame:
-    """Return lost time by cause, ms per step (of the window without steps).
+    """Return the lost time by cause, ms per step (or in the window without steps).
 
-    The largest cause in the column that represents the run comes first. Columns: cause, owner (the largest it has),
-    recorded_ms, unprofiled_ms (replay without the profiler, missing without one), recoverable_ms (what the replay gains without
-    the cause, missing where the cause cannot be removed).
+    Columns: cause, owner (that with the most of its time), recorded_ms, unprofiled_ms (in the replay without the profiler, missing
+    without a replay), recoverable_ms (gain of a replay without the cause, missing if the cause cannot be removed). The causes are
+    sorted by unprofiled_ms if ``by_estimate``, else by recorded_ms, largest first.
     """
     return rank.frame(
         _SQL["causes"].format(lost=LOST_OWNERS, order="unprofiled_ms" if by_estimate else "recorded_ms"),
@@ -29,11 +29,11 @@ def causes(rank: RankView, by_estimate: bool) -> pd.DataFrame:
 
 
 def pieces(rank: RankView, cause: str | None = None) -> pd.DataFrame:
-    """Return the longest pieces of lost time, of one cause or of all.
+    """Return the longest intervals of lost time, of one cause or of all.
 
-    ``cause`` is the owner for exposed copies and communication without a cause. Columns: at_ms (after the recording's start),
+    For exposed copies and communication without a cause, ``cause`` is the owner. Columns: at_ms (after the recording's start),
     ms, step, cause, phase, operator, call, python, python_call_id (missing without one), next_operation, confidence, evidence,
-    and t0_ms and t1_ms, a view around the piece.
+    and t0_ms and t1_ms, a view around the interval.
     """
     origin = rank.recording.rows("SELECT coalesce(first_ns, 0) FROM recording")[0][0]
     rows = rank.frame(_SQL["pieces"], cause=cause or "", origin=origin, listed=LISTED)
@@ -42,9 +42,9 @@ def pieces(rank: RankView, cause: str | None = None) -> pd.DataFrame:
 
 
 def places(rank: RankView) -> pd.DataFrame:
-    """Return the place with the most time of each cause.
+    """Return, for each cause, the place on the host with the most lost time.
 
-    Columns: cause (the owner, for exposed copies and communication without one), place (a Python call, else an operator, else a
-    runtime call), ms per step there, its share of the cause (0 to 1), and python_call_id of its longest piece or missing.
+    Columns: cause (the owner, for exposed copies and communication without a cause), place (a Python call, else an operator, else
+    a runtime call), ms per step there, its share of the cause (0 to 1), and python_call_id of its longest interval, if known.
     """
     return rank.frame(_SQL["places"], divisor=rank.step_divisor, weighed=WEIGHED)

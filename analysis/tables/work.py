@@ -10,20 +10,14 @@ from sawtooth.analysis.tables.kernels import shapes_text
 
 
 def missed_tensor_cores(rank: RankView) -> pd.DataFrame:
-    """Return ``efficiency.tensor_core_table`` in ms per step (of the trace without steps).
-
-    Shapes are in readable form.
-    """
+    """Return ``efficiency.tensor_core_table`` with readable shapes and ms per step."""
     table = efficiency.tensor_core_table(rank)
     times = {f"{name}_ms": table[f"{name}_ns"] / 1e6 / rank.step_divisor for name in ("with", "without", "helper", "unknown")}
     return table.assign(shapes=table["input_dims"].map(shapes_text), **times)
 
 
 def roofline(rank: RankView) -> pd.DataFrame:
-    """Return ``efficiency.roofline_table`` with ms and opportunity_ms per step.
-
-    Without steps, they are of the trace.
-    """
+    """Return ``efficiency.roofline_table`` with ms and opportunity_ms per step."""
     table = efficiency.roofline_table(rank)
     return table.assign(
         shapes=table["input_dims"].map(shapes_text),

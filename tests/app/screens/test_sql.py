@@ -87,7 +87,7 @@ def test_each_recording_of_a_run_can_be_asked_and_has_examples_of_its_own(loop: 
     [
         ("SELEC 1", "syntax error"),
         ("SELECT nothing FROM steps", "nothing"),
-        ("DROP TABLE gpu_ops", "Only statements that read are run here"),
+        ("DROP TABLE gpu_ops", "Only statements that read can be run"),
         ("SELECT * FROM read_text('/etc/passwd')", "disabled by configuration"),
     ],
 )
