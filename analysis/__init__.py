@@ -1,1 +1,1 @@
-"""Readings, causes and findings computed from recordings; never writes a recording, never draws."""
+"""Compute metrics, causes and findings from recordings, without changing recordings or drawing."""

@@ -1,4 +1,4 @@
-"""Predictions for other batch sizes than those that a sweep or a run measured."""
+"""Predictions for batch sizes that were not measured, from a run's trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
-AROUND = (0.25, 0.5, 2.0, 4.0)  # factors of a run's batch: sizes that a user would probably try next
+AROUND = (0.25, 0.5, 2.0, 4.0)  # factors of a run's batch size that a user would probably try next
 
 
 def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
-    """Return ``sweep`` with the predictions of one run's trace for other sizes.
+    """Return ``sweep`` with predictions for other batch sizes from one run's trace.
 
-    It is unchanged if the setting is not the batch size. ``libraries`` has each run's library by its id. The run is the one for
-    which other sizes were tried, else the first, by size, whose trace has shapes and a replay.
+    The sweep is unchanged if its setting is not the batch size, or if no trace allows a prediction. A run for which
+    `sawtooth run` tried other sizes is preferred, else the first one whose trace has shapes and a replay. ``libraries`` has the
+    library of each run, by run id.
     """
     if sweep.setting != BATCH:
         return sweep
@@ -35,7 +36,7 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
 
 
 def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
-    """Return a step of ``run`` with ``times`` its batch; None if its trace does not show it."""
+    """Return the prediction for a batch ``times`` that of ``run``; None if its trace does not allow one."""
     lead = run.lead
     if lead is None:
         return None
@@ -46,7 +47,7 @@ def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
 
 
 def step_at_batch(run: RunResult, times: float, library: Library) -> float | None:
-    """Return the ms of a step of ``run`` with ``times`` its batch; None if its trace does not show it."""
+    """Return the step time in ms for a batch ``times`` that of ``run``; None without a prediction."""
     batch = at_batch(run, times, library)
     return batch.step_ms if batch is not None else None
 

@@ -14,7 +14,7 @@ from sawtooth.analysis.run.model import RankResult
 
 
 def checked(rank: RankResult) -> RankResult:
-    """Return the rank with its failed checks, and without the numbers that these invalidate."""
+    """Return the rank with its failed checks, and without the numbers that these checks invalidate."""
     failed = tuple(check for check in _failed(rank) if check is not None)
     if not failed:
         return rank
@@ -34,7 +34,7 @@ def _failed(rank: RankResult) -> Iterable[FailedCheck | None]:
 
 
 def failed_of(ranks: Sequence[RankResult], lead: RankResult | None) -> tuple[FailedCheck, ...]:
-    """Return the failed checks of all ranks, the lead's first; those of another rank name it."""
+    """Return the failed checks of all ranks, the lead's first; texts of other ranks name the rank."""
     others = [rank for rank in ranks if rank is not lead]
     failed = lead.failed if lead is not None else ()
     return (*failed, *(_of_rank(check, rank) for rank in others for check in rank.failed if check not in failed))

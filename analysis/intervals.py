@@ -1,7 +1,7 @@
 """Arithmetic on sets of half-open integer intervals, as pairs of sorted int64 arrays (starts, ends).
 
-A *set* here is disjoint, sorted and minimal (touching intervals are merged). Every function is vectorised and takes at most n
-log n.
+A *set* in this module is disjoint, sorted and minimal (touching intervals are merged). Every function is vectorised and takes at
+most O(n log n) time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Intervals(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Covered length, exact."""
+        """The sum of the lengths."""
         return int((self.ends - self.starts).sum())
 
 
@@ -30,7 +30,7 @@ EMPTY = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
-    """Return the set covered by any of the intervals, in any order; empty and negative ones are ignored."""
+    """Return the set that the intervals (in any order) cover together; empty ones are ignored."""
     begin, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     keep = end > begin
     begin, end = begin[keep], end[keep]
@@ -45,7 +45,7 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
 
 
 def where_true(mask: NDArray[np.bool_]) -> Intervals:
-    """Return the positions at which ``mask`` is True: an interval for each stretch of them."""
+    """Return the positions at which ``mask`` is True, as intervals of consecutive positions."""
     edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
     return Intervals(edges[::2], edges[1::2])
 
@@ -78,7 +78,7 @@ def overlaps(a: Intervals, b: Intervals) -> Overlaps:
     in_b = np.repeat(low, count) + offset
     starts = np.maximum(a.starts[in_a], b.starts[in_b])
     ends = np.minimum(a.ends[in_a], b.ends[in_b])
-    real = ends > starts  # an empty interval of a "overlaps" nothing
+    real = ends > starts  # An empty interval of ``a`` has no overlap.
     return Overlaps(starts[real], ends[real], in_a[real], in_b[real])
 
 
@@ -101,7 +101,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 def assign_layers(layers: list[Intervals], start: int, end: int) -> tuple[I64, I64, NDArray[np.int8]]:
     """Assign every instant of [start, end) to the first layer that covers it, else to ``len(layers)``.
 
-    Returns starts, ends and the owner's index, sorted and without gaps: the lengths sum to end − start exactly.
+    Returns starts, ends and the layer's index, sorted and without gaps, so the lengths sum to end − start exactly.
     """
     free = complement(EMPTY, start, end)
     pieces: list[tuple[Intervals, int]] = []

@@ -14,10 +14,7 @@ def none_if_null(value: Any) -> Any:
 
 
 def decoded(cell: Any) -> Any:
-    """Return the content of a JSON cell.
-
-    A list that is already decoded stays unchanged; any other value (NULL) becomes None.
-    """
+    """Return the decoded content of a JSON cell; a list stays unchanged, other values become None."""
     if isinstance(cell, str):
         return json.loads(cell)
     return cell if isinstance(cell, list) else None

@@ -1,6 +1,6 @@
 """Quantiles of Student's t and of the normal distribution.
 
-SciPy is imported inside the first function, because commands that do not need it should not wait for it.
+SciPy is imported inside the function that needs it, because its import is slow and most commands do not need it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Longer queries, stored in an SQL file next to the module that uses them."""
+"""Read SQL queries from the ``.sql`` file next to the module that uses them."""
 
 from __future__ import annotations
 

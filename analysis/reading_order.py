@@ -1,6 +1,7 @@
-"""The order of a run's findings, the same on every page, in every report and in the plan.
+"""The order of a run's findings, which is the same on every page, in every report and in the plan.
 
-The first change is the headline's. Then follow the plan's changes, other sure changes by gain, unsure ones, and information.
+The first change is that of the headline. The next ones are the plan's changes, other sure changes by gain, unsure changes, and
+information.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 
-LEAST_SHARE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
-MUCH_SURER = 2.0  # ratio of the lower bounds of two gains: from here on, the larger one leads although another order is usual
-WITHOUT_INTERVAL = 0.5  # share of a gain that counts as its lower bound if the rule predicts it without an interval
+LEAST_SHARE = 0.03  # A gain below this share of the step is lost in the noise of most measurements.
+MUCH_SURER = 2.0  # A change comes first if the lower bound of its gain is more than this multiple of the first change's.
+WITHOUT_INTERVAL = 0.5  # The lower bound of a gain without an interval is this share of the gain.
 
 
 def in_reading_order(result: RunResult, whatif: WhatIf | None) -> RunResult:
-    """Return the result with its plan, and its findings in the order in which to make them.
+    """Return the result with its plan, and its findings in the order in which to make their changes.
 
-    ``result.findings`` are in the order of ``findings.ordering``.
+    ``result.findings`` must be in the order of ``findings.ordering``.
     """
     lead = leading(result)
     first = [*_prerequisites(lead, result), lead] if lead is not None else []
@@ -38,7 +39,7 @@ def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
         return (
             not is_advice(finding),
             finding is not lead,
-            lead is not None or "hidden" not in finding.explains.topics,  # time that the profiled steps do not show
+            lead is not None or "hidden" not in finding.explains.topics,  # "hidden": time that the profiled steps do not show
             planned.get(finding.rule, len(planned)),
             finding.claims == "caution" and not finding.ends_the_run,
             same_as_delay(result, finding),
@@ -48,7 +49,7 @@ def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
 
     ordered = sorted(result.findings, key=place)
     for finding in result.findings:
-        for prerequisite in _prerequisites(finding, result):  # it gains nothing alone, but must be done before the other
+        for prerequisite in _prerequisites(finding, result):  # It has no gain alone, but must be done before ``finding``.
             ordered.remove(prerequisite)
             ordered.insert(ordered.index(finding), prerequisite)
     return replace(result, findings=ordered)
@@ -60,27 +61,28 @@ def _prerequisites(finding: Finding, result: RunResult) -> list[Finding]:
 
 
 def is_advice(finding: Finding) -> bool:
-    """Return whether a finding asks for a change, rather than giving information."""
+    """Return whether a finding advises a change, and is not only information."""
     return finding.claims != "caution" or finding.severity != "info"
 
 
 def leading(result: RunResult) -> Finding | None:
-    """Return the first change: the first that surely gains, or one that surely gains much more.
+    """Return the finding with the first change: the first sure gain, or a much larger sure gain.
 
-    A change of low confidence leads only if there is no other, not even a larger one that may bring nothing. A change with only a
-    bound does not lead if another is predicted to gain more. None for a healthy run, and where no change is sure to gain.
+    A change of low confidence comes first only if there is no other, not even a larger one that may gain nothing. A change whose
+    gain has only an upper limit does not come first if another is predicted to gain more. None for a healthy run, and if no change
+    has a sure gain.
     """
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
     if result.withdrawn_by is not None or (rank is not None and verdict is None) or is_healthy(result):
         return None
-    if verdict is not None and verdict.kind == "unrepresentative":  # a gain in the profiled steps says little about the run
+    if verdict is not None and verdict.kind == "unrepresentative":  # A gain in the profiled steps may not exist in the run.
         sure = explains(verdict, findings)
         findings = [sure] if sure is not None and sure.claims == "gain" else []
     claimed = [finding for finding in findings if not finding.may_gain_nothing and matters(finding, best_ms(result))]
     first = next((finding for finding in claimed if finding.confidence != "low"), next(iter(claimed), None))
     if first is not None and first.confidence == "low" and any(_is_more(finding, first) for finding in findings):
-        return None  # the larger change is the one to try, although it may bring nothing
+        return None  # The larger change should be tried first, although it may gain nothing.
     if first is not None and first.claims == "ceiling" and not first.ends_the_run and "late_rank" not in first.explains.topics:
         first = next((finding for finding in claimed if _is_more(finding, first)), first)
     if first is None or first.claims != "gain" or first.ends_the_run or "late_rank" in first.explains.topics:
@@ -95,15 +97,15 @@ def matters(finding: Finding, step_ms: float | None) -> bool:
         return True
     if not step_ms or finding.gain_ms < LEAST_SHARE * step_ms:
         return False
-    # A change that the loader limits is important, even if its severity is low.
+    # A change whose gain the loader limits is important, even if its severity is low.
     bounded = finding.claims == "ceiling" and (finding.severity != "info" or finding.fed_every_ms is not None)
     return bounded or finding.claims == "gain"
 
 
 def _is_more(finding: Finding, other: Finding) -> bool:
-    """Return whether a predicted gain is larger than all that another change could bring.
+    """Return whether the gain of ``finding`` is larger than the largest possible gain of ``other``.
 
-    If both explain the same cause, the other one names it more exactly, and its place stays.
+    False if both explain the same cause, because ``other`` is then more specific and keeps its place.
     """
     predicted = finding.claims == "gain" and finding.confidence != "low" and finding.gain_ms > other.gain_ms
     return predicted and set(finding.explains.causes).isdisjoint(other.explains.causes)
@@ -112,14 +114,14 @@ def _is_more(finding: Finding, other: Finding) -> bool:
 def _is_surer(finding: Finding, first: Finding) -> bool:
     """Return whether the lower bound of a gain is much larger than that of the first change.
 
-    A choice with costs of its own, such as compiling, does not come before a fault.
+    False for a choice with its own costs, such as compiling, which does not come before a fault.
     """
     comparable = finding.claims == "gain" and finding.confidence != "low" and "choice" not in finding.explains.topics
     return comparable and sure_gain_ms(finding) > MUCH_SURER * sure_gain_ms(first)
 
 
 def sure_gain_ms(finding: Finding) -> float:
-    """Return the lower bound of a predicted gain, ms a step; 0 without a prediction."""
+    """Return the lower bound of a predicted gain, ms per step; 0 without a prediction."""
     if finding.claims != "gain" or finding.predicted_step_ms is None:
         return 0.0
     if finding.predicted_high_ms is None:
@@ -128,14 +130,14 @@ def sure_gain_ms(finding: Finding) -> float:
 
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return the change that ``finding`` needs first and that gains little alone; else None."""
+    """Return the finding whose change ``finding`` needs first and that gains little alone; else None."""
     little = LEAST_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
     return next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None)
 
 
 def same_as_delay(result: RunResult, finding: Finding) -> bool:
-    """Return whether a finding on the lead describes the same time as a finding about its lateness."""
+    """Return whether a finding describes the same time as the finding that the lead rank is late."""
     delay_is_reported = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
     if not delay_is_reported or "late_rank" in finding.explains.topics or result.communication is None:
         return False
@@ -159,7 +161,7 @@ def is_healthy(result: RunResult) -> bool:
 
 
 def largest_sure_gain(findings: Sequence[Finding]) -> float:
-    """Return the largest gain of the findings that do not have low confidence, ms a step; 0 without any."""
+    """Return the largest gain of the findings without low confidence, ms per step; 0 if there is none."""
     return max((finding.gain_ms for finding in findings if finding.confidence != "low"), default=0.0)
 
 

@@ -1,6 +1,6 @@
-"""The result cache: analysed runs in files next to the derived ones, so that pages only read them.
+"""The result cache: analysed runs in files next to the derived files, so that pages need no analysis.
 
-A file is MessagePack and is decoded only into the declared types, so no code is ever loaded from it.
+The files are MessagePack and are only decoded into declared types, so they cannot execute code.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
-# Of a cached file: the analysed run, and its staircase with every choice of changes.
+# Ends of file names: the analysed run, and its staircase with every choice of changes.
 RESULT, STAIRS = "result.msgpack", "stairs.msgpack"
-CHECKSUM_BYTES = 8  # a number with a flipped bit would decode without an error
+CHECKSUM_BYTES = 8  # Without a checksum, a number with a flipped bit would decode without an error.
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """A result and the position of its ``lead`` among the ranks, because screens compare it by identity."""
+    """A result without its ``lead``, and the lead's position among the ranks.
+
+    Screens compare the lead by identity, so it must be one of the decoded ranks.
+    """
 
     result: RunResult
     lead: int | None
@@ -54,13 +57,13 @@ def result_of(manifest: Manifest, library: Library) -> RunResult:
         return cached
     result = analyse(manifest, library)
     remove_cached(library.folder, manifest.id)
-    with contextlib.suppress(OSError):  # a full disk costs time, but the page still works
+    with contextlib.suppress(OSError):  # With a full disk, the next request takes longer, but the page still works.
         write_atomically(cached_file(library.folder, manifest, RESULT), dump(result))
     return result
 
 
 def stairs_of(library: Library, result: RunResult) -> Staircase | None:
-    """Return the staircase of ``result`` with every choice, from the cache or newly computed and cached."""
+    """Return the staircase of ``result`` with every choice, from the cache if possible."""
     path = cached_file(library.folder, result.manifest, STAIRS)
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         return from_msgpack(unsealed(path.read_bytes()), _StoredStairs).stairs
@@ -71,16 +74,16 @@ def stairs_of(library: Library, result: RunResult) -> Staircase | None:
 
 
 def cached_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
-    """Return the cached analysis of ``manifest``; None if there is none for the current code and inputs."""
+    """Return the cached analysis of ``manifest``; None without one for the current code and inputs."""
     with contextlib.suppress(OSError, SawtoothError):
         return load(cached_file(folder, manifest, RESULT).read_bytes(), manifest)
     return None
 
 
 def cached_file(folder: DataFolder, manifest: Manifest, kind: str) -> Path:
-    """Return the path of a cached part of the analysis.
+    """Return the path of a cached part of the analysis; ``kind`` is RESULT or STAIRS.
 
-    Its name depends on the recordings, the user's facts, the calibration of GPUs on this machine and our code.
+    Its name depends on the recordings, the user's facts, the calibration of this machine's GPUs and our code.
     """
     inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code())) + calibrated(folder)
     inputs += (manifest.summaries or "").encode()
@@ -115,7 +118,7 @@ def load(data: bytes, manifest: Manifest) -> RunResult:
         stored = from_msgpack(unsealed(data), _Stored, dec_hook=_rich)
         lead = stored.result.ranks[stored.lead] if stored.lead is not None else None
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise SawtoothError("The kept analysis of this run is damaged.") from error
+        raise SawtoothError("The cached analysis of this run is damaged.") from error
     return replace(stored.result, manifest=manifest, lead=lead)
 
 
@@ -125,10 +128,10 @@ def sealed(content: bytes) -> bytes:
 
 
 def unsealed(data: bytes) -> bytes:
-    """Return the content that ``sealed`` stored. Raises ValueError if a bit has flipped since."""
+    """Return the content that ``sealed`` stored. Raises ValueError if the checksum is wrong."""
     content = data[CHECKSUM_BYTES:]
     if data[:CHECKSUM_BYTES] != _checksum(content):
-        raise ValueError("a bit has flipped")
+        raise ValueError("the checksum is wrong")
     return content
 
 
@@ -163,7 +166,7 @@ def _rich(kind: type, value: Any) -> Any:
     if origin is np.ndarray:
         dtype, data = value
         return np.frombuffer(data, dtype).copy()
-    raise NotImplementedError(kind)  # the error that msgspec expects for an unknown type
+    raise NotImplementedError(kind)  # msgspec expects this error for an unknown type.
 
 
 def _series(dtype: str, data: Any) -> pd.Series:

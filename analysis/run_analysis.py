@@ -1,4 +1,4 @@
-"""Analysis of a run: one ``RunResult``, which every screen, the report and the comparison read."""
+"""Analysis of a run: the ``RunResult`` that every screen, the report and the comparison use."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.manifest import Manifest
 
-NO_GPU = "no_gpu"  # ingest's note on a trace without GPU operations
+NO_GPU = "no_gpu"  # key of ingest's diagnostic about a trace without GPU operations
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What the analysis of a run starts from.
+    """The inputs of a run's analysis.
 
-    ``rows`` are the run's recordings, ``noted`` ingest's diagnostics of them, and ``marks`` the step time that the loop's own
-    marks give for each trace, by its recording.
+    ``rows`` are the run's recordings, ``noted`` the diagnostics of their ingest. ``marks`` has the step time from the loop's own
+    marks for each trace, by recording id.
     """
 
     manifest: Manifest
@@ -67,10 +67,10 @@ class RunInputs:
 
 @dataclass(frozen=True)
 class AnalysedJob:
-    """The ranks of a run at their job's step time, and what they wait for each other.
+    """The ranks of a run with their job's step time, and their communication.
 
-    ``lead`` determines the job's step; None without GPU work. ``lost`` is the reason why the summaries of a job's ranks could
-    not be read.
+    ``lead`` is the rank that determines the job's step; None without GPU work. ``lost`` is why the summaries of the job's ranks
+    could not be read, None if they were read or not needed.
     """
 
     ranks: list[RankResult]
@@ -80,7 +80,7 @@ class AnalysedJob:
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
-    """Analyse ``manifest`` and build missing derived files.
+    """Analyse the run of ``manifest``; missing derived files are made.
 
     Raises SawtoothError if a recording is missing or damaged.
     """
@@ -104,7 +104,7 @@ def _read(manifest: Manifest, library: Library) -> RunInputs:
 
 
 def _measured_ranks(inputs: RunInputs) -> list[tuple[RankResult, DeviceMeasurements]]:
-    """Return each device of each trace, analysed alone, with the inputs of its metrics."""
+    """Return each device of each trace, analysed without the other ranks, with the inputs of its metrics."""
     library, ranks = inputs.library, []
     for ref, row in zip(inputs.manifest.recordings, inputs.rows, strict=True):
         if ref.kind == "trace":
@@ -115,7 +115,7 @@ def _measured_ranks(inputs: RunInputs) -> list[tuple[RankResult, DeviceMeasureme
 
 
 def _job(inputs: RunInputs, measured: list[tuple[RankResult, DeviceMeasurements]]) -> AnalysedJob:
-    """Return the ranks as one job."""
+    """Return the ranks analysed together as one job."""
     library, telemetry, summaries = inputs.library, inputs.telemetry, inputs.manifest.summaries
     ranks, communication = split_communication(library, [rank for rank, _ in measured])
     if communication is not None:
@@ -161,10 +161,10 @@ def _result(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck, ...]
 
 
 def _diagnostics(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck, ...]) -> list[Diagnostic]:
-    """Return ingest's diagnostics, then those of the ranks, the failed checks and the telemetry."""
+    """Return the diagnostics of ingest, of the ranks, of failed checks and of telemetry, in this order."""
     summaries = [Diagnostic("summaries_lost", "error", job.lost, 1)] if job.lost else []
     repeated = {check.key for check in failed}
-    if failed and job.lead is None:  # the GPU worked, although its records are missing
+    if failed and job.lead is None:  # The GPU worked, although its records are missing.
         repeated.add(NO_GPU)
     of_ranks = trust.diagnostics_of(job.ranks)
     noted = [diagnostic for diagnostic in (*inputs.noted, *summaries, *of_ranks) if diagnostic.key not in repeated]
@@ -193,7 +193,7 @@ def _with_findings(result: RunResult, library: Library, lead: RankResult) -> Run
 
 
 def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow], list[Diagnostic]]:
-    """Return the row of each of the run's recordings, with the run's rank, and ingest's diagnostics."""
+    """Return the rows of the run's recordings, with the manifest's ranks, and ingest's diagnostics."""
     rows: list[RecordingRow] = []
     diagnostics: list[Diagnostic] = []
     for ref in manifest.recordings:
@@ -213,7 +213,7 @@ def _other_time_notes(ranks: list[RankResult], telemetry: RunTelemetry) -> list[
 
 
 def _with_troughs(result: RunResult, library: Library, lead: RankResult) -> RunResult:
-    """Return the result with the lead's sawtooth troughs linked to its trace; unchanged without one."""
+    """Return the result with the lead's sawtooth troughs linked to its trace; unchanged without troughs."""
     telemetry = lead.telemetry
     if telemetry is None:
         return result
@@ -231,7 +231,7 @@ def _with_troughs(result: RunResult, library: Library, lead: RankResult) -> RunR
 
 
 def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
-    """Return the what-if engine of a rank; None if no replay explains its trace."""
+    """Return the replay of a rank, to apply changes; None if no replay reproduces its trace."""
     rows = recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     if not rows or rank.best.estimate.value is None:
         return None
@@ -251,7 +251,7 @@ def _run_metrics(
     if len(ranks) == 1:
         return lead.metrics
     which = f"rank {lead.rank}, device {lead.device}" if lead.rank is not None else f"device {lead.device}"
-    rank_in_words = f"Of {which}: the slowest of {len(ranks)}."
+    rank_in_words = f"Values of {which}, the slowest of {len(ranks)}."
     if communication is not None and communication.stragglers:
         late = communication.stragglers[0]
         name = who(late, ranks)

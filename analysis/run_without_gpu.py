@@ -1,4 +1,4 @@
-"""Results of runs whose traces have no GPU work: the host's work, or why the GPU's is missing."""
+"""Results of runs whose traces have no GPU work: the host's work, or why the GPU's work is missing."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sawtooth.analysis.telemetry.attribution import has_marked_gpus
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
-RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # key of ingest's note on the events of CUPTI's range profiler
+RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # key of ingest's diagnostic about events of CUPTI's range profiler
 NO_GPU_WORK = "No GPU work is recorded in this run. If it uses a GPU, profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
 NO_TRACE = "No trace is attached. Record one with `sawtooth run`, torch.profiler or Nsight Systems."
 ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
 
 
 def of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTimeEvidence | None]) -> RunResult:
-    """Return the result with the host's work if the traces contain only that.
+    """Return the result with the host's work, or without a trace with the marks' step time.
 
-    Of several traces, the one with the longest step is used. Without a trace, the loop's own marks still give the step time.
+    Of several traces, the one with the longest step is used.
     """
     if not marks:
         cpu_only = not result.telemetry.devices and not has_marked_gpus(result.manifest, library)
@@ -45,7 +45,7 @@ def of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTim
     if not known:
         return result
     if result.withdrawn_by is not None:
-        # The host's steps do not show the GPU's, but a step time measured outside the trace stays.
+        # The host's steps in the trace do not show the GPU's steps. A step time that was measured outside the trace stays.
         timed = known[0].step.low is not None
         step = known[0].step if timed else missing(result.withdrawn_by.sentence)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
@@ -53,7 +53,7 @@ def of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTim
 
 
 def without_records(manifest: Manifest, library: Library, noted: list[Diagnostic]) -> tuple[FailedCheck, ...]:
-    """Return the failed check of traces with launches but no GPU operations or with unread device events."""
+    """Return the failed check of traces with launches but no GPU operations, or with unread events."""
     unread = next((diagnostic for diagnostic in noted if diagnostic.key == "device_not_read"), None)
     if unread is not None and (check := lost_records.check_unread(unread.count, unread.sentence)) is not None:
         return (check,)
@@ -68,11 +68,8 @@ def without_records(manifest: Manifest, library: Library, noted: list[Diagnostic
 
 
 def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bool:
-    """Return whether the recorder saw that the training has no GPU.
-
-    It sampled none, and no process with step marks named one.
-    """
-    kinds = {ref.kind for ref in manifest.recordings}  # a script may write marks itself, and such marks name no GPU
+    """Return whether the training has no GPU: the sampler found none, and no step marks name one."""
+    kinds = {ref.kind for ref in manifest.recordings}  # A trace is required too, because marks of a user's script name no GPU.
     return (
         "trace" in kinds
         and not kinds.isdisjoint({"marks", "telemetry"})

@@ -22,7 +22,7 @@ def in_mhz(clock: float) -> str:
 
 
 def in_times(count: float) -> str:
-    """Return a frequency, such as "once", "2 times" or "1,240 times"."""
+    """Return a number of occurrences in words, such as "once", "2 times" or "1,240 times"."""
     return "once" if count == 1 else f"{count:,.0f} times" if count >= 10 else f"{count:.3g} times"
 
 

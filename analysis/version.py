@@ -5,6 +5,7 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
+# Increase it when the content of derived files changes, including sentences stored in them.
 ANALYSIS_VERSION = 57
 
 try:
@@ -15,7 +16,7 @@ except metadata.PackageNotFoundError:  # run from a checkout that is not install
 
 @lru_cache(maxsize=1)
 def analysis_code() -> str:
-    """Return a digest of the package's files; cached results are valid until any file changes."""
+    """Return a digest of this package's files; cached results are valid until one of them changes."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*")):
         if path.suffix in (".py", ".toml", ".sql"):
