@@ -1,7 +1,4 @@
-"""One operator to time, with the name that the profiler records.
-
-So the code that reads traces can compute the FLOPs and bytes of a grid.
-"""
+"""One operator to time, with the name that the profiler records."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
 
 Each line is one case (see `kernel_cases.py`): operator, dtype, shapes and further properties. `cold_us` and `warm_us` are the
 sums of its kernels' durations by CUPTI, as a trace has them (medians over repeats). For `cold_us` the inputs
-rotate, so that they are not in the L2 cache, except in small cases whose sets all fit into it. For `warm_us` they were just
-used. `event_us` is the time by CUDA events of one call among many, including launch gaps. `each_us` are the times of the first
+rotate, so that they are not in the L2 cache, except in small cases whose sets all fit into it. For `warm_us` the inputs were just
+used. `event_us` is the mean time per call by CUDA events, including launch gaps. `each_us` are the times of the first
 cold call's kernels, `kernels` their names, and `sets` the number of input sets in rotation.
 """
 
@@ -153,8 +153,10 @@ def warm_the_gpu(seconds: float) -> None:
 def main() -> None:
     """Time the requested families and write one JSON line per case."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--family", action="append", choices=sorted(FAMILIES), default=[], help="may be given several times")
-    parser.add_argument("--seed", type=int, default=0, help="0: the grid that the model is fitted to; else other random shapes")
+    parser.add_argument("--family", action="append", choices=sorted(FAMILIES), default=[], help="family to time (repeatable)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="0: the grid to which the model is fitted; else other random shapes"
+    )
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     warm_the_gpu(WARMING_S)

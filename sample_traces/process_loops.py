@@ -1,6 +1,7 @@
 """The small training loops of ``processes.py``, each as it is or with one change.
 
-A loop takes the device and whether it is changed, and returns a function that makes one step. Its docstring names the change.
+The function of a loop takes the device and whether the loop is changed. It returns a function that runs one step. Its docstring
+names the change.
 """
 
 from __future__ import annotations

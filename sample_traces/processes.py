@@ -2,11 +2,11 @@
 
     python sample_traces/processes.py --out processes --rounds 3 --seconds 540
 
-Each round records every loop once in a process of its own; the first round also records each loop with its change. A round is a folder of recordings, which
-`python -m tests.accuracy.comparisons processes/1 processes/2 …` compares: loops of different rounds, where nothing changed, and each loop with its change.
-A recording is a folder with `run.sawtooth`, as the recorder wrote it, and `truth.json`: a stopwatch around the steps before and after the profile.
-Other lines call the steps of the stopwatches, so their marks belong to other loops: the stopwatches check the step time on steps that it was not computed from.
-Needs PyTorch, a CUDA GPU, nvidia-ml-py and psutil. To try the script itself, use `--device cpu`.
+Each round records every loop once in its own process. The first round also records each loop with its change. A round is a folder of recordings.
+`python -m tests.accuracy.comparisons processes/1 processes/2 …` compares loops of different rounds, in which nothing changed, and each loop with its change.
+A recording is a folder with `run.sawtooth`, as the recorder wrote it, and `truth.json`, which has stopwatch times of the steps before and after the profile.
+Different lines of code call the stopwatches' steps, so the recorder does not count the marks of these steps to the loop. The stopwatches therefore check the
+step time on steps from which it was not computed. The script needs PyTorch, a CUDA GPU, nvidia-ml-py and psutil. To try the script itself, use `--device cpu`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from sawtooth.sample_traces.process_loops import LOOPS  # noqa: E402 - after the
 
 RECORDER = [sys.executable, "-c", "from sawtooth.ingest.capture.commands import main; main()", "run"]
 WARM_STEPS = 10
-WATCH_S = 1.0  # Least seconds of each stopwatch.
+WATCH_S = 1.0  # Shortest duration of each stopwatch, s.
 PROFILE_AFTER_S = 1.5
 TRAIN_S = 4.5  # The loop's length without its warm-up. The profile of five steps lies inside it.
 LIMIT_S = 60.0  # A process that takes longer is stopped.
 
 
 def train(name: str, device: str, changed: bool) -> dict[str, object]:
-    """Run a loop for its time, and return what a stopwatch before and after the profile shows."""
+    """Run a loop, and return the step times by a stopwatch before and after the profile."""
     import torch
 
     torch.manual_seed(0)
@@ -45,7 +45,7 @@ def train(name: str, device: str, changed: bool) -> dict[str, object]:
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
 
     def run(seconds: float) -> tuple[int, float]:
-        """Return the number of steps and the seconds, from one idle GPU to the next."""
+        """Return the number of steps and their duration in s; the GPU is idle at both ends."""
         wait()
         began, count = time.perf_counter(), 0
         while time.perf_counter() - began < seconds or count < 3:
@@ -96,9 +96,9 @@ def main(out: Path, rounds: int, seconds: float, device: str, chosen: Sequence[s
                     print(f"The time is over in round {number}.")
                     return
                 start = time.monotonic()
-                told = record(name, device, changed, out / str(number) / (f"{name}_changed" if changed else name))
+                line = record(name, device, changed, out / str(number) / (f"{name}_changed" if changed else name))
                 took.append(time.monotonic() - start)
-                print(f"{number} {name}{' changed' * changed}: {told}; {took[-1]:.1f} s", flush=True)
+                print(f"{number} {name}{' changed' * changed}: {line}; {took[-1]:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
@@ -112,8 +112,8 @@ if __name__ == "__main__":
     parser.add_argument("--train", choices=list(LOOPS), help=argparse.SUPPRESS)
     parser.add_argument("--truth", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--changed", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.train:
-        given.truth.write_text(json.dumps(train(given.train, given.device, given.changed)), encoding="utf-8")
+    options = parser.parse_args()
+    if options.train:
+        options.truth.write_text(json.dumps(train(options.train, options.device, options.changed)), encoding="utf-8")
     else:
-        main(given.out, given.rounds, given.seconds, given.device, given.loops, changes=not given.unchanged)
+        main(options.out, options.rounds, options.seconds, options.device, options.loops, changes=not options.unchanged)

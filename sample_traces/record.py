@@ -171,9 +171,11 @@ def table(folders: list[Path]) -> str:
 def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), default=[], help="may be given several times")
-    parser.add_argument("--set", choices=SETS, help="every scenario of a set that this machine has the GPUs for, in turn")
-    parser.add_argument("--list", action="store_true", help="say what there is and stop")
+    parser.add_argument(
+        "--scenario", action="append", choices=sorted(SCENARIOS), default=[], help="scenario to record (repeatable)"
+    )
+    parser.add_argument("--set", choices=SETS, help="record all scenarios of a set for which this machine has enough GPUs")
+    parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
     parser.add_argument("--table", type=Path, nargs="+", metavar="DIR", help="print a table of these recordings and stop")
     parser.add_argument("--slim", type=Path, nargs="+", metavar="DIR", help="shrink these recordings' traces in place and stop")
     parser.add_argument("--out", type=Path, default=Path("recordings"), help="folder that gets one folder per scenario")
@@ -202,7 +204,7 @@ def main() -> None:
         truth = record_apart(name, args.out.resolve())
         if truth is None:
             failed.append(name)
-        outcome = f"{truth['step_s_pipelined'] * 1e3:9.3f} ms a step" if truth else "FAILED"
+        outcome = f"{truth['step_s_pipelined'] * 1e3:9.3f} ms per step" if truth else "FAILED"
         print(f"{name:18} {outcome}, recorded in {time.monotonic() - start:.0f} s", flush=True)
     if failed:
         sys.exit(f"not recorded: {', '.join(failed)}")

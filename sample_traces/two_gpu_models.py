@@ -55,8 +55,8 @@ class Denoiser(nn.Module):
         `latent`: (batch, 4, 64, 64), `time`: (batch,) from 0 to 1, `kinds`: (batch,) int64.
         """
         noise, level = torch.randn_like(latent), (1 - time)[:, None, None, None]
-        told = self.network(level * latent + (1 - level) * noise, 1000 * time, kinds)
-        return nn.functional.mse_loss(told.float(), noise)
+        predicted = self.network(level * latent + (1 - level) * noise, 1000 * time, kinds)
+        return nn.functional.mse_loss(predicted.float(), noise)
 
 
 class Listener(nn.Module):
@@ -99,13 +99,13 @@ class Transcriber(nn.Module):
 
     def forward(self, sound: Tensor, words: Tensor, following: Tensor) -> Tensor:
         """Return the scalar loss; `sound`: (batch, 80, frames), texts: (batch, length) int64."""
-        heard, text = self.front(sound).transpose(1, 2), self.words(words)
+        sound_features, text = self.front(sound).transpose(1, 2), self.words(words)
         mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1], device=words.device)
         for block in self.blocks:
             if isinstance(block, nn.TransformerEncoderLayer):
-                heard = block(heard)
+                sound_features = block(sound_features)
             else:
-                text = block(text, heard, tgt_mask=mask, tgt_is_causal=True)
+                text = block(text, sound_features, tgt_mask=mask, tgt_is_causal=True)
         return nn.functional.cross_entropy(self.head(text).flatten(0, 1), following.flatten())
 
 

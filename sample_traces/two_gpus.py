@@ -48,7 +48,7 @@ def crowd(gpu: int) -> None:
 
 
 def together(mean: float) -> float:
-    """Return the same number on all ranks: the largest."""
+    """Return the largest `mean` of all ranks, on every rank."""
     value = torch.tensor([mean], device="cuda")
     dist.all_reduce(value, op=dist.ReduceOp.MAX)
     return float(value.item())
@@ -74,7 +74,7 @@ def trace_of(step: Step, steps: int, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Taking:
-    """How to record jobs: the seed of weights and data, the stopwatch's seconds, and the first port."""
+    """How to record a job: the seed of weights and data, the stopwatch's seconds, and the port."""
 
     seed: int = 0
     timed_s: float = 6.0
@@ -126,12 +126,12 @@ def record(name: str, out: Path, how: Taking) -> float | None:
 def main() -> None:
     """Record the jobs that the command line names; exit with 1 if one could not be recorded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help="none: all of them")
-    parser.add_argument("--list", action="store_true", help="say what there is and stop")
-    parser.add_argument("--out", type=Path, default=Path("jobs"), help="folder that gets one folder a job")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the data")
-    parser.add_argument("--seconds", type=float, default=6.0, help="that the stopwatch of a job runs")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no further job after so many")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="jobs to record (default: all)")
+    parser.add_argument("--list", action="store_true", help="list the jobs and stop")
+    parser.add_argument("--out", type=Path, default=Path("jobs"), help="folder that gets one folder per job")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the data")
+    parser.add_argument("--seconds", type=float, default=6.0, help="duration of each job's stopwatch")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no further job after this time")
     args = parser.parse_args()
     if args.list:
         print("\n".join(f"{name:14} {job}" for name, job in JOBS.items()))
@@ -142,7 +142,7 @@ def main() -> None:
             break
         seconds = record(name, args.out.resolve(), Taking(args.seed, args.seconds, 29540 + index))
         failed += [name] if seconds is None else []
-        print(f"{name:14} {'FAILED' if seconds is None else f'{seconds * 1e3:.3f} ms a step'}", flush=True)
+        print(f"{name:14} {'FAILED' if seconds is None else f'{seconds * 1e3:.3f} ms per step'}", flush=True)
     if failed:
         sys.exit(f"not recorded: {', '.join(failed)}")
 

@@ -41,7 +41,7 @@ from sawtooth.sample_traces.images import JpegImages  # noqa: E402
 from sawtooth.sample_traces.measure import scrub, slim  # noqa: E402
 from sawtooth.sample_traces.sets.first.models import ResNet  # noqa: E402
 
-# Seconds of the plain loop before it is timed: the loader's queue has reached its normal state, and cuDNN has its algorithms.
+# Seconds of the plain loop before it is timed, so that the loader's queue is in its normal state and cuDNN has chosen its algorithms.
 SETTLE_S = 1.5
 LEAST_STEPS = 10  # Fewest steps before the timing, and in it.
 LIMIT_S = 150.0  # A variant that takes longer is stopped.
@@ -174,16 +174,13 @@ def rewrite(source: Path, target: Path) -> None:
 
 
 def anonymous(raw: bytes) -> bytes:
-    """Replace the host's name and the GPU's id, equally in every file of a recording."""
+    """Replace the host's name and the GPU's id, in the same way in every file of a recording."""
     host = platform.node().encode()
     return GPU_ID.sub(b"GPU-00000000-0000-0000-0000-000000000000", raw.replace(host, b"trainer") if host else raw)
 
 
 def signed(raw: bytes) -> bytes:
-    """Give each line of a session the checksum of its new content.
-
-    Readers treat lines with a wrong checksum as damaged.
-    """
+    """Update the checksum of each line of a session; a wrong checksum means a damaged line."""
     bodies = (line.rpartition(b',"crc":')[0] for line in raw.splitlines())
     return b"".join(b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body)) for body in bodies if body)
 
@@ -208,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("chain"), help="folder that gets one folder per variant")
     parser.add_argument("--only", nargs="+", choices=CHAIN, default=list(CHAIN), metavar="VARIANT")
-    parser.add_argument("--seconds", type=float, default=5.0, help="that each stopwatch runs")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each stopwatch")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a small model and small batches, to try the script")
     args = parser.parse_args()
@@ -224,7 +221,7 @@ def main() -> None:
             child.terminate()
             child.join()
         truth = args.out / name / "truth.json"
-        taken = f"{json.loads(truth.read_text())['step_s'] * 1e3:9.3f} ms a step" if child.exitcode == 0 else "FAILED"
+        taken = f"{json.loads(truth.read_text())['step_s'] * 1e3:9.3f} ms per step" if child.exitcode == 0 else "FAILED"
         failed += [name] if child.exitcode else []
         print(f"{name:14} {taken}, recorded in {time.monotonic() - start:.0f} s", flush=True)
     if failed:

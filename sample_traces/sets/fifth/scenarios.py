@@ -1,7 +1,7 @@
 """Scenarios of the fifth set: everyday loops of new models, each with one planted problem or none.
 
-A pair differs in one change. They were recorded on an H200 with a slow host after the analysis was settled (`record.py --set
-fifth`). `docs/evidence/accuracy.md` says what was inspected first.
+A pair differs in one change. They were recorded on an H200 with a slow host when the analysis was complete (`record.py --set
+fifth`). `docs/evidence/accuracy.md` lists the recordings that were inspected first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scenarios of the fourth set: generation, profiles of a single step, and evaluation between steps.
 
-The models are in no earlier set. They were recorded on an H200 after the analysis was settled. Some were then inspected, the
-others only used for evaluation (`docs/evidence/accuracy.md` says which).
+The models are in no earlier set. They were recorded on an H200 when the analysis was complete. Some recordings were then
+inspected, the others only used for evaluation (`docs/evidence/accuracy.md` lists them).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scenarios of the sixth set: loops of new models with common slow habits; pairs differ in one change.
 
-They were recorded on an H200 after the analysis was settled (`record.py --set sixth`). `docs/evidence/accuracy.md` says what
-was inspected first.
+They were recorded on an H200 when the analysis was complete (`record.py --set sixth`). `docs/evidence/accuracy.md` lists the
+recordings that were inspected first.
 """
 
 from __future__ import annotations

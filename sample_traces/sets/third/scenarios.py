@@ -1,4 +1,4 @@
-"""Scenarios of the third set, recorded on an H100 after the method was settled.
+"""Scenarios of the third set, recorded on an H100 when the analysis was complete.
 
 The models are in neither earlier set. Each pair differs in one change.
 """
