@@ -19,7 +19,7 @@ from tests.support.threads import threads_end as threads_end  # This import appl
 # This must run before anything loads PyTorch. Otherwise each pytest worker, and each training that it starts, has one thread
 # per core. These threads spin while they wait for each other. Small steps then took at least twice as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# No test outlives a power failure, so none waits for the disk: 1 % of the time of tests that analyse a trace.
+# Tests need not survive a power failure, so they do not wait for the disk. This saves 1 % of the time of tests that analyse a trace.
 os.fsync = lambda file: None  # type: ignore[assignment]
 
 
@@ -31,18 +31,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of sweeps that the default run leaves out, and put the modules in order."""
+    """Mark the cases of sweeps that the default run leaves out, and set the order of the modules."""
     leave_out_of_sweeps(items)
     distribute_browser_modules(items)
     for item in items:
-        if item.get_closest_marker(
-            "browser"
-        ):  # a loaded machine may draw a page anew under the mouse; the summary counts reruns
+        if item.get_closest_marker("browser"):
+            # A busy machine may redraw a page under the mouse. The summary counts reruns.
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
-    """Mark the cases of each sweep as slow, except the evenly spread number that its marker names."""
+    """Mark the cases of each sweep as slow, except as many as its marker says, evenly distributed."""
     sweeps: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sweep"):
@@ -58,7 +57,7 @@ def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
 def distribute_browser_modules(items: list[pytest.Item]) -> None:
     """Distribute the browser modules evenly among the other modules.
 
-    Browser tests wait more than they compute. If they run last or next to each other, the machine is idle.
+    Browser tests wait more than they compute. If they ran last or at the same time, the machine would be idle.
     """
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -72,10 +71,7 @@ def distribute_browser_modules(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Leave the collected tests out of garbage collection.
-
-    Each full collection took a third of a second.
-    """
+    """Exclude the collected tests from garbage collection, which would take a third of a second each time."""
     gc.collect()
     gc.freeze()
     session.config.add_cleanup(gc.unfreeze)
@@ -92,7 +88,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def main_stays() -> Iterator[None]:
     """Restore the process's main module after the test.
 
-    Streamlit's AppTest makes the page the main module. A process that is spawned later would run that page again.
+    Streamlit's AppTest replaces the main module by the page. A process that is spawned later would run this page.
     """
     main = sys.modules["__main__"]
     yield
@@ -101,9 +97,10 @@ def main_stays() -> Iterator[None]:
 
 @pytest.fixture
 def own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give this test and the processes that it starts a temporary folder of their own.
+    """Use a separate temporary folder for this test and the processes that it starts.
 
-    The machine's may hold what an earlier run left. The path is short, because the address of a socket in it has at most 107 bytes.
+    The machine's folder may contain files of earlier runs. The path is short, because the address of a socket in it is limited to
+    107 bytes.
     """
     with tempfile.TemporaryDirectory(prefix="own-", ignore_cleanup_errors=True) as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)

@@ -2,17 +2,17 @@
 
     python -m tests.faults [--seconds 600] [--seed 1]
 
-Each round is one of these faults:
-- a job's child process killed at a random moment
-- a disk that is full at some share of what a job needs (as root a real file system, else a limit on the size of files)
-- few open files
-- bytes damaged or cut off in a recording, a derived file, a cached analysis or a manifest
-- a server killed at a random moment during a job, while a second server runs on the same folder
-- ten mutated files (tests.fuzz)
+Each round injects one of these faults:
+- a job's child process is killed at a random moment
+- the disk is full after a share of the bytes that a job needs (as root on a real file system, else by a limit on the size of files)
+- few files can be opened
+- bytes are damaged or cut off in a recording, a derived file, a cached analysis or a manifest
+- a server is killed at a random moment during a job, while a second server runs on the same folder
+- ten mutated files are read (tests.fuzz)
 
-After each fault old runs keep their numbers and nothing is half published; the damaged item is reported or still right.
-The same seed gives the same faults, though not at the same moments. The exit code is 1 if a run was lost or a number
-was wrong.
+After each fault, old runs must have the same numbers, and no item may be published incompletely. A damaged item must be reported
+or still be right. The same seed makes the same faults, but not at the same moments. The exit code is 1 if a run was lost or a
+number was wrong.
 """
 
 from __future__ import annotations
@@ -48,20 +48,17 @@ from tests.support.fault_stage import bytes_in, small_disk
 from tests.support.servers import reports, start_job, start_server, until, without_bundled
 
 SHARES = (0.0, 0.3, 0.5, 0.9, 0.99)
-ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server": 1}  # how often each, of twenty
+ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server": 1}  # number of each fault in twenty rounds
 
 
 def shown(folder: DataFolder, run: str, library: Library) -> Any:
-    """Return what pages show of a run: its card, and its report from the cached analysis."""
+    """Return the data that pages show of a run: its card, and its report from the cached analysis."""
     manifest = folder.read_manifest(run)
     return msgspec.to_builtins(card_of(manifest, library)), json.loads(json.dumps(report_json(result_of(manifest, library))))
 
 
 class Faults:
-    """An intact data folder with an old and a new run, and the numbers of both.
-
-    Each round works on a copy, with or without the new run.
-    """
+    """Intact data folders with an old and a new run, and their numbers; each round uses a copy."""
 
     def __init__(self, root: Path, chance: random.Random) -> None:
         self.root, self.chance = root, chance
@@ -75,21 +72,21 @@ class Faults:
         library.close()
         self.needs = bytes_in(self.both.root, but=".msgpack") - bytes_in(self.old_only.root, but=".msgpack")
         self.seeds = corpus()
-        self.faults, self.inputs, self.told, self.lost, self.wrong = Counter[str](), 0, 0, 0, 0
+        self.faults, self.inputs, self.reported, self.lost, self.wrong = Counter[str](), 0, 0, 0, 0
 
     def copy(self, pristine: DataFolder, to: Path) -> DataFolder:
         shutil.copytree(pristine.root, to, dirs_exist_ok=True)
         return DataFolder(to)
 
-    def judge(self, folder: DataFolder, run: str, library: Library, may_be_told: bool = False) -> None:
+    def judge(self, folder: DataFolder, run: str, library: Library, may_be_reported: bool = False) -> None:
         """Count missing runs and wrong numbers; a damaged run may report its damage instead."""
         try:
             if shown(folder, run, library) != self.wanted[run]:
                 self.wrong += 1
                 print(f"wrong numbers of {run}")
         except SawtoothError as error:
-            if may_be_told:
-                self.told += 1
+            if may_be_reported:
+                self.reported += 1
             else:
                 self.lost += 1
                 print(f"lost {run}: {error}")
@@ -107,7 +104,7 @@ class Faults:
     def kill(self, place: Path) -> None:
         folder = self.copy(self.old_only, place / "data")
         with stage.start(self.traces[1], folder) as process:
-            time.sleep(self.chance.uniform(0.3, 3.0))  # the moment is the point
+            time.sleep(self.chance.uniform(0.3, 3.0))  # The process must be killed at a random moment.
             process.kill()
         stage.check_whole(folder)
         self.after(folder)
@@ -115,8 +112,8 @@ class Faults:
     def files(self, place: Path) -> None:
         folder = self.copy(self.old_only, place / "data")
         with stage.start(self.traces[1], folder, most_files=self.chance.randrange(8, 65)) as process:
-            told = process.stdout.read().split()
-        assert told and (told[-1].startswith("E-") or self.new in told), told
+            words = process.stdout.read().split()
+        assert words and (words[-1].startswith("E-") or self.new in words), words
         self.after(folder)
 
     def disk(self, place: Path) -> None:
@@ -141,13 +138,13 @@ class Faults:
         """Damage one file of the new run while a server's library has it open."""
         folder = self.copy(self.both, place / "data")
         library = Library(folder)
-        if self.chance.random() < 0.5:  # it may have been open before
+        if self.chance.random() < 0.5:  # The run may already be open when it is damaged.
             self.judge(folder, self.new, library)
         own = [self.new, *(ref.id for ref in folder.read_manifest(self.new).recordings)]
         files = sorted(path for path in folder.root.rglob("*") if path.is_file() and path.name[:16] in own)
         spoil(self.chance.choice(files), self.chance)
-        self.judge(folder, self.new, library, may_be_told=True)
-        self.judge(folder, self.new, library, may_be_told=True)  # a damaged cache is made anew by then
+        self.judge(folder, self.new, library, may_be_reported=True)
+        self.judge(folder, self.new, library, may_be_reported=True)  # A damaged cache was made again by the first call.
         self.judge(folder, self.old, library)
         stage.bring(folder, self.traces[1])
         self.judge(folder, self.new, library)
@@ -173,7 +170,7 @@ class Faults:
             self.wrong += sum(after[run] != before[run] for run in before.keys() & after.keys())
         finally:
             first.stop(), second.stop()
-        leftovers.remove_leftovers(folder.uploads, time.time())  # as the next server does when it starts
+        leftovers.remove_leftovers(folder.uploads, time.time())  # The next server does this when it starts.
         self.after(folder)
 
     def round(self, kind: str) -> None:
@@ -183,7 +180,7 @@ class Faults:
 
 
 def spoil(path: Path, chance: random.Random) -> None:
-    """Damage 32 bytes of a file or cut it off, in place or as a new file of that name."""
+    """Damage 32 bytes of a file or cut it off, in place or as a new file with the same name."""
     content = bytearray(path.read_bytes())
     at = chance.randrange(len(content))
     if chance.random() < 0.3:
@@ -201,11 +198,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=ROUNDS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="sawtooth-faults-"))
-    faults, failures = Faults(root, random.Random(given.seed)), 0
-    plan = [given.only] if given.only else [kind for kind, times in ROUNDS.items() for _ in range(times)]
-    end = time.monotonic() + given.seconds
+    faults, failures = Faults(root, random.Random(options.seed)), 0
+    plan = [options.only] if options.only else [kind for kind, times in ROUNDS.items() for _ in range(times)]
+    end = time.monotonic() + options.seconds
     while time.monotonic() < end:
         faults.chance.shuffle(plan)
         for kind in plan:
@@ -221,8 +218,8 @@ def main() -> int:
                 faults.faults[kind] += 1
     shutil.rmtree(root, ignore_errors=True)
     print(
-        f"{faults.inputs} inputs, {faults.faults.total()} faults ({dict(faults.faults)}): {faults.told} times told, "
-        f"{faults.lost} runs lost, {faults.wrong} wrong numbers, {failures} other failures; seed {given.seed}"
+        f"{faults.inputs} inputs, {faults.faults.total()} faults ({dict(faults.faults)}): {faults.reported} damages reported, "
+        f"{faults.lost} runs lost, {faults.wrong} wrong numbers, {failures} other failures; seed {options.seed}"
     )
     return 1 if failures or faults.lost or faults.wrong else 0
 

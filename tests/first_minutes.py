@@ -1,8 +1,8 @@
 """Measure the steps of a newcomer's first ten minutes: ``python -m tests.first_minutes``.
 
-A fresh clone of this checkout is installed into a fresh environment, as the README says. Then it times the demo until a
-browser shows the first answer, a recorded training, and a trace that is ingested, reported and compared. ``--python
-PYTHON`` names an environment that already has Sawtooth.
+The script installs a fresh clone of this checkout into a fresh environment, as the README describes. Then it measures the time
+until a browser shows the demo's first answer, the time of a recorded training, and the times to ingest, report and compare a
+trace. With ``--python PYTHON``, it uses an environment that already has Sawtooth.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ANSWER, HELP = "sawtooth demo, to the example's answer in the browser", "sawtooth --help"
 WITHIN_SECONDS = {ANSWER: 10.0, HELP: 0.25}  # on a machine with two free cores
 PATIENCE_SECONDS = 300.0
-# A newcomer's script: it loads its data slowly, has its own flags, and was never profiled
+# A newcomer's script: it loads its data slowly, has its own flags, and was never profiled.
 TRAINING = """
 import argparse, time, torch
 flags = argparse.ArgumentParser()
@@ -46,7 +46,7 @@ for step, batch in enumerate(torch.utils.data.DataLoader(Slow(), batch_size=16))
 
 
 class Times:
-    """The times of the steps, each printed with its seconds."""
+    """Measures the time of each step and prints it in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -60,9 +60,9 @@ class Times:
 
 
 def main() -> int:
-    """Run the minutes; return 1 where one took too long."""
+    """Run all steps; return 1 if one took too long."""
     options = argparse.ArgumentParser(prog="python -m tests.first_minutes", description=__doc__)
-    options.add_argument("--python", default=None, help="an environment's Python where sawtooth is installed already")
+    options.add_argument("--python", default=None, help="the Python of an environment in which sawtooth is already installed")
     chosen = options.parse_args().python
     times = Times()
     with tempfile.TemporaryDirectory(prefix="first-minutes-") as name:
@@ -70,7 +70,7 @@ def main() -> int:
         python = chosen or installed(folder, times)
         run = [python, "-P", "-m", "sawtooth"]
         environment = {**os.environ, "SAWTOOTH_DATA": str(folder / "data")}
-        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])  # the PyTorch of here
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])  # to find this PyTorch
         environment.pop("PYTHONPATH", None)
         if chosen:
             environment["PYTHONPATH"] = str(ROOT)
@@ -79,12 +79,12 @@ def main() -> int:
         minutes(run, environment, times, folder)
     late = [what for what, limit in WITHIN_SECONDS.items() if times.seconds.get(what, 0.0) > limit]
     for what in late:
-        print(f"too long: {what} takes {times.seconds[what]:.2f} s, and {WITHIN_SECONDS[what]:g} s are allowed")
+        print(f"too long: {what} takes {times.seconds[what]:.2f} s; the limit is {WITHIN_SECONDS[what]:g} s")
     return 1 if late else 0
 
 
 def installed(folder: Path, times: Times) -> str:
-    """Clone this checkout, make an environment and install into it; return its Python."""
+    """Clone this checkout and install it into a new environment; return the environment's Python."""
     clone, python = folder / "sawtooth", str(folder / "venv" / "bin" / "python")
     times.take("git clone", lambda: output(["git", "clone", "-q", str(ROOT), str(clone)], dict(os.environ)))
     times.take("python3 -m venv", lambda: output([sys.executable, "-m", "venv", str(folder / "venv")], dict(os.environ)))
@@ -93,13 +93,13 @@ def installed(folder: Path, times: Times) -> str:
 
 
 def minutes(run: list[str], environment: dict[str, str], times: Times, folder: Path) -> None:
-    """Record a training, bring a trace in, report it and compare it."""
+    """Record a training; ingest a trace, report it and compare it."""
     if util.find_spec("torch"):
         (folder / "train.py").write_text(TRAINING)
         record = [*run, "run", "--after", "1", "-o", str(folder / "x.sawtooth"), str(folder / "train.py"), "--steps", "120"]
         times.take("sawtooth run train.py --steps 120", lambda: output(record, environment))
     else:
-        print("           no PyTorch here: nothing is trained")
+        print("           no training is recorded, because PyTorch is not installed")
     slow, fixed = (str(ROOT / "sample_traces" / name) for name in ("resnet_starved", "resnet_fixed"))
     times.take(
         "sawtooth ingest of a trace with telemetry", lambda: output([*run, "ingest", slow, "--name", "mine"], environment)
@@ -115,7 +115,7 @@ def demonstrate(run: list[str], environment: dict[str, str], times: Times, folde
     """Start the demo and wait until the browser that it opens shows the answer of the first example."""
     chromium = executable() if util.find_spec("playwright") else None
     if chromium is None:
-        print("           no browser here: the demo is not seen")
+        print("           the demo is not measured, because there is no browser")
         return
     opened, browser = folder / "opened", folder / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
@@ -150,7 +150,7 @@ def seen(chromium: str, opened: Path) -> str:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not opened.exists():
             if time.monotonic() > deadline:
-                raise SystemExit("The demo opens no browser.")
+                raise SystemExit("The demo did not open a browser.")
             time.sleep(0.05)
         page.goto(opened.read_text().strip())
         page.get_by_text(expected.headline).first.wait_for(timeout=PATIENCE_SECONDS * 1000)

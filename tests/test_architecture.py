@@ -20,14 +20,14 @@ SCREENS_FOLDER = ROOT / "app" / "screens"
 OURS = ("app", "ingest", "analysis")
 STDLIB = sys.stdlib_module_names
 
-# Room (a module prefix, the longest one that fits counts) -> what its modules may import of others, besides the standard library.
-# Who may import whom among our own rooms stands in .importlinter.
+# Module prefix -> the libraries that its modules may import besides the standard library. The longest matching prefix applies.
+# .importlinter states the allowed imports among our own packages.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth": (),
     "sawtooth.notebook": ("pandas", "plotly"),
     "sawtooth.ingest.sampler": ("pynvml",),
-    "sawtooth.ingest.quantities": (),  # the sampler uses it
-    "sawtooth.ingest.loop": (),  # and the capture this
+    "sawtooth.ingest.quantities": (),  # the sampler imports it
+    "sawtooth.ingest.loop": (),  # the capture helper imports it
     "sawtooth.ingest.capture": ("torch", "lightning", "pytorch_lightning", "transformers"),
     "sawtooth.ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil"),
     "sawtooth.analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec", "isal"),
@@ -56,16 +56,25 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth.app.screens": ("streamlit", "pandas", "numpy"),
 }
 IN_A_TRAINING = ("sawtooth.ingest.capture", "sawtooth.ingest.loop", "sawtooth.ingest.sampler")  # may import relatively
-VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}  # these name how a value came, not what it is
-MOST_MODULES = 15  # of a package
-MOST_LINES = 300  # of a module: a longer one answers two questions
-LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that are a list, a file each, and answer one question
-MOST_POSITIONAL = 6  # arguments whose order a reader can keep in mind
+VAGUE = {
+    "found",
+    "given",
+    "told",
+    "said",
+    "heard",
+    "hear",
+    "meet",
+    "tell",
+}  # These names say where a value comes from, not what it is.
+MOST_MODULES = 15  # modules of a package
+MOST_LINES = 300  # lines of a module; a longer module probably has two purposes
+LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that are lists with one file per entry
+MOST_POSITIONAL = 6  # parameters without names in calls; readers cannot remember the order of more
 LAZY = {
     "sawtooth.analysis": ("torch",),
     "sawtooth.app": ("mcp", "prometheus_client"),
     "sawtooth.analysis.cluster": ("ray", "obstore"),
-}  # imported only where a function needs it
+}  # imported only inside functions that need it
 
 
 def _modules() -> list[tuple[str, Path]]:
@@ -144,10 +153,7 @@ def test_the_list_of_libraries_catches_a_violation() -> None:
 
 
 def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run import-linter over the package as it is when installed.
-
-    import-linter reads files and does not follow ``__path__``.
-    """
+    """Run import-linter on the installed layout, because it reads files and ignores ``__path__``."""
     command = [sys.executable, "-P", "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     arguments = ["--config", str(ROOT / ".importlinter"), "--no-cache"]
@@ -175,10 +181,7 @@ def test_every_package_says_what_its_room_is_for() -> None:
 
 
 def test_a_module_exists_once() -> None:
-    """Every module of Sawtooth has one name and one module object after the app's imports.
-
-    This holds wherever the module's file lies.
-    """
+    """Every module of Sawtooth has one name and one module object after all modules are imported."""
     modules = [
         m
         for m, p in _modules()
@@ -220,7 +223,7 @@ def test_every_screen_file_is_registered_once_and_every_registered_screen_has_a_
 def test_commands_print_where_names_are_made_harmless() -> None:
     """Commands print through the functions that remove control characters from names.
 
-    Otherwise a file's name can move the cursor of a terminal.
+    Otherwise a file's name could move the cursor of a terminal.
     """
     modules = [ROOT / "app" / "cli.py", *sorted((ROOT / "app" / "commands").glob("*.py"))]
     calls = {module.name for module in modules if re.search(r"\b(typer\.echo|click\.echo|print)\(", module.read_text())}
@@ -239,8 +242,8 @@ def test_screens_hold_no_sql() -> None:
 def test_no_window_function_filters_its_rows() -> None:
     """No SQL query filters the rows of a window function.
 
-    For such a filter DuckDB reads the whole partition for every row: 14 seconds for 390,000 operators. ``count(CASE
-    …)`` takes 0.06 s.
+    For such a filter, DuckDB reads the whole partition for every row, which takes 14 s for 390,000 operators. ``count(CASE …)``
+    takes 0.06 s.
     """
     filtering = re.compile(r"\bFILTER\s*\((?:[^()]|\([^()]*\))*\)\s*OVER\b")
     assert filtering.search("count(*) FILTER (NOT f(a)) OVER (ORDER BY b)")
@@ -254,7 +257,7 @@ def test_no_window_function_filters_its_rows() -> None:
 
 
 def _positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return the parameters that a call may give by position only."""
+    """Return the parameters that a call may pass by position."""
     return [p.arg for p in (*function.args.posonlyargs, *function.args.args) if p.arg not in ("self", "cls")]
 
 
@@ -268,7 +271,7 @@ def _identifiers(tree: ast.Module) -> set[str]:
 
 
 def test_names_are_nouns_of_the_domain_and_many_arguments_are_named() -> None:
-    """Functions with many parameters take them by name, except for commands, which typer calls."""
+    """No identifier is vague; many parameters are passed by name, except in typer's commands."""
     for module, path in _modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert {name for name in _identifiers(tree) if name.strip("_").lower() in VAGUE} == set(), module
@@ -283,7 +286,7 @@ def test_a_vague_name_is_noticed() -> None:
 
 
 def test_no_room_is_crowded() -> None:
-    """No package has more than about fifteen modules."""
+    """No package has more than MOST_MODULES modules."""
     counts: dict[Path, int] = {}
     for _, path in _modules():
         counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")

@@ -1,6 +1,6 @@
-"""Tests of the container image: build context and agreement with pyproject.toml.
+"""Tests of the container image.
 
-The image must build from the files that .dockerignore leaves. The image and the conda recipe must agree with
+The image must build from the files that .dockerignore does not exclude. The image and the conda recipe must agree with
 pyproject.toml.
 """
 
@@ -37,8 +37,7 @@ def options_cut(words: list[str]) -> list[str]:
 def pattern_of(rule: str) -> re.Pattern[str]:
     """Return the regular expression for a rule of .dockerignore.
 
-    ``**`` matches any number of folders; ``*`` and ``?`` stay within one. Everything below a matching folder matches
-    too.
+    ``**`` matches any number of folders; ``*`` and ``?`` match only within one. All paths below a matching folder also match.
     """
     parts = [{"**": r"(?:.*/)?"}.get(part, glob_of(part) + "/") for part in PurePosixPath(rule.lstrip("/")).parts]
     return re.compile("".join(parts).removesuffix("/") + r"(?:/.*)?")
@@ -49,7 +48,7 @@ def glob_of(part: str) -> str:
 
 
 def is_left_out(path: str, rules: list[str]) -> bool:
-    """Return whether Docker leaves ``path`` out of the context, by the last rule that matches it."""
+    """Return whether Docker leaves ``path`` out of the context; the last matching rule decides."""
     fitting = [rule for rule in rules if pattern_of(rule.removeprefix("!")).fullmatch(path)]
     return bool(fitting) and not fitting[-1].startswith("!")
 

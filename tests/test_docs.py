@@ -1,4 +1,4 @@
-"""Tests of the documents: the files, modules and links that they name exist."""
+"""Tests of the documents: files, modules and link targets exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOMS = ("ingest/", "analysis/", "app/", "sawtooth/", "tests/", "docs/", "sample
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the headings of a document as its links name them."""
+    """Return the headings of a document in the form of link anchors."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -39,7 +39,7 @@ def test_files_and_modules_that_are_named_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     for token in (token for span in re.findall(r"`([^`\n]+)`", text) for token in span.split()):
         if token.startswith(ROOMS) and not re.search(r"[<>*{…]", token):
-            assert (ROOT / token).exists(), f"{token} is not there"
+            assert (ROOT / token).exists(), f"{token} does not exist"
     for module in re.findall(r"-m ((?:tests|sawtooth)[\w.]*)", text):
         path = ROOT / re.sub(r"^sawtooth\.", "", module).replace(".", "/")
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{module} cannot be run"
@@ -59,7 +59,7 @@ def test_the_readme_is_short_and_its_commands_exist() -> None:
         "sawtooth run train.py --epochs 3 ",
         "./.ci/run",
     ):
-        assert f"\n```sh\n{command}" in text, "the two commands that people begin with, word for word"
+        assert f"\n```sh\n{command}" in text, "users copy these first commands"
     called = set(re.findall(r"^(?:\S+=\S+ )?(?:\.venv/bin/)?sawtooth (\w+)", text, re.MULTILINE))
     assert {"run", "sample", "compare", "report", "ingest"} <= called <= COMMANDS.keys()
 

@@ -1,6 +1,6 @@
 """Tests of injected faults: killed processes, full disks, damaged files and clock steps.
 
-After each fault old runs keep their numbers, nothing is half published, and the app continues.
+After each fault, old runs have the same numbers, no item is published incompletely, and the app continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def traces(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sound(traces, tmp_path_factory):
-    """Return intact data folders, with the old run only and with both runs, and their ids and numbers.
+    """Return intact folders, with the old run and with both runs, and the runs' ids and numbers.
 
     Each test works on a copy.
     """
@@ -73,7 +73,7 @@ def check(held, traces, wanted):
     folder, old, before = held
     stage.check_whole(folder)
     assert stage.numbers(folder, old) == before
-    if stage.has_run(folder, wanted[0]):  # published is published whole
+    if stage.has_run(folder, wanted[0]):  # A published run must be complete.
         assert stage.numbers(folder, wanted[0]) == wanted[1]
     assert stage.bring(folder, traces[1]).id == wanted[0]
     assert stage.numbers(folder, wanted[0]) == wanted[1]
@@ -97,7 +97,7 @@ def test_killed_at_a_rename(held, traces, wanted, at, when):
     check(held, traces, wanted)
 
 
-def test_an_ingest_that_is_left_alone_renames_so_often(held, traces, wanted):
+def test_an_ingest_without_faults_renames_this_often(held, traces, wanted):
     with stage.start(traces[1], held[0]) as process:
         assert process.stdout.read().split() == ["derived", wanted[0], str(RENAMES)]
     check(held, traces, wanted)
@@ -107,7 +107,7 @@ def test_an_ingest_that_is_left_alone_renames_so_often(held, traces, wanted):
 @pytest.mark.parametrize("seed", range(30))
 def test_killed_at_any_moment(held, traces, wanted, seed):
     with stage.start(traces[1], held[0]) as process:
-        time.sleep(random.Random(seed).uniform(0.3, 3.0))  # the moment is the point
+        time.sleep(random.Random(seed).uniform(0.3, 3.0))  # The process must be killed at a random moment.
         process.kill()
     check(held, traces, wanted)
 
@@ -117,7 +117,7 @@ def test_killed_at_any_moment(held, traces, wanted, seed):
 def test_a_disk_that_takes_no_more(held, traces, wanted, most_bytes):
     """A disk that refuses a write is reported, and old runs stay intact.
 
-    A limit on the size of files replaces the full disk: the write that exceeds it fails in the same way.
+    A limit on the size of files replaces the full disk, because a write that exceeds it fails in the same way.
     """
     with stage.start(traces[1], held[0], most_bytes=most_bytes) as process:
         assert process.stdout.read().split()[-1] == "E-DISK"
@@ -129,7 +129,7 @@ MAY_MOUNT = [pytest.param(share, marks=pytest.mark.slow) for share in (0, 0.3, 0
 
 
 @pytest.mark.parametrize("share", MAY_MOUNT)
-def test_a_full_disk_is_told_and_survived_without_a_restart(tmp_path, traces, wanted, share):
+def test_a_full_disk_is_reported_and_needs_no_restart(tmp_path, traces, wanted, share):
     """An ingest that fails on a full disk is reported, and succeeds once there is room.
 
     The file system is real. It is full at ``share`` of the space that the ingest needs. Process and folder stay the
@@ -137,7 +137,7 @@ def test_a_full_disk_is_told_and_survived_without_a_restart(tmp_path, traces, wa
     """
     spare = DataFolder(tmp_path / "spare").create()
     needs = 0
-    for trace in traces:  # of the second; a full disk only costs the time to make a result and a card again
+    for trace in traces:  # The result is the need of the second trace, without cached results, which a full disk may lack.
         stage.bring(spare, trace)
         needs = bytes_in(spare.root, but=".msgpack") - needs
     with small_disk(tmp_path / "disk", 64 << 20) as disk:
@@ -170,7 +170,7 @@ def spoil(path: Path, how: str) -> None:
         for _ in range(8):
             at = chance.randrange(len(content) - 32)
             content[at : at + 32] = chance.randbytes(32)
-    path.unlink()  # as a disk would: whoever has the file open sees the damage too, or the old content
+    path.unlink()  # A process that has the file open sees the old content.
     path.write_bytes(content)
 
 
@@ -179,7 +179,7 @@ HOWS = ["half", "1", *(pytest.param(how, marks=pytest.mark.slow) for how in ("em
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("how", HOWS)
-def test_a_damaged_recording_is_told_and_mended_by_its_file(both, traces, wanted, how):
+def test_a_damaged_recording_is_reported_and_repaired_by_its_file(both, traces, wanted, how):
     folder, old, before = both
     run = folder.read_manifest(wanted[0])
     library = Library(folder)
@@ -236,7 +236,7 @@ MANIFESTS = {
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("content", MANIFESTS.values(), ids=MANIFESTS.keys())
-def test_a_damaged_manifest_harms_no_other_run_and_is_mended_by_its_file(both, traces, wanted, content):
+def test_a_damaged_manifest_harms_no_other_run_and_is_repaired_by_its_file(both, traces, wanted, content):
     folder, old, before = both
     folder.manifest_file(wanted[0]).write_bytes(content.replace(b"%s", wanted[0].encode()))
     assert [manifest.id for manifest in folder.manifests()] == [old]
@@ -253,7 +253,7 @@ def test_a_folder_where_a_manifest_belongs_harms_no_other_run(held):
     assert [manifest.id for manifest in held[0].manifests()] == [held[1]]
 
 
-def test_a_manifest_that_cannot_be_written_is_told(held, monkeypatch):
+def test_a_manifest_that_cannot_be_written_is_reported(held, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
@@ -263,7 +263,7 @@ def test_a_manifest_that_cannot_be_written_is_told(held, monkeypatch):
     assert str(held[0].root) not in str(problem.value)
 
 
-def test_sweeping_lets_another_process_s_work_alone(tmp_path):
+def test_a_sweep_does_not_touch_another_process_s_work(tmp_path):
     folder = DataFolder(tmp_path).create()
     (folder.runs / f"{DRAFT_PREFIX}dead").write_bytes(b"half a manifest")
     code = (
@@ -285,10 +285,10 @@ def test_sweeping_lets_another_process_s_work_alone(tmp_path):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("hours", [-24, -1, 1, 24])
-def test_a_clock_that_is_stepped_costs_nobody_s_work(tmp_path, held, hours):
-    """A stepped clock does not remove anybody's work.
+def test_a_stepped_clock_removes_no_work_in_progress(tmp_path, held, hours):
+    """A stepped clock does not make cleanups remove work in progress.
 
-    Cleanups check locks and living processes. Only an upload that nobody claimed is removed by its age.
+    Cleanups check locks and running processes. Only an upload without an owner is removed by its age.
     """
     folder = held[0]
     job = folder.uploads / "job-alive"

@@ -1,7 +1,4 @@
-"""Tests of whole servers that are killed, started twice or put on a read-only disk.
-
-Afterwards their runs are shown again with the same numbers.
-"""
+"""Tests of servers that are killed, started twice or on a read-only disk."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ def servers() -> Iterator[list[Server]]:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.7, 1.5, 3.0])
-def test_a_killed_server_comes_back_with_what_it_held(tmp_path, folder, servers, delay):
-    """After kill -9 during a job, the next server shows the old runs and reads the file again.
+def test_a_killed_server_comes_back_with_its_runs(tmp_path, folder, servers, delay):
+    """After kill -9 during a job, the next server shows the old runs and can ingest the file.
 
     The job's child process ends too, and no temporary files remain.
     """
@@ -50,11 +47,11 @@ def test_a_killed_server_comes_back_with_what_it_held(tmp_path, folder, servers,
     before = reports(servers[0])
     start_job(servers[0], trace)
     children = until(lambda: psutil.Process(servers[0].process.pid).children())
-    time.sleep(delay)  # the moment of the kill is the point
+    time.sleep(delay)  # The kill must hit different moments of the job.
     servers[0].process.kill()
     psutil.wait_procs(children, timeout=30)
     assert not any(child.is_running() for child in children)
-    time.sleep(6)  # as long as drafts are let alone whose lock may not be taken yet
+    time.sleep(6)  # Until then, drafts whose lock may not be taken yet are not removed.
     servers.append(start_server(folder.root))
     stage.check_whole(folder)
     assert {run: reports(servers[1])[run] for run in before} == before
@@ -64,7 +61,7 @@ def test_a_killed_server_comes_back_with_what_it_held(tmp_path, folder, servers,
     assert {run: reports(servers[1])[run] for run in before} == before
 
 
-def test_a_second_server_leaves_the_first_one_s_work_alone_and_outlives_it(tmp_path, folder, servers):
+def test_a_second_server_does_not_disturb_the_first_one_and_outlives_it(tmp_path, folder, servers):
     trace = stage.trace_in(tmp_path / "new.json.gz", 3000)
     servers.append(start_server(folder.root))
     before = reports(servers[0])
@@ -77,7 +74,7 @@ def test_a_second_server_leaves_the_first_one_s_work_alone_and_outlives_it(tmp_p
     connection.endheaders()
     connection.send(content[:1000])
     job = start_job(servers[0], trace)
-    servers.append(start_server(folder.root))  # sweeps while the first one uploads and reads
+    servers.append(start_server(folder.root))  # It sweeps the folder while the first server uploads and reads.
     connection.send(content[1000:])
     assert connection.getresponse().status == 201
     connection.close()
@@ -89,8 +86,8 @@ def test_a_second_server_leaves_the_first_one_s_work_alone_and_outlives_it(tmp_p
 
 
 @pytest.mark.parametrize("how", ["read-only", "full"] if os.getuid() == 0 else [])
-def test_a_disk_that_cannot_be_written_still_shows_what_it_holds(tmp_path, folder, servers, how):
-    disk = tmp_path / "disk" / "data"  # the server's log lies beside it
+def test_a_disk_that_cannot_be_written_still_shows_its_runs(tmp_path, folder, servers, how):
+    disk = tmp_path / "disk" / "data"  # The server's log is next to it.
     disk.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], check=True)
     try:

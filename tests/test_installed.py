@@ -1,6 +1,6 @@
 """Tests of the installed package: an editable install, a wheel and a plain checkout.
 
-The user's own packages beside it have the names of our top-level packages.
+The user's own repository has packages with the names of our top-level packages.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def test_a_wheel_holds_every_file_of_the_rooms_and_nothing_else(wheel: Path) -> 
 
 @dataclass(frozen=True)
 class Copy:
-    """One installation of Sawtooth: its interpreter, and its PYTHONPATH."""
+    """One installation of Sawtooth: its interpreter, its PYTHONPATH, and the folder of its modules."""
 
     python: Path
     path: str
-    home: Path  # the folder that its modules must come from
+    home: Path  # the folder from which its modules must be imported
 
 
 def _checkout(folder: Path) -> Copy:

@@ -39,11 +39,11 @@ DENIED = {
     "things",
     "strange",
 }
-RELEASED = {"analysis/run/contract.py: witnesses"}  # keys of the JSON report stay
-TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, each by the name that users import
-MOST_WORDS = 25  # on average, in the sentences of a module that writes to users
+RELEASED = {"analysis/run/contract.py: witnesses"}  # released keys of the JSON report, which cannot change
+TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, which users import by this name
+MOST_WORDS = 25  # mean length of the sentences of a module that writes to users
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# The first line of a docstring in a file's text, if it is too long: parsing all tests would take two seconds.
+# Matches a docstring's first line that is too long, in a file's text, because parsing all tests would take two seconds.
 LONG_FIRST_LINE = re.compile(rf'(?:\A|:(?:[ \t]*#.*)?\n)[ \t]*r?"""((?:(?!""").){{{LONGEST_FIRST_LINE + 1},}})')
 
 
@@ -60,7 +60,7 @@ def _first_lines(tree: ast.Module) -> Iterator[str]:
 
 
 def _named(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module gives: functions, classes, parameters and variables."""
+    """Yield the names that a module defines: functions, classes, parameters and variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name

@@ -1,4 +1,4 @@
-"""Tests of requirements.lock: the image and the checks install it, and it fits pyproject.toml."""
+"""Tests of requirements.lock: it agrees with pyproject.toml, and the image and the checks install it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_every_dependency_is_locked_within_its_bounds_with_hashes() -> None:
     text = (ROOT / "requirements.lock").read_text()
     locked: dict[str, list[str]] = {}
     for name, version, _ in LOCKED.findall(text):
-        locked.setdefault(name, []).append(version)  # a Python may need another version
+        locked.setdefault(name, []).append(version)  # Some Python versions need another version of a package.
     assert sum(map(len, locked.values())) == len(re.findall(r"^\w.*==", text, re.MULTILINE)) > 40
     for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
         wanted = Requirement(line)
@@ -40,10 +40,7 @@ def test_every_dependency_has_an_upper_bound() -> None:
 
 
 def test_the_image_is_built_on_one_exact_base() -> None:
-    """Both stages of the image use the same exact base image, with the Python of the lock file.
-
-    What the first stage builds then runs in the second.
-    """
+    """Both stages of the image use the same exact base image."""
     text = (ROOT / "Dockerfile").read_text()
     base = re.search(r"^ARG BASE=python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     assert base and re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]

@@ -1,4 +1,4 @@
-"""Tests of a data folder, a bundle and a link of an earlier version: they open unchanged."""
+"""Tests that a data folder, a bundle and a link of an earlier version open with the same numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def command(*arguments: str) -> str:
     return done.output
 
 
-SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian's Python 3.11.2 has none
+SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian's Python 3.11.2 has no filters.
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def says_the_same(data: Path, run: str) -> None:
     said: dict[str, Any] = SAID["runs"][run]
     report = json.loads(command("report", run, "--data", str(data), "--format", "json"))
     assert report["run"]["name"] == said["name"]
-    # Since then, the change to make or "the run is healthy" stands above or before it. The GPU's share of a step is the same.
-    does = said["verdict"].split(". ")[0].lower().replace("the gpu works", "the gpu is busy")  # renamed since
+    # Newer reports have the change to make, or "the run is healthy", before this sentence. The GPU's share of a step is the same.
+    does = said["verdict"].split(". ")[0].lower().replace("the gpu works", "the gpu is busy")  # The words have changed.
     text = command("report", run, "--data", str(data), "--format", "text")
     assert any(does in line.lower() for line in text.splitlines()[1:4])
     for metric in ("step_time_best_ms", "mfu", "gpu_busy_share"):
@@ -60,7 +60,7 @@ def test_a_comparison_in_it_says_the_same(unpacked: Path) -> None:
     said = SAID["comparison"]
     best = json.loads(command("compare", *RUNS, "--data", str(unpacked / "data"), "--format", "json"))["best_step_time_ms"]
     assert best["change_ms"] == pytest.approx(said["change_ms"], rel=1e-9)
-    # Few steps were no verdict then; the step times' own intervals lie far apart, and today that is one.
+    # The earlier version gave no verdict for few steps. Today, intervals of step times that are far apart are enough.
     assert (said["verdict"], best["verdict"]) == ("inconclusive", "faster")
 
 
@@ -76,7 +76,7 @@ def test_a_link_opens_the_same_comparison(unpacked: Path, app_data: DataFolder) 
     said = SAID["comparison"]
     address = urlsplit(said["address"])
     page = opened_at(address.path.strip("/"), **dict(parse_qsl(address.query)))
-    # The words before the times were rewritten since, and "a step" became "per step".
+    # The words before the times have changed, and "a step" has become "per step".
     step_times = said["sentence"].rpartition(": ")[2].replace("→ ", "→\u00a0").replace("a step", "per step")
     text = words_of(page)
     assert "mlp_4096 is about 4.1" in text and "as fast as mlp_4093 (" in text and step_times in text

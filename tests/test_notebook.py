@@ -75,7 +75,7 @@ def of(outputs: dict[str, Any], start: str) -> Any:
 
 
 def picture(html: str) -> ElementTree.Element:
-    """Return the SVG of an output; it fails if the SVG is not well formed."""
+    """Return the SVG of an output. Raises an error if the SVG is not well formed."""
     return ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.paths import ROOT
 
-BUNDLED_LIMIT_BYTES = 2_000_000  # a wheel carries these
-FIXTURE_LIMIT_BYTES = 850_000  # a compilation inside the profiled steps takes most; the others have 300 kB and two ranks 700 kB
-TOTAL_LIMIT_BYTES = 34_000_000  # a clone stays quick
+BUNDLED_LIMIT_BYTES = 2_000_000  # The wheel contains these recordings.
+FIXTURE_LIMIT_BYTES = 850_000  # Most fixtures have 300 kB, those of two ranks 700 kB; one with a compilation is the largest.
+TOTAL_LIMIT_BYTES = 34_000_000  # With more, a clone would be slow.
 TRUTH_KEYS = {
     "name",
     "planted",
@@ -35,13 +35,13 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Trace(msgspec.Struct, rename={"events": "traceEvents"}):
-    """The few keys of a trace that are checked, so that decoding makes no dictionaries of the rest."""
+    """The checked keys of a trace, so that decoding makes no dictionaries of other keys."""
 
     events: list[Event]
 
 
 def folders() -> list[Path]:
-    """Folders of all committed recordings."""
+    """Return the folders of all committed recordings."""
     roots = (ROOT / "sample_traces", ROOT / "tests" / "recordings", ROOT / "tests" / "recordings_after")
     return sorted(path.parent for root in roots for path in root.glob("*/truth.json"))
 

@@ -16,7 +16,7 @@ import threading
 
 def test_that_passes():
     never, soon = threading.Event(), threading.Event()
-    threading.Thread(target=soon.wait, args=(0.2,)).start()  # ends by itself in a moment
+    threading.Thread(target=soon.wait, args=(0.2,)).start()  # This thread ends after 0.2 s.
     {thread}
 """
 THREADS = {

@@ -202,7 +202,7 @@ def bias_and_norm(trace: ChromeTrace, at: float, follows: str) -> float:
 
 def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
     """Add products, a graph capture of 400 µs whose launches do not run, a graph launch and a product."""
-    for _ in range(4):  # Most of the step is not capture: else it would show no run, and nothing would be advised.
+    for _ in range(4):  # The capture takes less than half of the step. Otherwise, the trace would not show the run.
         at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
     if captures:
         trace.host("cuda_runtime", "cudaStreamBeginCapture", at, at + 5)

@@ -1,7 +1,7 @@
 """Traces of a job whose ranks step together, with planted late ranks.
 
-Each step computes, meets the other ranks in one all-reduce per group, and ends. A rank comes to its first collective as
-late as planned. The members of a group leave together, one transfer after the last of them has arrived.
+Each step computes, joins one all-reduce per group, and ends. A rank calls its first collective with the planted delay. The
+members of a group finish together, one transfer after the last member's call.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
 class Planted:
     """Planted times of each rank, in µs per step.
 
-    ``loader_us`` is the time of its loader. ``host_us`` is host time outside any operator. ``slow_gpu`` is a factor on the
+    ``loader_us`` is the time of its loader. ``host_us`` is host time outside any operator. ``slow_gpu`` is a factor for the
     length of its kernels. ``own_kernel_us`` is the time of a kernel that only this rank runs. ``late_in`` are the steps with
-    the time of a loader, a host and an own kernel (all steps if empty). ``clock_us`` is the offset of each host's clock. ``launch_us`` is the host time of each of LAUNCHES small
-    launches.
+    these loader, host and kernel times (all steps if empty). ``clock_us`` is the offset of each host's clock. ``launch_us`` is
+    the host time of each of LAUNCHES small launches.
     """
 
     loader_us: Mapping[int, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Planted:
 def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, steps: int = 5) -> list[ChromeTrace]:
     """Return one trace per rank.
 
-    With ``mesh``, a rank meets first the ranks of its host, then the ranks with the same position on every host.
+    With ``mesh``, a rank's first collective is with the ranks of its host, the second with the ranks of its position on every host.
     """
     groups = [
         [[*range(h, h + per_host)] for h in range(0, ranks, per_host)],
@@ -85,7 +85,7 @@ def _empty(rank: int, ranks: int, per_host: int, planted: Planted) -> ChromeTrac
 
 
 def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Planted) -> tuple[float, float]:
-    """Load and compute, and return when the host is free and when the GPU is free."""
+    """Add loading and computation; return when the host is free, and when the GPU is free."""
     at = begin + 5
     late = not planted.late_in or step in planted.late_in
     if loader := planted.loader_us.get(rank, 0.0) if late else 0.0:

@@ -15,7 +15,7 @@ WRITTEN_BY_GIT = ("Merge ", "Revert ", "fixup! ", "squash! ", "amend! ")
 
 
 def problems(message: str) -> list[str]:
-    """Return what is wrong with the subject of a commit message."""
+    """Return the problems of a commit message's subject, as sentences."""
     subject = next((line for line in message.splitlines() if line.strip() and not line.startswith("#")), "").rstrip()
     if subject.startswith(WRITTEN_BY_GIT):
         return []

@@ -1,5 +1,5 @@
 # ruff: noqa: N802, N815 - the names are pynvml's
-"""A fake pynvml that answers from a script: GPUs, their values, and which calls fail when."""
+"""A fake pynvml with scripted GPUs, values and failing calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class NVMLError(Exception):
 
 
 class FakeClock:
-    """A clock that advances only if somebody waits, or if an NVML call has a scripted cost."""
+    """A clock that advances only while code waits on it, or by the scripted cost of an NVML call."""
 
     def __init__(self, wall_ns: int = 1_800_000_000_000_000_000) -> None:
         self.m = 5_000_000_000

@@ -25,7 +25,7 @@ from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 from tests.support import sound_trace
 from tests.support.paths import ROOT
 
-# The work of an ingest job, in a process that kills itself at the n-th rename, before or after it. With 0, it never does.
+# The work of an ingest job, in a process that kills itself before or after its n-th rename (0: never).
 CHILD = """
 import os, resource, signal, sys
 from pathlib import Path
@@ -117,9 +117,9 @@ def leftovers(folder: DataFolder) -> list[str]:
 
 
 def check_whole(folder: DataFolder) -> None:
-    """Check that everything published is complete and that no other files remain.
+    """Check that all published items are complete and that no other files remain.
 
-    The check first sweeps the folder, as a starting server does.
+    Temporary files are first removed, as a server does when it starts.
     """
     sweep_all(folder, older_than_s=0)
     assert leftovers(folder) == [], leftovers(folder)

@@ -1,8 +1,9 @@
 """Start trainings as forks of a process that has imported PyTorch.
 
-A start then takes milliseconds, and a crash ends only that fork. ``python forked_torch.py serve SOCKET`` is that process. ``Server.ready``
-writes a program ``python`` beside the socket. It runs a script (``train.py …``) or a module (``-m train …``) in a fork, with the environment,
-folder, output and exit code of its own process. This module uses only the standard library and PyTorch.
+A start then takes milliseconds, and a crash ends only that fork. ``python forked_torch.py serve SOCKET`` is the process that forks.
+``Server.ready`` writes a program ``python`` next to the socket. This program runs a script (``train.py …``) or a module (``-m train …``) in a
+fork. The fork has the program's environment, folder and output, and the program exits with the fork's exit code. This module uses only the
+standard library and PyTorch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 HOOK = "_sawtooth_recorder.ingest.capture.command.hook"
-LOADED = ("torch", "torch._dynamo", "torch._inductor.config")  # An optimizer imports the second, and a profile the third.
+LOADED = ("torch", "torch._dynamo", "torch._inductor.config")  # An optimizer imports the second module, a profile the third.
 LONGEST_S = 240  # Longest time of a training.
 MOST_BYTES = 1 << 17  # Largest size of an environment.
 READY_S = 240
@@ -120,8 +121,8 @@ class Server:
 def server(folder: Path, environment: dict[str, str], *before: str) -> Iterator[Server]:
     """Yield a server that works in ``folder``.
 
-    ``before`` are words before the server's command, such as those of a recorder. ``folder`` is its temporary folder too: a recorder that is
-    killed leaves its parts there.
+    ``before`` are words before the server's command, such as those of a recorder. ``folder`` is also the temporary folder, in which a
+    killed recorder leaves files.
     """
     address = folder / "socket"
     words = [*before, sys.executable, __file__, "serve", str(address)]

@@ -1,4 +1,4 @@
-"""Trainings that `sawtooth run` starts and records, and what is then in the bundle."""
+"""Trainings that `sawtooth run` starts and records, and the content of their bundles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sawtooth.ingest import children
 
-# It trains for the given steps, and on until the recorder has taken the given number of profiles.
+# It trains for ``--epochs`` steps, and then until the recorder has made ``--profiles`` profiles.
 TRAINING = """
 import argparse, glob, os, sys, torch
 parser = argparse.ArgumentParser()
@@ -32,7 +32,8 @@ while step < given.epochs or len(glob.glob(profiles)) < given.profiles:
 print("trained", step)
 sys.exit(given.code)
 """
-# An optimizer imports the compiler, only to be left out by it. That takes longer than the rest of PyTorch. A profile reads one of its settings.
+# Stand-ins for the compiler. An optimizer imports it only to exclude itself from compilation, which takes longer than the import of all
+# other parts of PyTorch. A profile reads one of its settings.
 WITHOUT_COMPILER = """
 import sys, types
 compiler, inductor, config = map(types.ModuleType, ("torch._dynamo", "torch._inductor", "torch._inductor.config"))
@@ -45,14 +46,14 @@ sys.modules.update({module.__name__: module for module in (compiler, inductor, c
 def started(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run `sawtooth run` with ``words`` in the folder ``cwd``."""
     command = children.command("sawtooth.ingest.capture.commands", "run", *words)
-    # Other tests leave parts of killed runs in the usual folder. The path is short, because a loader's socket allows 107 bytes.
+    # The usual folder has files of killed runs of other tests. The path must be short, because a loader's socket allows 107 bytes.
     with tempfile.TemporaryDirectory(prefix="parts-") as parts:
         environment = children.environment() | {"TMPDIR": parts}
         return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=280)
 
 
 def members(bundle: Path) -> dict[str, bytes]:
-    """Return what was recorded, by kind."""
+    """Return the recorded files of a bundle, by kind."""
     with zipfile.ZipFile(bundle) as archive:
         (run,) = json.loads(archive.read("manifest.json"))["runs"]
         return {about["kind"]: gzip.decompress(archive.read(about["member"])) for about in run["recordings"]}

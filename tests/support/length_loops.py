@@ -44,10 +44,7 @@ def planned(folder: Path, name: str, *, always: bool) -> list[Path]:
 
 
 def short_kernels(folder: Path, longer: int) -> list[Path]:
-    """Write a loop of 40 products of 4 µs, each of which takes the host 30 µs to launch.
-
-    Their length grows by ``longer`` per step.
-    """
+    """Write 40 products of 4 µs, launched in 30 µs each; their length grows by ``longer`` per step."""
     lengths = itertools.count(128, longer)
 
     def products(trace: ChromeTrace, at: float) -> float:
@@ -97,7 +94,7 @@ def trained(trace: ChromeTrace, at: float, host_us: float) -> float:
 
 
 def padded(folder: Path, add: Add) -> list[Path]:
-    """Write a loop in whose batches 40 % is padding, as the recorder measures it."""
+    """Write a loop with a measured padding of 40 % in its batches."""
     (trace,) = loop(folder, add)
     pack_run(
         folder / "run.sawtooth",

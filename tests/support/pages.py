@@ -65,7 +65,7 @@ def _words_of_staircase(test: AppTest) -> list[str]:
 
 
 def words_of(test: AppTest) -> str:
-    """Return every text on the page, and check that the page did not fail and shows everything."""
+    """Return every text on the page; check that the page did not fail and left nothing out."""
     text = text_of(test)
     assert "This page failed" not in text, text
     assert "cannot be shown" not in text, text

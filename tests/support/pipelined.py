@@ -1,6 +1,6 @@
-"""Traces of a pipeline whose stages pass microbatches on.
+"""Traces of a pipeline whose stages pass microbatches to the next stage.
 
-All forward passes come first, then all backward passes, which take twice as long.
+All forward passes come first, then all backward passes, which take twice the time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Runs that many tests use, ingested and analysed once per test run.
-
-They are then copied into each test's own data folder.
-"""
+"""Runs that many tests use, analysed once per test run and copied into each test's data folder."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ def prepared(data: DataFolder, *paths: Path, name: str | None = None) -> Manifes
 
 
 def prepared_result(*paths: Path) -> RunResult:
-    """Return the analysis of the run that ``paths`` make."""
+    """Return the analysis of the run of the files ``paths``."""
     made, run = _made(tuple((path.name, path.read_bytes()) for path in paths), None)
     library = Library(DataFolder(made))
     result = result_of(library.folder.read_manifest(run), library)

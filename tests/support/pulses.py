@@ -25,10 +25,7 @@ def pulse_train(
     low: float = 0.0,
     sampling_jitter: float = 0.005,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return times and values.
-
-    If ``window_s`` is None, each window begins at the sample before, as GPM's windows do.
-    """
+    """Return times and values; without ``window_s``, windows begin at the previous sample (GPM)."""
     total = samples * spacing_s * 1.2 + 10 * period_s
     lengths = period_s * np.clip(1 + jitter * rng.standard_normal(int(total / period_s) + 3), 0.3, None)
     on = np.concatenate([[0], np.cumsum(lengths)])[:-1] - rng.uniform(0, period_s) - period_s

@@ -1,6 +1,6 @@
-"""Hand-built loops whose allocator is refused memory by the driver in every step.
+"""Hand-built loops in which the driver refuses the allocator's request for memory in every step.
 
-Much or little of the memory that the allocator has reserved is free.
+The allocator has much or little free memory of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from tests.support.chrome_trace import ChromeTrace
 def refused(trace: ChromeTrace, at: float, free: int) -> float:
     """Add a product, and a request of 900 MB that the driver refuses at first.
 
-    At that time ``free`` of the 7 GB that the allocator has reserved are free. The driver refuses, gets two blocks back, and
-    then allocates.
+    At that time, ``free`` bytes of the allocator's 7 GB are free. The driver refuses, gets two blocks back, and then allocates.
     """
     at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 400, GEMM)
     memory(trace, at - 300, 1 << 21, free + (1 << 21))
@@ -31,10 +30,7 @@ def refused(trace: ChromeTrace, at: float, free: int) -> float:
 
 
 def memory(trace: ChromeTrace, at: float, size: int, free: int, reserved: int = 7_000_000_000) -> None:
-    """Add an event of the allocator after it has allocated ``size`` bytes.
-
-    Before, ``free`` of ``reserved`` bytes were free.
-    """
+    """Add an allocation of ``size`` bytes while ``free`` of ``reserved`` bytes are free."""
     args = {"Device Type": 1, "Device Id": 0, "Addr": int(at) + 1, "Bytes": size}
     held = {"Total Allocated": reserved - free + size, "Total Reserved": reserved}
     trace.events.append(

@@ -1,7 +1,7 @@
 """Hand-built loops over the samples of a batch.
 
-A step calls a model often, either with one sample after the other or with layers that have weights of their own. In other
-loops the samples are prepared before the model runs.
+A step calls a model once per sample, or calls layers that each have their own weights. In other loops, the samples are prepared
+before the model runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Generate the telemetry of a host with a healthy training and planted troubles.
+"""Generate the telemetry of a host with a healthy training and planted problems.
 
-Each trouble has a kind, a size, a GPU and a time.
+Each problem has a kind, a size, GPUs and a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GIB = float(1 << 30)
 
 @dataclass(frozen=True)
 class Trouble:
-    """One planted trouble: its kind, GPUs, size in the unit of the kind, and first and last second."""
+    """One planted problem: its kind, its GPUs, its size in the kind's unit, and its first and last second."""
 
     kind: str
     gpus: tuple[int, ...]
@@ -34,8 +34,8 @@ def host(
 ) -> list[DeviceSamples]:
     """Return the samples of ``gpus`` GPUs that train for ``seconds``, one sample per ``every`` seconds.
 
-    A healthy host has its own level of utilization with noise and slow drift, short dips at random, a start-up of some seconds, and clocks
-    that vary at the power limit.
+    A healthy host has a level of utilization with noise and slow drift, random short dips, a start-up of some seconds, and clocks that
+    vary at the power limit.
     """
     random = np.random.default_rng(seed)
     count = int(seconds / every)
@@ -88,7 +88,7 @@ def host(
 
 
 def host_series(seed: int, seconds: float = 3600.0, troubles: tuple[Trouble, ...] = ()) -> HostSeries:
-    """Return the samples of the host itself, one per second; a page is read back from swap now and then."""
+    """Return the samples of the host itself, one per second; sometimes a page is read back from swap."""
     random = np.random.default_rng(seed + 77)
     count = int(seconds)
     at = np.arange(count) + 1.0
@@ -166,10 +166,10 @@ def _plant(trouble: Trouble, values: dict[str, F64], at: F64, boost: float, seed
 
 
 def _evaluations(seed: int, trouble: Trouble, end: float) -> list[tuple[float, float]]:
-    """Return start and end of evaluations, 10 to 30 % as long as the time between them.
+    """Return start and end of evaluations, which take 10 to 30 % of their period.
 
-    Their length varies, and of ``irregular-dips`` the time between them too. The size is the mean period of evaluations in seconds, and of
-    irregular dips their share of the time in percent.
+    Their length varies, and for ``irregular-dips`` also the time between them. The size is the mean period in seconds; for
+    irregular dips, it is their share of the time in percent.
     """
     random = np.random.default_rng(seed + 5)
     made, time = [], 0.0
@@ -191,10 +191,7 @@ def _evaluations(seed: int, trouble: Trouble, end: float) -> list[tuple[float, f
 
 
 def _jobs(seed: int, trouble: Trouble, values: dict[str, F64], at: F64) -> None:
-    """Cut the hour into two to six jobs of different length, level and memory.
-
-    The size is the idle time between them in seconds.
-    """
+    """Divide the hour into two to six different jobs; the size is the idle time between them in s."""
     random = np.random.default_rng(seed + 9)
     count = int(random.integers(2, 7))
     lengths, gaps = random.uniform(1, 4, count), random.uniform(1, 3, count - 1)

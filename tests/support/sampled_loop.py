@@ -1,6 +1,6 @@
 """Hand-built loops and telemetry with problems that no recording of tests/recordings has.
 
-HAND_MADE has the files of each loop by a name, as recordings have.
+HAND_MADE has the function that writes each loop, by the loop's name.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def write(
     loop: ChromeTrace | None = None,
     machine: dict[str, float] | None = None,
 ) -> list[Path]:
-    """Write a loop and 60 telemetry samples at 10 Hz, which start ``later_s`` seconds later.
+    """Write a loop and 60 telemetry samples at 10 Hz, which start ``later_s`` seconds after the loop.
 
-    ``throttled`` of the samples have ``reason`` and a clock of 1,200 MHz instead of 1,980. Every fifth sample contains the
-    values of ``machine`` about the host.
+    ``throttled`` of the samples have ``reason`` and a clock of 1,200 MHz instead of 1,980 MHz. Every fifth sample contains the
+    host's values ``machine``.
     """
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     for i in range(60):
@@ -93,9 +93,9 @@ def in_rounds(folder: Path, *, whole: bool) -> list[Path]:
 
 
 def full_queue(folder: Path) -> list[Path]:
-    """Write a loop that seems to take 7 ms per step outside the profile.
+    """Write a loop whose telemetry shows 7 ms per step outside the profile.
 
-    Kernels run for 0.7 of each profiled step of 1 ms, and for 10 % of the time outside the profile.
+    Kernels run for 70 % of each profiled step of 1 ms, and for 10 % of the time outside the profile.
     """
     loop = matmul_loop()
     for k in range(4):
@@ -122,8 +122,8 @@ def starved(folder: Path, **machine: float) -> list[Path]:
 def read_first(folder: Path, *, room_bytes: float = 90e9, later: float | None = None) -> list[Path]:
     """Write ``starved`` with four workers that wait for the disk.
 
-    They read 8,000 samples of 2 MB, 94 % of them from the disk. ``later`` is the share that is read from the disk from 2 s
-    after the profile on. If it is 0, a sample takes them 1.2 ms instead of 8 ms.
+    They read 8,000 samples of 2 MB, 94 % of them from the disk. ``later`` is the share that is read from the disk later than 2 s
+    after the profile. If it is 0, a sample takes a worker 1.2 ms instead of 8 ms.
     """
     files = starved(folder, cpu_pct=20, workers_cpu_pct=15, workers_blocked_pct=70)
     facts = {

@@ -57,8 +57,8 @@ def start_server(
 ) -> Server:
     """Start the app and wait until it answers.
 
-    The command is ``streamlit run app/main.py``, or ``command`` with ``--port``. The server asks for TOKEN. It knows the
-    session of COOKIE, as if a browser of the tests had logged in before. Raises RuntimeError with the server's log if the
+    The command is ``streamlit run app/main.py``, or ``command`` with ``--port``. The server requires TOKEN. It accepts the
+    session of COOKIE, as if a browser of the tests had already logged in. Raises RuntimeError with the server's log if the
     server does not answer.
     """
     port = port or free_port()
@@ -132,4 +132,4 @@ def until(found: Callable[[], Any], seconds: float = 120) -> Any:
         if result := found():
             return result
         time.sleep(0.05)
-    raise AssertionError("it did not happen in time")
+    raise AssertionError("the condition did not become true in time")

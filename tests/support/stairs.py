@@ -1,4 +1,4 @@
-"""A plan chart by hand: a step of 100 ms, and its ms after each change."""
+"""A hand-built plan chart: a step of 100 ms, and the step time after each change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def change(rule: str, action: str, before: float, after: float, **more: object) 
 
 
 def stairs_of(*steps: tuple[float, float, float]) -> tuple[RunResult, Staircase]:
-    """Return the plan chart of a run of 100 ms and a plan with ``steps``: ms and interval after each."""
+    """Return a run with a step of 100 ms, and its plan chart with ``steps`` (ms, low, high)."""
     result = run_of(ledger=[("other_compute", None, 40_000_000, 40.0), ("idle", "data_wait", 60_000_000, 60.0)])
     rules = [f"rule-{i}" for i in range(len(steps))]
     found = [change(rule, "Use the fused optimizer.", 100.0, ms) for rule, (ms, _, _) in zip(rules, steps, strict=True)]

@@ -1,4 +1,4 @@
-"""Small objects for the user's own, so that suggested code can run."""
+"""Small objects in place of the user's own (model, loader, …), so that suggested code can run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without_omissions(text: str) -> str:
 
 
 def stand_ins() -> dict[str, Any]:
-    """Return small objects under the names that the examples use for the user's own."""
+    """Return the small objects by the names that the examples use for the user's objects."""
     import numpy as np
     import torch
     import torch.nn.functional as F  # noqa: N812 - the name of PyTorch users

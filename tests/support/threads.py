@@ -1,6 +1,6 @@
 """Check for threads that tests leave behind.
 
-Such threads keep a worker of pytest from ending, and slow down or block tests of other modules.
+Such threads prevent a worker of pytest from ending, and slow down or block tests of other modules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-GRACE_S = 2.0  # A thread that was asked to end needs milliseconds, or longer on a busy machine.
+GRACE_S = 2.0  # After a request to end, a thread needs milliseconds, or longer on a busy machine.
 # Threads of libraries that stay on purpose, by the module of the function that they run or of their class.
 STAYS = {
     "execnet": "pytest-xdist's channel to its controller",
@@ -43,7 +43,7 @@ def described(thread: threading.Thread) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def threads_end(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail if a module leaves a thread behind, named or not, daemon or not."""
+    """Fail if a module leaves a thread running after its tests, including daemon threads and unnamed ones."""
     before = set(threading.enumerate())
     yield
     left = wait_for_end(set(threading.enumerate()) - before)

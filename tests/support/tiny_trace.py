@@ -1,7 +1,4 @@
-"""Build ``TraceEvents`` by hand for expected results that can be computed on paper.
-
-A trace has a few calls and operations in microseconds.
-"""
+"""Build small ``TraceEvents`` in µs, for results that can be computed on paper."""
 
 from __future__ import annotations
 
