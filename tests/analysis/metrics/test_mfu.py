@@ -121,7 +121,7 @@ def test_a_factor_above_one_says_why():
     assert (held.value, held.trust) == (
         pytest.approx(4 / 3, rel=1e-3),
         "caution",
-    ) and "skips what its mask hides" in held.notes[0]
+    ) and "FLOPs of masked attention" in held.notes[0]
     fp8 = factors_of(best, clock=(915.0, ""), busy_ms=18.0, by_dtype={"fp8": 2 * 9.894e12})["mfu_factor_efficiency"]
     # FP8's peak is twice as high, so the same FLOPs are half of that: two thirds, at half of the clock.
     assert fp8.value == pytest.approx(2 / 3, rel=1e-3)

@@ -89,7 +89,7 @@ def test_measured_means_agree_with_the_independent_ones(starved: RunResult) -> N
 def test_steady_run_has_no_period_and_a_reason() -> None:
     period = result_of("gpt").metrics["sawtooth_period_s"]
     assert period.value is None and period.why_missing is not None
-    assert period.why_missing.startswith("No sawtooth in GPU activity") and "cannot be seen" in period.why_missing
+    assert period.why_missing.startswith("No sawtooth in GPU activity") and "are not visible" in period.why_missing
 
 
 def test_metrics_without_telemetry_say_how_to_record_it(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_rare_samples_give_advice_on_sampling(tmp_path: Path) -> None:
     times = START_NS + np.arange(60) * 15 * 10**9
     path = write_plain(tmp_path / "n.jsonl", times, [{"gpu_util": 40.0 + (i * 7) % 13} for i in range(60)])
     (found,) = summary(path, tmp_path)
-    assert "ten times a second" in (readings_without_trace(found, "no trace")["sawtooth_period_s"].why_missing or "")
+    assert "ten times per second" in (readings_without_trace(found, "no trace")["sawtooth_period_s"].why_missing or "")
 
 
 def test_memory_energy_and_throttling(tmp_path: Path) -> None:
