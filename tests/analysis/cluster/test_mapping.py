@@ -102,7 +102,7 @@ def test_an_address_with_nothing_at_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="neither a trace nor telemetry"):
         list_sources([str(tmp_path / "empty")])
-    with pytest.raises(UsageError, match="not an address"):
+    with pytest.raises(UsageError, match="not a supported address"):
         list_sources(["ftp://host/traces"])
 
 

@@ -75,7 +75,7 @@ def test_telemetry_is_summarised_by_gpu(tmp_path: Path) -> None:
 def test_a_source_that_went_away_fails_and_leaves_nothing(tmp_path: Path) -> None:
     outcome = summarise(SourceVersion(str(tmp_path / "gone.json"), "1-1", 1), str(tmp_path / "summaries"))
     assert outcome.failed is not None
-    assert "not there any more" in outcome.failed
+    assert "does not exist any more" in outcome.failed
     assert not (tmp_path / "summaries").exists()
 
 
