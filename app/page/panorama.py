@@ -40,18 +40,17 @@ def of(result: RunResult) -> dict[str, Any] | None:
     spans = sparkline.panorama(telemetry, column) if telemetry is not None and column is not None else []
     if telemetry is None or column is None or not any(value is not None for *_, value in spans):
         return None
-    step = _one_step(result, telemetry)
+    step = _one_step(result, telemetry, spans)
     colour, length = colour_of_quantity(column), fmt.duration_ns(telemetry.span.ns)
     steady = telemetry_strip.steady(telemetry, summary)
-    mean = series.facts(steady, column).get("mean")
     several = result.lead is None and len(result.telemetry.devices) > 1
     name = BY_COLUMN[column].label + (f" of GPU {telemetry.device}" if several else "")
     return {
         "name": name,
         "length": length,
         "steady": ""
-        if step is not None or steady is telemetry or mean is None
-        else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
+        if step is not None or steady is telemetry
+        else f"; steady from {telemetry_strip.stretch(steady, telemetry)}",  # the headline has the mean
         "spans": spans,
         "holes": any(value is None for *_, value in spans),
         "step": step,
@@ -62,11 +61,12 @@ def of(result: RunResult) -> dict[str, Any] | None:
     }
 
 
-def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, float] | None:
+def _one_step(result: RunResult, telemetry: TelemetrySeries, spans: Spans) -> tuple[float, float] | None:
     """Return the start and end of one step as shares of the recording.
 
-    Its length is the run's step time. It begins where a profiled step begins, if trace and telemetry share a clock, else in
-    the middle of the steady part. The result is None if no step time is known, or if it is longer than the telemetry.
+    Its length is the run's step time. It begins where a profiled step begins, if trace and telemetry share a clock and the
+    sample there shows work, else in the middle of the steady part. The result is None if no step time is known, or if it is
+    longer than the telemetry.
     """
     step_ms = reading_order.best_ms(result)
     if not step_ms or step_ms * 1e6 > telemetry.span.ns:
@@ -74,7 +74,9 @@ def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, flo
     lead, at = result.lead, None
     if lead is not None and len(lead.counted):
         first = int(lead.counted["start_ns"].iloc[len(lead.counted) // 2])
-        if series.overlap(telemetry, TimelineSpan(first, first + round(step_ms * 1e6)), lead.trace.clock):
+        share = (first - telemetry.span.start_ns) / telemetry.span.ns
+        shows_work = any(value for begin, end, value in spans if begin <= share < end)
+        if shows_work and series.overlap(telemetry, TimelineSpan(first, first + round(step_ms * 1e6)), lead.trace.clock):
             at = first
     if at is None:
         steady = telemetry_strip.steady(telemetry, telemetry_strip.summary_of(result, telemetry))

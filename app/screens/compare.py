@@ -70,9 +70,9 @@ def main() -> None:
     first, second = panel.beside()
     with first:
         compare_proof.ratio(comparison)
-        compare_proof.causes(comparison)
-    with second:
         _changed(comparison)
+    with second:
+        compare_proof.causes(comparison)
     with st.container(gap="xsmall"):
         _folded(comparison)
     compare_sweep.show(choice, offered)

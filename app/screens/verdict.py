@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from sawtooth.analysis.metrics.registry import CARDS
+from sawtooth.analysis.integrity.failed_check import FailedCheck
+from sawtooth.analysis.metrics.registry import CARDS, METRICS
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import RunJudgement, columns_of, judge, parts_of
@@ -36,6 +37,8 @@ def main() -> None:
     share.bar(result)
     stairs = staircase_words.of_run(result, current_result.staircase(result))
     staircase.show(result, stairs)
+    if (withdrawn := result.withdrawn_by) is not None:
+        _without_answer(result, withdrawn)
     if result.manifest.failure is not None:
         cards.caution(fmt.clean(result.manifest.failure))
     with st.container(gap="xsmall"):
@@ -44,6 +47,27 @@ def main() -> None:
     findings.limits(result)
     if result.lead is None:
         findings.notes(result)
+
+
+def _without_answer(result: RunResult, check: FailedCheck) -> None:
+    """Show what is known, what is not known, and what to do after a check withdrew the answer."""
+    known = [
+        f"{METRICS[key].label}: {fmt.reading(key, each)}" for key, each in result.metrics.items() if each.value is not None
+    ]
+    unknown = [metric.label for metric in CARDS if result.metrics[metric.key].value is None]
+    rules = fmt.many(len(result.not_checked), "rule")
+    blocks = (
+        ("What is known", [*known, "What the host did: its operators and launches are on the Timeline and in SQL."]),
+        ("What is not known", [f"{', '.join(unknown)}.", f"What shortens a step: {rules} could not be checked."]),
+        ("What to do", [check.advice, "Drop the new trace on this page. Its Verdict then has the step and the changes."]),
+    )
+    with st.grid(min_column_width=300, gap="small"):
+        for heading, sentences in blocks:
+            with st.container(border=True, gap=None, height="stretch"):
+                cards.title(heading)
+                for sentence in filter(None, sentences):
+                    cards.paragraph(sentence)
+    frame.link("timeline", "What the host did, on the timeline", icon=":material/view_timeline:")
 
 
 def _findings(result: RunResult, stairs: Staircase | None) -> None:

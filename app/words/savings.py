@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sawtooth.analysis.combined_changes import CombinedPrediction
@@ -181,7 +182,7 @@ def lines(
     per = "" if steps else " per day"
     gpu_h_per_ms = saved_gpu_h / (forecast.before_ms - forecast.after_ms)
     if waiting_w:
-        energy = _saved(forecast, change, gpu_h_per_ms * waiting_w / 1000, fmt.number, "\u00a0kWh")
+        energy = _saved(forecast, change, gpu_h_per_ms * waiting_w / 1000, partial(fmt.number, significant=2), "\u00a0kWh")
         rows.append((f"energy saved{per}", energy))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""

@@ -66,7 +66,9 @@ def test_a_tick_moves_bars_sentence_and_facts_and_the_address_follows(drawn: dic
     assert page.title().startswith("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms")
     assert page.locator('.row[data-row="1"]').get_attribute("class") == "grid row off"
     assert float(page.locator(".verdict").get_attribute("data-redraw-ms") or "inf") >= 0
-    page.get_by_label("Include: Use the fused optimizer").first.check()
+    page.go_back()
+    expect(page.get_by_label("Include: Use the fused optimizer").first).to_be_checked()
+    expect(page.locator(".whole")).to_contain_text("Both changes: ≈\xa025.0\xa0ms")
     assert page.url.endswith("verdict?run=run")
 
 

@@ -242,9 +242,7 @@ def _action_of(late: Straggler, ranks: Sequence[RankResult]) -> Action:
         case "python_host":
             return Action("Take", f"the extra Python off {name}", f": check {their} code in the step first, then {their} CPU.")
         case "work":
-            return Action(
-                "Give", f"{name} the same amount of work as the others", f": check the length of {their} batches first."
-            )
+            return Action("Give", f"{name} as much work as the others", f": check the length of {their} batches first.")
         case "turns":
             return Action("Free", f"the GPU of {name} from other processes", ": nvidia-smi lists them.")
         case _:

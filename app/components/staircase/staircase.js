@@ -74,6 +74,13 @@ class Staircase {
     this.find(".stairs").onkeydown = (event) => this.key_pressed(event);
     this.sized = new ResizeObserver(() => this.update(true));
     this.sized.observe(this.find(".stairs"));
+    this.back = () => this.follow();
+    window.addEventListener("popstate", this.back);
+  }
+
+  end() {
+    this.sized.disconnect();
+    window.removeEventListener("popstate", this.back);
   }
 
   halves() {
@@ -304,13 +311,26 @@ class Staircase {
       ...(of.step ? [node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge)] : []));
   }
 
-  // The address follows without a step for Back; the page reads the same names.
+  // Each change of the view is one step for Back. The page reads the same names from the address.
   keep() {
-    kept.set(this.root, { of: this.data.of, choice: this.choice, open: this.open });
+    this.remember();
     const query = new URLSearchParams(location.search), rules = this.changes.filter((_, i) => this.on(i)).map((change) => change.rule);
     if (this.choice === this.data.first) query.delete("fixes"); else query.set("fixes", rules.join(",") || "none");
     if (this.open === null) query.delete("open"); else query.set("open", String(this.open));
-    history.replaceState(history.state, "", `${location.pathname}?${query.toString().replaceAll("%2C", ",")}`);
+    history.pushState(history.state, "", `${location.pathname}?${query.toString().replaceAll("%2C", ",")}`);
+  }
+
+  remember() { kept.set(this.root, { of: this.data.of, choice: this.choice, open: this.open }); }
+
+  // After Back or Forward: show what the address says.
+  follow() {
+    const query = new URLSearchParams(location.search);
+    if (!this.root.isConnected || (query.get("run") ?? this.data.of) !== this.data.of) return;
+    const rules = query.get("fixes"), bar = query.get("open");
+    this.choice = rules === null ? this.data.first : this.changes.reduce((choice, change, i) => choice | (rules.split(",").includes(change.rule) ? 1 << i : 0), 0);
+    this.update();
+    this.show(bar === null ? null : Number(bar));
+    this.remember();
   }
 }
 
@@ -318,10 +338,11 @@ const drawings = new WeakMap();
 
 export default function (component) {
   const root = component.parentElement.querySelector(".verdict"), data = component.data, before = kept.get(root);
-  drawings.get(root)?.sized.disconnect();
+  drawings.get(root)?.end();
   const stairs = new Staircase(root, before?.of === data.of ? { ...data, choice: before.choice, open: before.open } : data);
   drawings.set(root, stairs);
   stairs.build();
+  root.getRootNode().host?.setAttribute("data-drawn", ""); // app/templates/first_paint.css shows the page from now on
   document.fonts?.ready.then(() => root.isConnected && stairs.update(true)); // labels are measured in the page's own face
-  return () => stairs.sized.disconnect();
+  return () => stairs.end();
 }

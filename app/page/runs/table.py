@@ -20,6 +20,7 @@ from sawtooth.ingest.manifest import Manifest
 
 COMPARED_FROM = 3  # runs: for two, the Compare page shows more than a chart of MFU and busy share
 LEAST_SURE = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
+SHARES = ("busy_share", "mfu_share")
 AFTER = "after="  # the tag of a run that applied a change to another one
 
 
@@ -37,10 +38,9 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
         "run": text("Run", width=130),
-        # Three digits, as on every other screen: one number of decimals for all rows would write 1.07 ms as 1.1.
-        "step_ms": number("Step, ms", format="%.3g", width=70),
-        "busy_share": number("GPU busy", format="%.3g\u00a0%%", width=75),
-        "mfu_share": number("MFU", format="%.2g\u00a0%%", width=92),
+        "step_ms": number("Step, ms", width=70),
+        "busy_share": number("GPU busy", width=75),
+        "mfu_share": number("MFU", width=92),
         "gain_share": panel.share_bar("Sure to gain"),
         "gain": text("All changes", width=95),
         "headline": text("First change", width=260 if rows["last_change"].any() else 360),
@@ -56,7 +56,8 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     }  # fmt: skip
     with st.container(key=f"runs_table_of_{len(rows)}_"):  # reserves the height until the table is drawn
         event: Any = st.dataframe(
-            panel.in_percent(rows),
+            # Digits as on every other screen: one number of decimals for all rows would write 1.07 ms as 1.1.
+            panel.in_percent(rows).style.format({"step_ms": fmt.number, **dict.fromkeys(SHARES, _percent)}, na_rep=""),
             hide_index=True,
             # Columns with the same value for all runs, the id and the day are only in the CSV.
             column_order=[c for c in columns if not alike.get(c)],
@@ -100,6 +101,10 @@ def _by_busy(rows: pd.DataFrame) -> None:
     placed = placed.reset_index(drop=True).rename(columns={"busy_share": "busy", "mfu_share": "mfu"})
     if len(placed) >= COMPARED_FROM:
         panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.dark()), "mfu-by-busy")
+
+
+def _percent(value: float) -> str:
+    return fmt.share(value / 100)
 
 
 def step_of(card: Card) -> float | None:

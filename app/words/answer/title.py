@@ -14,7 +14,7 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
-from sawtooth.app.words import advice, headline, telemetry
+from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost, instead, lines_added, number_word
 from sawtooth.app.words.answer.headline_length import MOST_WORDS, shortened, split, words
@@ -205,7 +205,7 @@ def _why_later(finding: Finding, lead: Finding) -> str:
     elif reading_order.sure_gain_ms(lead) > reading_order.sure_gain_ms(finding):
         reasons.append("is less sure to gain as much")
     if (lines := lines_added(finding)) > lines_added(lead):
-        reasons.append(f"takes {number_word(lines)} lines of code")
+        reasons.append(f"takes {number_word(lines)} line{'' if lines == 1 else 's'} of code")
     if not reasons and "choice" in finding.explains.topics:
         reasons.append("has costs of its own")
     return " and ".join(reasons)
@@ -235,6 +235,8 @@ def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairSte
     ``steps`` are the step before and after the change. With them, the text names all waits that the change shortens. Without
     them, or if the finding already names these waits, the text is the finding's title.
     """
+    if "late_rank" in finding.explains.topics:  # the waits of the shown rank do not explain why the others wait for it
+        return CAUSE + f"{fmt.ended(fmt.spaced(finding.title))} {_of_the_delay(finding, result)}".strip()
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
         included = [] if reading_order.leading(result) is finding else [finding]
@@ -242,6 +244,14 @@ def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairSte
     waits = _waits(finding, result, verdict, *steps) if steps is not None else ""
     for_it = _waits_for(result, steps[0]) if steps is not None and steps[1].limit else ""
     return CAUSE + (waits or fmt.ended(fmt.spaced(f"{finding.title}{for_it}")))
+
+
+def _of_the_delay(finding: Finding, result: RunResult) -> str:
+    """Return why a straggler's delay exceeds the predicted gain; "" if both are about equal."""
+    step_ms, after_ms = reading_order.best_ms(result), finding.predicted_step_ms
+    if result.communication is None or not result.communication.stragglers or step_ms is None or after_ms is None:
+        return ""
+    return predicted_gain.delay_and_gain(result.communication.stragglers[0], step_ms - after_ms)
 
 
 def _waits_for(result: RunResult, now: StairStep) -> str:
@@ -262,7 +272,9 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
         cause = f"{CAUSE}{fmt.spaced(fmt.ended(warning.title))} {costs}".strip()
         return Title([("text", fmt.ended(headline.action(warning)))], "", cause)
     head, rest = split(headline.on_poster(result))
-    if selectable and lead is None and not result.withdrawn_by:
+    if (withdrawn := result.withdrawn_by) is not None:
+        under = withdrawn.sentence  # the page shows the advice below
+    elif selectable and lead is None:
         under = f"{under} Select a change to see its gain.".strip()
     return Title([("text", head)], "", " ".join(filter(None, (rest, under if under not in rest else ""))))
 

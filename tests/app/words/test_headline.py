@@ -258,7 +258,7 @@ def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
 
 def test_under_the_advice_on_a_late_rank_stands_what_it_is_late_by() -> None:
     late = replace(PAD, rule="straggling-rank", title="Rank 1 takes 33.2 ms per step longer than the others: more kernel work",
-                   action=act("Give rank 1 the same amount of work as the others: check the length of its batches first."), explains=Explains(topics=frozenset({"late_rank"})))  # fmt: skip
+                   action=act("Give rank 1 as much work as the others: check the length of its batches first."), explains=Explains(topics=frozenset({"late_rank"})))  # fmt: skip
     assert below(run_with(late)) == f"{late.title}."
 
 

@@ -47,6 +47,9 @@ def test_the_cause_names_every_wait_that_the_first_change_shortens_longest_first
     assert under.startswith(
         "Cause: Of each step, the GPU waits 34.0 ms for Python on the host and 24.0 ms for kernel launches."
     )
+    late = replace(result.findings[0], explains=Explains(topics=frozenset({"late_rank"})))
+    under = lines(replace(stairs, choices=choices), 1, replace(result, findings=[late]))[2]
+    assert under == "Cause: rule-0 costs time.", "waits of the shown rank do not explain why the others wait for it"
 
 
 def test_a_change_that_only_prepares_another_one_is_not_the_headline() -> None:
