@@ -30,7 +30,7 @@ def show(*, compact: bool) -> None:
 
 def _here() -> None:
     cards.title("Sample the GPUs of this machine")
-    cards.small("Samples ten times a second and uses about 1 % of one core. The training job is not changed.")
+    cards.small("Samples ten times per second and uses about 1 % of one core. The training job is not changed.")
     if st.button("Start sampling", icon=":material/play_arrow:", type="primary", disabled=local_sampler().pid is not None):
         st.session_state["live_started"] = (start_sampling(), time.time())
         st.rerun()
