@@ -40,7 +40,6 @@ HAS_CHANGED = (
 )
 CHANGED_LATER = "A trial changed existing files, so no further trial was started: {files}."
 NO_BASE = "The run without changes gave no step time, so nothing was tried. {why}"
-NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
 STORED = "The result is stored in {path}."
 NONE = "Nothing can be tried from inside this training."
 
@@ -197,5 +196,5 @@ def _refused(session: TrialSession, ran: Ran, arguments: argparse.Namespace) -> 
     if not arguments.allow_writes and (changed := session.changed_files()):
         return HAS_CHANGED.format(files=", ".join(changed[:FILES_NAMED]))
     if not session.bases or ran.how not in ("measured", "ended"):
-        return NO_BASE.format(why=ran.why or NO_STEP)
+        return NO_BASE.format(why=ran.why_unmeasured)
     return None

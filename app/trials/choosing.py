@@ -149,22 +149,24 @@ def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
     if loaders and cost is not None and step_ms:
         loading_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s) / max(int(result.manifest.facts.loader_workers or 0), 1)
         if loading_ms >= STARVED * step_ms:
-            yield from _whatever(loader.WORKERS, _workers(None, result, seen), loading_ms)
+            yield from _candidate_or_reason(loader.WORKERS, _workers(None, result, seen), loading_ms)
     elif loaders and not any(each["workers"] for each in loaders) and all(each["refusal"] for each in loaders):
         yield Candidate(loader.WORKERS, by_hand=loaders[0]["refusal"])
     ways = [entry["way"] for entry in seen.every("update")]
     if any(way.startswith("_single_tensor_") for way in ways) or any(each["foreach"] is False for each in optimizers):
-        yield from _whatever(optimizer.FUSED, _optimizer("fused", seen))
+        yield from _candidate_or_reason(optimizer.FUSED, _optimizer("fused", seen))
         if any(each["foreach"] is False and not each["fused"] for each in optimizers):
-            yield from _whatever(optimizer.FOREACH, _optimizer("foreach", seen))
+            yield from _candidate_or_reason(optimizer.FOREACH, _optimizer("foreach", seen))
     if (share := result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING:
         most_ms = max((each.gain_ms for each in result.findings if each.rule == OF_LENGTHS), default=0.0)
         yield Candidate(PADDING, by_hand=PADDED.format(share=percent(share)), ceiling_ms=most_ms)
     if seen.every("anomaly"):
         yield Candidate(switches.ANOMALY)
+    if any(not each["views"] for each in seen.every("ddp")):
+        yield Candidate(parallel.VIEW)
 
 
-def _whatever(slug: str, values: Mapping[str, Any] | str, ceiling_ms: float = 0.0) -> Iterator[Candidate]:
+def _candidate_or_reason(slug: str, values: Mapping[str, Any] | str, ceiling_ms: float = 0.0) -> Iterator[Candidate]:
     if not isinstance(values, str):
         yield Candidate(slug, values, ceiling_ms=ceiling_ms)
     elif values not in OF_NO_USE:
@@ -230,7 +232,7 @@ def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[
         return str(loaders[0]["refusal"])
     now = max(each["workers"] for each in open_to)
     advised = _advised_workers(finding) if finding is not None else None
-    workers = int(advised) if advised else _feeding(result, now)
+    workers = int(advised) if advised else _sufficient_workers(result, now)
     return {"workers": workers} if workers > now else "By the loading time of a sample, more workers would not load faster."
 
 
@@ -240,7 +242,7 @@ def _advised_workers(finding: Finding) -> float | None:
     return finding.action.amount if finding.action.amount is not None else float(texts[0]) if texts else None
 
 
-def _feeding(result: RunResult, now: int) -> int:
+def _sufficient_workers(result: RunResult, now: int) -> int:
     facts = result.manifest.facts
     cost = sample_cost(facts)
     cores = cores_of(facts) if facts.loader_cores else os.cpu_count() or 1

@@ -41,9 +41,17 @@ MEMORY = (
 )
 LOG_TAIL = 4000  # bytes at the end of the output in which the error message is searched
 MIB = 1 << 20
+NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
+FEW_STEPS = "Only {count} training steps can be measured, and about {needed} are needed. Use a larger --seconds, or let the training run longer."
 BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
 PROFILE_S = 30.0  # time that the profile may take in addition to that of the steps
+FEWEST_STEPS = 20  # a step time needs ten steps after the warm-up, which can be as long
+LONGEST = 10.0  # evaluations, and steps too slow for FEWEST_STEPS, may prolong a run to this many times its seconds
 FIRST_STEP_S = 1800.0  # longest start of the base run: loading a data set or compiling may take long
+
+
+def _never(took: Sequence[float]) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class RunRequest:
     seconds: float
     start_s: float | None = None
     profiles: bool = False
-    enough: Callable[[Sequence[float]], bool] = lambda took: False
+    enough: Callable[[Sequence[float]], bool] = _never
     settings_shown: Mapping[str, str] = field(default_factory=dict)
     tags: Sequence[str] = ()
 
@@ -87,6 +95,12 @@ class Ran:
     why: str = ""
     left: list[str] = field(default_factory=list)
     files: list[Mapping[str, str]] = field(default_factory=list)
+
+    @property
+    def why_unmeasured(self) -> str:
+        """Return why there is no step time, if there is none."""
+        few = FEW_STEPS.format(count=len(self.took_ms), needed=FEWEST_STEPS) if self.took_ms else NO_STEP
+        return self.why or few
 
 
 def run(order: RunRequest) -> Ran:
@@ -153,7 +167,7 @@ class _Watch:
                 self.memory = max(self.memory, self._training.memory_bytes())
             took, loop_s = steps.step_ms(self._marks.marks())
             self._note(took)
-            if self._is_known(took, loop_s - steps.compiling_s(took)):
+            if self._is_known(took, loop_s):
                 return "measured"
             if self._hangs():
                 return "hung"
@@ -168,19 +182,18 @@ class _Watch:
             self._count, self._newest = len(took), now
 
     def _is_known(self, took: Sequence[float], loop_s: float) -> bool:
+        """Return whether the steps suffice, or the time is over; ``loop_s`` includes evaluations."""
         if _compiles(self._order):  # the first steps compile and record CUDA graphs, and may be of usual length
+            loop_s -= sum(took[: outermost.REPLAYED_AFTER]) / 1e3
             took = took[outermost.REPLAYED_AFTER :]
-            loop_s = sum(took) / 1e3
+        trained_s = sum(took) / 1e3 - steps.compiling_s(took)
+        seconds, enough = self._order.seconds, self._order.enough
         ranks = len(list(self._parts.glob("marks-*.jsonl")))
         if self._order.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
-            return loop_s >= 2 * self._order.seconds + PROFILE_S
-        if loop_s >= self._order.seconds:
+            seconds, enough = 2 * seconds + PROFILE_S, _never
+        if (trained_s >= seconds and len(took) >= FEWEST_STEPS) or loop_s >= LONGEST * seconds:
             return True
-        return (
-            loop_s >= min(steps.LEAST_S, self._order.seconds / 2)
-            and len(took) >= steps.LEAST_STEPS
-            and self._order.enough(took)
-        )
+        return trained_s >= min(steps.LEAST_S, seconds / 2) and len(took) >= steps.LEAST_STEPS and enough(took)
 
     @property
     def limit_s(self) -> float:

@@ -28,7 +28,6 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 
 NARROW = 0.1  # share of the gain: a trial ends when the interval of its step time is not wider than this
 BASE_NARROW = 0.02  # share of the step: a base run ends when the interval of its step time is not wider than this
-NO_STEPS = "The trial made no steps that can be measured."
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class TrialSession:
                 or f"There is no proof that {' and '.join(unproven)} took effect."
             )
         elif trial.measured_ms is None:
-            trial.status, trial.why = "failed", trial.why or NO_STEPS
+            trial.status, trial.why = "failed", trial.why or ran.why_unmeasured
 
     def decide(self) -> None:
         """Set each trial's status by the base runs before and after it, and its costs by all base runs."""

@@ -83,7 +83,7 @@ def planned(to_try: Sequence[Candidate], session: TrialSession) -> list[str]:
     runs = 2 * len(to_try) + (2 if len(to_try) > 1 else 0)
     each_s = (session.bases[0].ran.start_s or 0.0) + session.options.seconds
     out.append(
-        f"{runs} runs of at most {fmt.duration_ns(each_s * 1e9)}: at most {fmt.duration_ns(runs * each_s * 1e9)} in all."
+        f"{runs} runs of at most {fmt.duration_ns(each_s * 1e9)}: at most {fmt.duration_ns(runs * each_s * 1e9)} in all, plus evaluations."
     )
     return out
 

@@ -1,7 +1,7 @@
 """A guard of existing files: an audit hook that notes which of them a training changes or removes.
 
-With ``guards``, the process ends before it makes the change. Writers in native code raise no audit event; a listing of the folder shows their changes. Standard
-library only.
+With ``guards``, the process ends before it makes the change. Writers in native code raise no audit event; a listing of the folder
+shows their changes. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .notes import Notes
 from .settings import STOPPED_BY_GUARD, TrialSettings
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
-EVENTS = frozenset({"open", "os.remove", "os.rename", "os.truncate", "os.rmdir", "shutil.rmtree", "sqlite3.connect"})
+# Without sqlite3.connect: a database that is only read is opened in the same way. The listing shows a change of it.
+EVENTS = frozenset({"open", "os.remove", "os.rename", "os.truncate", "os.rmdir", "shutil.rmtree"})
 CACHES = (
     "XDG_CACHE_HOME",
     "TORCH_HOME",
@@ -61,8 +62,6 @@ class Guard:
             if not isinstance(flags, int) or not flags & WRITES:
                 return []
             return [path]
-        if event == "sqlite3.connect":
-            return []  # a database that is only read is opened the same way; the listing shows a change
         return list(arguments[:2]) if event == "os.rename" else list(arguments[:1])
 
     def check(self, path: Any, event: str) -> None:
@@ -76,16 +75,13 @@ class Guard:
             about = os.stat(whole)  # noqa: PTH116
         except OSError:
             return  # a new file
-        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)) or _made_s(about) >= self._settings.began_s:
+        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
             return
+        if max(about.st_ctime, about.st_mtime) >= self._settings.began_s:
+            return  # the session's own file
         self._notes.note_changed_file(whole, event)
         if self._settings.guards:
             os._exit(STOPPED_BY_GUARD)
-
-
-def _made_s(about: os.stat_result) -> float:
-    """Return when a file was last changed; files that are newer than the session are its own."""
-    return max(about.st_ctime, about.st_mtime)
 
 
 def watch(settings: TrialSettings, notes: Notes) -> Guard:

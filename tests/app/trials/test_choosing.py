@@ -122,6 +122,12 @@ def test_optimizers_that_update_one_by_one_are_tried_without_a_finding() -> None
     assert fused.slug == "fused-optimizer" and [each.slug for each in others if not each.by_hand] == []
 
 
+def test_gradient_views_are_tried_for_ddp_without_them() -> None:
+    ddp = {"bucket_mb": 25.0, "views": False, "static": False}
+    assert [each.slug for each in chosen({"ddp": [ddp]})] == ["ddp-gradient-views"]
+    assert chosen({"ddp": [ddp | {"views": True}]}) == []
+
+
 def test_a_larger_batch_doubles_the_largest_one() -> None:
     (one,) = chosen({"loader": [LOADER, LOADER | {"batch": 24}]}, found("small-batch"), numerics=True)
     assert one.values == {"times": 2.0, "batch": 48.0} and one.code == "DataLoader(…, batch_size=48)"

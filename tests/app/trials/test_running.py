@@ -91,7 +91,7 @@ def test_one_long_step_of_a_change_that_compiles_is_no_measurement(tmp_path: Pat
         order = RunRequest([], [], "a trial", tmp_path, tmp_path, settings, seconds=4.0, start_s=0.2)
         watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
         known[changes] = [watch._is_known(took, sum(took) / 1e3) for took in ([25_833.0], [25_833.0] + [2.0] * 2100)]
-    assert known == {"compiles": [False, True], "no change": [True, True]}
+    assert known == {"compiles": [False, True], "no change": [False, True]}
 
 
 def test_a_second_of_steps_is_no_measurement(tmp_path: Path) -> None:
@@ -99,6 +99,26 @@ def test_a_second_of_steps_is_no_measurement(tmp_path: Path) -> None:
     order = RunRequest([], [], "a trial", tmp_path, tmp_path, TrialSettings(""), seconds=60.0, enough=lambda took: True)
     watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
     assert [watch._is_known([4.8] * count, 4.8e-3 * count) for count in (211, 1100)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("took", "loop_s", "known"),
+    [
+        ([], 65.0, False),  # minGPT evaluates for 65 s after its first step; the trial ended there
+        ([100.0] * 39, 30.0, False),
+        ([100.0] * 40, 30.0, True),
+        ([4000.0] * 5, 20.0, False),  # slow steps: five give no step time
+        ([4000.0] * 20, 80.0, True),
+        ([4000.0] * 10, 40.0, True),  # ten times the seconds are over
+        ([], 40.0, True),  # a training that evaluates after each step has no pair of training steps
+    ],
+)
+def test_evaluations_do_not_count_and_a_step_time_needs_steps(
+    took: list[float], loop_s: float, known: bool, tmp_path: Path
+) -> None:
+    order = RunRequest([], [], "a trial", tmp_path, tmp_path, TrialSettings(""), seconds=40.0 if loop_s == 65.0 else 4.0)
+    watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
+    assert watch._is_known(took, loop_s) == known
 
 
 def test_only_ports_that_a_next_run_asks_for_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

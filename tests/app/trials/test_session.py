@@ -16,8 +16,8 @@ import pytest
 
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.app.commands import try_ as command
+from sawtooth.app.trials import running, table
 from sawtooth.app.trials import session as sessions
-from sawtooth.app.trials import table
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.running import Ran, RunRequest
 from sawtooth.app.trials.session import Options, TrialSession
@@ -133,7 +133,7 @@ def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: Tr
             "The trial was ended before it changed last.pt.",
         ),
         ({"notes": []}, "no_effect", "There is no proof that gc-frozen took effect."),
-        ({"notes": [{"proofs": {"gc-frozen": "."}, "refused": {}, "errors": []}], "bundle": None}, "failed", sessions.NO_STEPS),
+        ({"notes": [{"proofs": {"gc-frozen": "."}, "refused": {}, "errors": []}], "bundle": None}, "failed", running.NO_STEP),
         ({"notes": [{"proofs": {}, "refused": {"gc-frozen": "It is frozen."}, "errors": []}]}, "no_effect", "It is frozen."),
     ],
 )
@@ -151,7 +151,9 @@ def test_a_trial_that_ends_badly_does_not_end_the_others(
 
 def test_a_command_without_steps_says_so(session: TrialSession) -> None:
     arguments = command.try_parser().parse_args(["train.py"])
-    assert command._refused(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=command.NO_STEP)
+    assert command._refused(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=running.NO_STEP)
+    few = command._refused(session, ran("ended", took_ms=[1000.0] * 9), arguments) or ""
+    assert "Only 9 training steps can be measured, and about 20 are needed. Use a larger --seconds" in few
     failed = ran("failed", bundle=None, why="The training ended with exit code 1: ValueError")
     assert "exit code 1: ValueError" in (command._refused(session, failed, arguments) or "")
 

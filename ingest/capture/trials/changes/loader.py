@@ -1,6 +1,6 @@
 """Changes of ``DataLoader`` arguments: workers, pinned memory, prefetch and batch size.
 
-The proof is an iterator of the loader that has this many living workers, this prefetch factor, or a pinning thread. The change is not made for
+The proof is an iterator of the loader that has this many living workers, has this prefetch factor, or pins its batches. The change is not made for
 an iterable dataset, whose samples would repeat; spawned workers of a script without a main guard; a dataset that holds CUDA tensors or
 open handles. Standard library only.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -110,17 +111,26 @@ def _refused(inside: Inside, slug: str, why: str | None) -> bool:
 
 
 def _watch_iterators(module: ModuleType, inside: Inside) -> None:
-    iterators = module._MultiProcessingDataLoaderIter
-    original = iterators.__init__
+    for owner, prove in ((module._BaseDataLoaderIter, _prove_pinned), (module._MultiProcessingDataLoaderIter, _prove_workers)):
+        _watch_begin(owner, prove, inside)
+
+
+def _watch_begin(owner: Any, prove: Callable[[Any, Inside], None], inside: Inside) -> None:
+    original = owner.__init__
 
     def begun(iterator: Any, /, *arguments: Any, **named: Any) -> None:
         original(iterator, *arguments, **named)
-        inside.quietly(_prove, iterator, inside)
+        inside.quietly(prove, iterator, inside)
 
-    iterators.__init__ = begun
+    owner.__init__ = begun
 
 
-def _prove(iterator: Any, inside: Inside) -> None:
+def _prove_pinned(iterator: Any, inside: Inside) -> None:
+    if inside.values(PINNED) is not None and iterator._pin_memory:
+        inside.notes.note_proof(PINNED, "The loader pins the memory of its batches.")
+
+
+def _prove_workers(iterator: Any, inside: Inside) -> None:
     living = sum(worker.is_alive() for worker in iterator._workers)
     values = inside.values(WORKERS)
     if values is not None and living == int(values["workers"]):
@@ -130,8 +140,6 @@ def _prove(iterator: Any, inside: Inside) -> None:
     values = inside.values(PREFETCH)
     if values is not None and iterator._prefetch_factor == int(values["factor"]):
         inside.notes.note_proof(PREFETCH, f"Each worker prefetched {iterator._prefetch_factor} batches.")
-    if inside.values(PINNED) is not None and getattr(iterator, "_pin_memory_thread", None) is not None:
-        inside.notes.note_proof(PINNED, "The loader's pinning thread runs.")
 
 
 def refusal(module: ModuleType, arguments: dict[str, Any]) -> str | None:

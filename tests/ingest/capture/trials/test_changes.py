@@ -125,6 +125,20 @@ def test_workers_are_refused_where_they_would_do_harm(
     assert loader.refusal(dataloader, {"dataset": dataset, "multiprocessing_context": method}) == why
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_loader_without_workers_proves_that_it_pins(gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes(lambda: tmp_path / "notes.json")
+    inside = Inside(TrialSettings("", {"pin-memory": {}}), notes, files.Guard(TrialSettings(""), notes))
+    for owner in (dataloader.DataLoader, dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
+        monkeypatch.setattr(owner, "__init__", owner.__init__)  # to restore it after the patch
+    loader.WATCHED["torch.utils.data.dataloader"](dataloader, inside)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: gpu)
+    iter(dataloader.DataLoader([1, 2]))
+    assert notes.content["errors"] == [] and notes.content["seen"]["loader"][0]["pinned"]
+    assert list(notes.content["proofs"]) == ["pin-memory"] * gpu
+
+
 class _Layer(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
