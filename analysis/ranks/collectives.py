@@ -33,6 +33,8 @@ SERVES = {
     "ep": r"(?i)^aten::(topk|argsort|_grouped_mm|_scaled_grouped_mm)$|^_AllToAll$|moe|expert|deep_ep|grouped_gemm",
     "cp": r"(?i)ring_?(flash_?)?att|AttnFuncWithCP|SeqAllToAll|zigzag|context_parallel",
 }
+# PyTorch's name of a forward pass in a schedule with several chunks on a stage: "PP:2F0" is the first microbatch in chunk 2.
+FORWARD_PASS = r"^PP:(\d+)F(\d+)$"
 BACKWARD = "autograd::engine::evaluate_function"  # prefix of the operators of a backward pass
 
 
@@ -46,7 +48,8 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     * dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, and has_arguments;
     * forward and after_backward: launched before or after all operators of the step's backward pass;
     * sends, receives and peer: the numbers of sends and receives in a point-to-point kernel, and the other rank;
-    * serves: "ep" or "cp", the purpose of an exchange, if operators of the trace show it.
+    * serves: "ep" or "cp", the purpose of an exchange, if operators of the trace show it;
+    * chunks and microbatches of a pipeline, if the trace names its passes.
 
     Values that the trace does not contain are None.
     """
@@ -96,6 +99,7 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     exchanges = frame["name"].isin(("alltoall", SEND_RECEIVE))
     served = [kind for kind, names in SERVES.items() if exchanges.any() and recording.named(names)]
     frame["serves"] = pd.Series(served[0] if len(served) == 1 else None, frame.index, dtype=object).where(exchanges, None)
+    frame["chunks"], frame["microbatches"] = _named_passes(recording) if exchanges.any() else (None, None)
     frame["peer"] = pd.array([pd.NA] * len(frame), dtype="Int64")
     _point_to_point(recording, frame)
     return frame.drop(columns=["cpu_op_id", "group_name", "group_ranks", "group_description", "thread_id"]), exposed
@@ -153,6 +157,16 @@ def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
             kernels.loc[row, "bytes"] = int(batch_bytes.max()) if batch_bytes.notna().any() else pd.NA
             peer = batch["peer_rank"].dropna().unique()
             kernels.loc[row, "peer"] = int(peer[0]) if len(peer) == 1 else pd.NA
+
+
+def _named_passes(recording: Recording) -> tuple[int | None, int | None]:
+    """Return the numbers of chunks and microbatches in the names of a pipeline's passes; None without such names."""
+    names = recording.frame(
+        "SELECT DISTINCT regexp_extract(name, $1, 1) AS chunk, regexp_extract(name, $1, 2) AS microbatch FROM names "
+        "WHERE regexp_matches(name, $1)",
+        [FORWARD_PASS],
+    )
+    return (names["chunk"].nunique(), names["microbatch"].nunique()) if len(names) else (None, None)
 
 
 def step_labels(steps: pd.DataFrame) -> pd.Series:

@@ -6,7 +6,7 @@ of the largest w. With p equal stages, each stage waits (p - 1) / (m + p - 1) of
 
 In an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first. Each microbatch comes to
 each stage c times, with 1/c of its work. A middle stage then sends 2 c times per microbatch (forward and back), the first and
-the last 2 c - 1 times.
+the last 2 c - 1 times. With two stages this shows only that there are several chunks. PyTorch's schedules then name the chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline
+from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline, passes_on
 
 INTERLEAVED = "interleaved"
 CHUNKS_WITHIN = 0.2  # allowed distance to an integer, because a few sends, such as of a loss, are not of microbatches
@@ -37,15 +37,16 @@ def pipeline_of(
     ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of each rank's stage, ``work_ms`` the GPU's work
     per step. ``step_ms`` is the job's step.
     """
-    stages = stages_of(rows, offsets_ns, peers)
+    passed = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE)]
+    stages = stages_of(rows, offsets_ns, peers) if passes_on(passed) else []
     if not stages or step_ms is None:
         return None
-    passed = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE)]
-    chunks = chunks_of(passed, stages)
+    named = passed[["chunks", "microbatches"]].dropna().astype(int).max() if "chunks" in passed else pd.Series(dtype=float)
+    chunks = chunks_of(passed, stages) if named.isna().all() else int(named["chunks"])
     of_first = passed[passed["position"].isin(stages[0])]
     if chunks is None:
         return None
-    micro = round(_sends(of_first) / (2 * chunks - 1))
+    micro = round(_sends(of_first) / (2 * chunks - 1)) if named.isna().all() else int(named["microbatches"])
     if micro < 1:
         return None
     stage_ms = tuple(float(np.median([work_ms[p] for p in stage])) for stage in stages)
@@ -87,10 +88,11 @@ def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Seq
 def chunks_of(passed: pd.DataFrame, stages: Sequence[Sequence[int]]) -> int | None:
     """Return the number of model chunks per stage; None if the sends match no number.
 
-    With two stages, several chunks cannot be distinguished from one.
+    Of two stages, the last one sends before its backward pass only if it has several chunks. Their number is then not known.
     """
     if len(stages) == 2:
-        return 1
+        last = passed[passed["position"].isin(stages[-1]) & (passed["sends"] > 0)]
+        return None if last["forward"].eq(True).any() else 1
     ends, between = [*stages[0], *stages[-1]], [position for stage in stages[1:-1] for position in stage]
     ratio = _sends(passed[passed["position"].isin(between)]) / max(_sends(passed[passed["position"].isin(ends)]), 1)
     chunks = ratio / (2 * (ratio - 1)) if ratio > 1 else np.inf

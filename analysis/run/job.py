@@ -155,6 +155,17 @@ class Split:
     behind_ms: float
 
 
+def passes_on(rows: pd.DataFrame) -> bool:
+    """Return whether ranks pass work on to each other in ``rows`` of collectives, as in a pipeline.
+
+    In a ring, each exchange of a rank both sends and receives. The first stage of a pipeline only sends at first.
+    """
+    if rows.empty:
+        return False
+    exchanged = rows[rows["name"] == SEND_RECEIVE]
+    return bool(((exchanged["sends"] == 0) | (exchanged["receives"] == 0)).any())
+
+
 @dataclass(frozen=True)
 class Communication:
     """Results that need the recordings of all ranks.
@@ -189,11 +200,11 @@ class Communication:
 
     @property
     def pipeline(self) -> bool:
-        """Whether ranks send to each other.
+        """Whether ranks pass work on to each other.
 
         Then their work differs by design, and each of them waits at times.
         """
-        return not self.rows.empty and bool((self.rows["name"] == SEND_RECEIVE).any())
+        return passes_on(self.rows)
 
 
 @dataclass(frozen=True)

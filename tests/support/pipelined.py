@@ -23,11 +23,13 @@ def pipelined(
     peers: bool = True,
     chunks: int = 1,
     launch_us: float = LAUNCH_US,
+    named: bool = False,
 ) -> list[ChromeTrace]:
     """Return one trace per stage.
 
     ``forward_us`` is the time that the forward pass of one of a stage's ``chunks`` takes for one microbatch. If ``peers``, the
-    calls name their peer. ``launch_us`` is the host's time from one launch to the next.
+    calls name their peer. ``launch_us`` is the host's time from one launch to the next. If ``named``, the forward passes have
+    PyTorch's names.
     """
     count = len(forward_us)
     traces = [
@@ -42,8 +44,10 @@ def pipelined(
         for stages, times in ((list(range(count)) * chunks, 1), (list(range(count - 1, -1, -1)) * chunks, 2)):
             ready = [0.0] * micro  # When each microbatch arrives from the previous stage.
             source: int | None = None
-            for stage in stages:
+            for turn, stage in enumerate(stages):
                 for k in range(micro):
+                    if named and times == 1:
+                        traces[stage].host("user_annotation", f"PP:{turn}F{k}", hosts[stage], hosts[stage] + 1)
                     start = free[stage]
                     if source is not None:
                         sends, receives = max(ready[k], talk_free[source]) + 1, max(free[stage], talk_free[stage]) + 1

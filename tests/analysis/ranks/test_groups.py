@@ -10,8 +10,8 @@ import pytest
 from sawtooth.analysis.knowledge.hardware import link_of
 from sawtooth.analysis.ranks.groups import RankLocation, group_uses, parallelisms
 from sawtooth.analysis.ranks.heatmap import waits_between
-from sawtooth.analysis.ranks.pipeline import chunks_of, shortest_ms, stages_of
-from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, Pipeline
+from sawtooth.analysis.ranks.pipeline import chunks_of, pipeline_of, shortest_ms, stages_of
+from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, Pipeline, passes_on
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -195,6 +195,27 @@ def test_interleaved_pipeline_is_recognised_by_its_sends(tmp_path: Path) -> None
     assert schedule.stage_ms == pytest.approx((2.4, 2.4, 2.4), rel=0.05)
     assert schedule.ideal_share == pytest.approx(0.2)
     assert schedule.fill_ms == pytest.approx(2.4 * 2 / 8, rel=0.05)
+
+
+def test_chunks_of_two_stages_come_from_the_names_of_their_passes(tmp_path: Path) -> None:
+    _, found = analysed(tmp_path, pipelined([100, 100], 4, steps=3, chunks=2, named=True))
+    schedule = found.schedule
+    assert schedule is not None
+    assert (schedule.microbatches, schedule.chunks, schedule.schedule) == (4, 2, "interleaved")
+
+
+@pytest.mark.parametrize(("forward", "chunks"), [(False, 1), (True, None)])
+def test_last_of_two_stages_sends_forward_only_with_several_chunks(forward: bool, chunks: int | None) -> None:
+    sent = rows(SEND_RECEIVE, sends=1, position=[0, 1, 0, 1]).assign(forward=[True, forward, True, False])
+    assert chunks_of(sent, [[0], [1]]) == chunks
+
+
+def test_a_ring_of_two_ranks_is_no_pipeline() -> None:
+    """Both ranks of ring attention send keys and values and receive them in each exchange."""
+    ring = rows(SEND_RECEIVE, sends=1, receives=1, position=[0, 1, 0, 1], counted=True, start_ns=range(4))
+    assert pipeline_of(ring, [0, 0], 10.0, [[0], [1]], [5.0, 5.0]) is None
+    assert not passes_on(ring)
+    assert passes_on(ring.assign(receives=[0, 1, 1, 1]))
 
 
 def test_equal_sends_in_a_ring_are_not_a_known_schedule() -> None:
