@@ -21,6 +21,7 @@ from sawtooth.analysis.ranks.stragglers.excess import HIDES, excess_of, hide_wai
 from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, UNRECORDED, WORK, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.reasons import (
     Reason,
+    needed,
     reason_of_work,
     shared_work_ms,
     shares_work,
@@ -96,7 +97,8 @@ def find_stragglers(
     gain_ms = _gain(job, recorded, late, step_ms) if late else 0.0
     if gain_ms < least_ms:
         return _hidden_by_slow_hosts(job, late, ranks, hosts)
-    recorded_gain_larger = gain_ms > _replayed_gain(job, late, step_ms)
+    late = needed(late, lambda subset: _gain(job, recorded, subset, step_ms), least_ms)
+    recorded_gain_larger = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
     stragglers = stragglers_of(late, ranks, hosts, lambda subset: _gain(job, recorded, subset, step_ms))
     times = {rank.position: rank.times for rank in late}
     return tuple(
@@ -132,14 +134,15 @@ def recorded_stragglers(
     delay = recorded.delay_ms()
     comes_late = delay.sum(axis=1) >= least_ms * delay.shape[1]  # a rank that never arrives late only waits for others
     late = [rank for rank in late if rank.own_ms >= least_ms > 0 and comes_late[rank.position]]
-    shared_ms = shared_work_ms(late, peers)
+    late = [replace(rank, shared_work_ms=ms) for rank, ms in zip(late, shared_work_ms(late, peers), strict=True)]
 
     def gain_ms(subset: Sequence[_ExcessTime]) -> float:
-        lost_ms = {rank.position: rank.own_ms - ms for rank, ms in zip(late, shared_ms, strict=True) if rank in subset}
+        lost_ms = {rank.position: rank.own_ms - rank.shared_work_ms for rank in subset}
         return min(recorded.gain_ms({p: ms * 1e6 for p, ms in lost_ms.items()}), max(lost_ms.values()))
 
     if not late or gain_ms(late) < least_ms:
         return ()
+    late = needed(late, gain_ms, least_ms)
     return tuple(replace(rank, as_recorded=True) for rank in stragglers_of(late, ranks, hosts, gain_ms))
 
 

@@ -123,12 +123,27 @@ def shares_work(mine: RunsKernels, others: Sequence[RunsKernels]) -> bool:
     return min(same_launches_share(other.quiet, mine.shapes) for other in others) < SAME_LAUNCHES
 
 
+def needed(late: Sequence[Late], gain_ms: Callable[[Sequence[Late]], float], least_ms: float) -> list[Late]:
+    """Return the ranks of ``late`` without which the gain would be smaller by ``least_ms``.
+
+    A waiting rank may look late: its host then waits in no recorded call. The job gains nothing from such a rank.
+    """
+    if len(late) > MOST_REPLAYED:
+        return list(late)
+    chosen, gain_of_all_ms = list(late), gain_ms(late)
+    for rank in sorted(late, key=lambda rank: rank.own_ms):
+        others = [other for other in chosen if other is not rank]
+        if others and gain_ms(others) > gain_of_all_ms - least_ms:
+            chosen = others
+    return chosen
+
+
 def stragglers_of(
     late: Sequence[Late], ranks: Sequence[int | None], hosts: Sequence[str | None], gain_ms: Callable[[Sequence[Late]], float]
 ) -> tuple[Straggler, ...]:
     """Return slow hosts, the other late ranks one by one, and all of them together, most gain first.
 
-    A host is slow if nearly all of its ranks are late. ``ranks`` and ``hosts`` are by position. ``gain_ms`` returns the gain of
+    All ranks of a job together are not late, because no other rank waits for them. A host is slow if nearly all of its ranks are late. ``ranks`` and ``hosts`` are by position. ``gain_ms`` returns the gain of
     the job's step without the losses of some of the ranks.
     """
     stragglers, single = [], list(late)
@@ -138,7 +153,7 @@ def stragglers_of(
         stragglers.append(straggler("host", of_host, host, ranks, gain_ms(of_host)))
     if len(single) <= MOST_REPLAYED:
         stragglers += [straggler("rank", [rank], hosts[rank.position], ranks, gain_ms([rank])) for rank in single]
-    if len(stragglers) != 1:
+    if not stragglers or (len(stragglers) > 1 and len(late) < len(ranks)):
         stragglers.append(straggler("set", late, None, ranks, gain_ms(late)))
     return tuple(sorted(stragglers, key=lambda rank: (-rank.gain_ms, -rank.own_ms)))
 
