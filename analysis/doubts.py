@@ -29,8 +29,10 @@ def checked(rank: RankResult) -> RankResult:
 
 
 def _failed(rank: RankResult) -> Iterable[FailedCheck | None]:
-    yield from rank.failed
-    yield lost_records.check(rank.facts, timed=STEP_SOURCES[rank.best.source].timed, steps=len(rank.steps))
+    lost = lost_records.check(rank.facts, timed=STEP_SOURCES[rank.best.source].timed, steps=len(rank.steps))
+    known = lost is not None and lost.headline is not None
+    yield from (check for check in rank.failed if not (known and check.key in lost_records.CONSEQUENCES))
+    yield lost
 
 
 def failed_of(ranks: Sequence[RankResult], lead: RankResult | None) -> tuple[FailedCheck, ...]:

@@ -9,7 +9,7 @@ from functools import cached_property
 import pandas as pd
 
 from sawtooth.analysis.derive.lost.uneven import uneven_waits
-from sawtooth.analysis.integrity import captures, cut_files, devices, names, operators, ranges, times
+from sawtooth.analysis.integrity import captures, cut_files, devices, graph_gaps, long_waits, names, operators, ranges, times
 from sawtooth.analysis.integrity.failed_check import FailedCheck
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
 from sawtooth.analysis.metrics import trust
@@ -225,6 +225,8 @@ class _DeviceTrace:
             *cut_files.checks(recording),
             *devices.checks(recording),
             *captures.checks(recording, device),
+            *graph_gaps.checks(recording, device),
+            *long_waits.checks(recording, device),
             *times.checks(recording, device),
             *names.checks(recording, device),
             *ranges.checks(recording),

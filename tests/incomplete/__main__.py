@@ -7,10 +7,10 @@ import json
 import random
 import signal
 import time
-from contextlib import suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
@@ -36,20 +36,23 @@ def main(
 ) -> None:
     """Print each value that is trusted and wrong, and end with 1 if there is any.
 
-    The order is random, so a run that is stopped (SIGINT, SIGTERM) has tried a fair sample, and prints its size.
+    The order is random, so a run that is stopped (SIGINT, SIGTERM) has tried a fair sample. It finishes its recording and prints its size.
     """
     outcomes = {} if log is None else _logged(log)
     begun = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        for trial in _drawn(most, only, recordings, draw):
-            if trial not in outcomes:
-                outcomes[trial] = _tried(trial)
-                if outcomes[trial].wrong:
-                    print(f"{trial[0]}, {trial[1]}, seed {trial[2]}: {'; '.join(outcomes[trial].wrong)}", flush=True)
-                if log is not None:
-                    with log.open("a") as lines:
-                        print(json.dumps([*trial, outcomes[trial]]), file=lines)
+    stopped = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    for trial in _drawn(most, only, recordings, draw):
+        if stopped.is_set():
+            break
+        if trial not in outcomes:
+            outcomes[trial] = _tried(trial)
+            if outcomes[trial].wrong:
+                print(f"{trial[0]}, {trial[1]}, seed {trial[2]}: {'; '.join(outcomes[trial].wrong)}", flush=True)
+            if log is not None:
+                with log.open("a") as lines:
+                    print(json.dumps([*trial, outcomes[trial]]), file=lines)
     wrong = sum(bool(tried.wrong) for tried in outcomes.values())
     print(
         f"{len(outcomes)} damaged recordings, the last after {time.monotonic() - begun:.0f} s. {wrong} have a number trusted and wrong."

@@ -11,6 +11,7 @@ from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
 from sawtooth.analysis.derive.steps.joined_marks import joined_marks
 from sawtooth.analysis.derive.steps.layers import are_layers
+from sawtooth.analysis.derive.steps.unended_ranges import ended, with_ended_updates
 from sawtooth.analysis.derive.steps.unmarked_iterations import divided, operator_starts
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
@@ -25,6 +26,7 @@ NOT_A_STEP = re.compile(
 # examples: "step_12", "Iteration 3", "Step 10 to 20"
 NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
+UPDATE_NAME = "Optimizer.step#"
 
 MOST_TURNS = 8  # most optimizers of one class that take turns; more are parameter groups, which share one backward pass
 FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # kernels of an optimizer that updates all parameters at once
@@ -73,6 +75,7 @@ def _annotations(events: TraceEvents) -> dict[str, list[int]]:
 
 
 def _marked(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | None:
+    events = with_ended_updates(events, [rows for name, rows in by_name.items() if name.startswith(UPDATE_NAME)])
     profiler = {name: rows for name, rows in by_name.items() if PROFILER_STEP.fullmatch(name)}
     updates = _updates(events, by_name)
     if profiler:
@@ -87,7 +90,7 @@ def _marked(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | N
 
 def _updates(events: TraceEvents, by_name: dict[str, list[int]]) -> tuple[str, list[int]] | None:
     """Return an optimizer's name and its steps, one for each step of the loop; None without an optimizer."""
-    optimizers = {name: rows for name, rows in by_name.items() if name.startswith("Optimizer.step#")}
+    optimizers = {name: rows for name, rows in by_name.items() if name.startswith(UPDATE_NAME)}
     rows_of = {name: _last_of_each_round(events, _last_of_each_step(events, rows)) for name, rows in optimizers.items()}
     return min(rows_of.items(), key=lambda item: (len(item[1]), item[0])) if rows_of else None
 
@@ -224,7 +227,7 @@ def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, 
 
 def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSteps:
     rows = sorted(rows, key=lambda i: (int(events.ops.end[i]), int(events.ops.start[i])))
-    ends = _ended(events.ops.start[rows], events.ops.end[rows])
+    ends = ended(events.ops.start[rows], events.ops.end[rows])
     rows = [rows[i] for i in np.argsort(ends, kind="stable")]
     ends = np.sort(ends)
     first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)
@@ -237,21 +240,6 @@ def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSt
     return HostSteps(
         source="annotation", annotation=name, names=names, starts=starts, ends=ends, cycle=np.zeros(len(rows), np.int64)
     )
-
-
-def _ended(starts: I64, ends: I64) -> I64:
-    """Return ``ends``, corrected for ranges that were never popped: these end where the next range begins.
-
-    A profiler ends all open ranges when it stops. So if several ranges of one name end at the same time, only the last of them
-    really ended then.
-    """
-    closed = ends.copy()
-    for end in np.unique(ends):
-        same_end = np.flatnonzero(ends == end)
-        if len(same_end) > 1:
-            order = same_end[np.argsort(starts[same_end], kind="stable")]
-            closed[order[:-1]] = starts[order[1:]]
-    return closed
 
 
 def _inferred_steps(events: TraceEvents) -> HostSteps:

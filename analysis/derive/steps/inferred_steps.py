@@ -30,6 +30,9 @@ CONTAINED_FROM = 0.75  # share of a period's operations that the longer neighbou
 AS_GOOD_TRAINING = 0.65
 AS_GOOD = 0.92
 WHOLE_FROM = 0.8  # share of all kinds of operations that most periods of an inference must have; layers lack embedding, head or token selection
+# Operators that a model applies to its input. A pass does so once, before its layers.
+OF_INPUT = ("aten::embedding", "aten::conv")
+CLOSE = 60  # operators between the input and the first layer: at most 15 in BERT and ViT; a text encoder before a diffusion has over 100
 GPU_OPS_FROM = 10  # fewest GPU operations of a period; smaller periods are calls, and the number of calls per step is unknown
 PRESENT_SHARE = 0.75  # an operation belongs to the loop if this share of the periods contains it
 # Smallest distance between two beginnings, relative to the median; work that recurs within a step has a smaller one.
@@ -84,6 +87,8 @@ def find_periods(events: TraceEvents) -> tuple[I64, I64] | None:
     if len(events.gpu) < GPU_OPS_FROM * len(chosen.first):
         return None
     first = _from_the_capture_on(tokens, chosen.first)
+    if not _trains(tokens) and _follow_one_input(tokens, first):
+        return None
     starts = tokens.start[first]
     if first[0] == 0:
         starts[0] = min(int(tokens.start[0]), int(events.calls.start[0]) if len(events.calls) else int(tokens.start[0]))
@@ -198,6 +203,16 @@ def _present(count: I64, at_least: int) -> float:
     """
     kinds = count.sum(axis=0) >= at_least
     return float(((count[:, kinds] > 0).mean(axis=0) >= PRESENT_SHARE).mean()) if kinds.any() else 0.0
+
+
+def _follow_one_input(tokens: Tokens, first: I64) -> bool:
+    """Return whether the periods are the layers of one pass: its input is read just before them, and most periods read none."""
+    for word in OF_INPUT:
+        at = np.flatnonzero(np.isin(tokens.coarse, _codes_with_words(tokens, (word,))))
+        with_input = np.unique(np.searchsorted(first, at, side="right"))
+        if len(at) and at[0] >= first[0] - CLOSE and len(with_input) < MARKED_SHARE * len(first):
+            return True
+    return False
 
 
 def _from_the_capture_on(tokens: Tokens, first: I64) -> I64:

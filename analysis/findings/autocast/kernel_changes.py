@@ -101,7 +101,7 @@ class AutocastWalk:
     def _product(self, row: Any) -> None:
         dims, backward = row.flop_dims or [], row.gpu_op_id in self.backward
         at = int(row.flop_operator == "aten::addmm")
-        if row.flop_operator in ("aten::mm", "aten::addmm") and not backward:
+        if row.flop_operator in ("aten::mm", "aten::addmm") and not backward and len(dims) > at + 1:
             self._cast_parameters(row, [numel(dims[at + 1]), numel(dims[0]) if at else 0])
             self._cast_input(row, numel(dims[at]))
         elif row.flop_operator == "aten::convolution" and len(dims) > 2:

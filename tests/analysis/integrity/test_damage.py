@@ -1,4 +1,4 @@
-"""Tests of thirty kinds of incomplete data on six recordings.
+"""Tests of kinds of incomplete data on six recordings.
 
 No trusted number of their reports is wrong by more than a tenth.
 """
@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 CASES = {
     "mlp_graph": (
         "lose 30.0% of the GPU's records", "lose the GPU's records from 30% to 70%", "lose every 3. operation", "lose all GPU records",
-        "remove graph ids",
+        "remove graph ids", "lose the kernels of name 1", "lose the kernels of name 4",
     ),
     "mm_fp8": (
         "lose 50.0% of the GPU's records", "lose the kernels of name 1", "remove all shapes", "cut to 97%",
@@ -57,9 +57,9 @@ def intact(recording: str) -> RunResult:
     return result
 
 
-def test_thirty_damages_are_tried() -> None:
+def test_at_least_thirty_damages_are_tried() -> None:
     names = [name for each in CASES.values() for name in each]
-    assert len(names) == 30 and all(name in DAMAGES or name.startswith("cut to") for name in names)
+    assert len(names) == 32 and all(name in DAMAGES or name.startswith("cut to") for name in names)
 
 
 @pytest.mark.parametrize(("recording", "damage"), [(recording, name) for recording, names in CASES.items() for name in names])

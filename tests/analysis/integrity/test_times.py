@@ -74,7 +74,15 @@ def test_one_operation_that_is_early_and_one_that_is_long_are_no_fault() -> None
 
 @pytest.mark.parametrize(
     ("steps", "factor", "withheld"),
-    [(40, 1000, "long"), (40, 10, None), (40, 0.1, None), (40, 0.001, "short"), (6, 0.001, "short"), (6, 1, None)],
+    [
+        (40, 1000, "long"),
+        (3, 1000, "long"),
+        (40, 10, None),
+        (40, 0.1, None),
+        (40, 0.001, "short"),
+        (6, 0.001, "short"),
+        (6, 1, None),
+    ],
 )
 def test_times_in_another_unit_are_the_headline(steps: int, factor: float, withheld: str | None) -> None:
     trace = matmul_loop(steps)

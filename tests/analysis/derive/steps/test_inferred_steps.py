@@ -119,6 +119,16 @@ def test_a_generation_loop_gives_a_step_a_token_and_no_layer() -> None:
     assert begins_at(token * 20) == [k * len(token) for k in range(20)]
 
 
+@pytest.mark.parametrize("model_input", ["aten::embedding", "aten::conv2d"])
+def test_the_layers_of_one_forward_pass_are_no_steps(model_input: str) -> None:
+    layer = [f"aten::op{i}" for i in range(20)]  # so many kinds that input and head are a small share of them
+    one_pass = [model_input, "aten::add", *layer * 8, "aten::linear"]
+    assert begins_at(one_pass) is None
+    assert begins_at(one_pass * 3) == [k * len(one_pass) for k in range(3)]
+    text_encoder = ["aten::embedding", *[f"aten::op{i % 10}" for i in range(120)]]
+    assert begins_at([*text_encoder, *layer * 8]) is not None  # iterations of a diffusion
+
+
 def test_no_inferred_steps_without_repetition() -> None:
     assert begins_at([f"aten::op_{i}" for i in range(50)]) is None
     assert begins_at([]) is None

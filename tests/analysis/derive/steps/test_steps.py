@@ -183,6 +183,20 @@ def test_two_ranges_that_are_never_popped_begin_where_they_were_pushed():
     assert host.starts.tolist() == [80, 90] and host.ends.tolist() == [90, 200]
 
 
+@pytest.mark.parametrize("name", ["Optimizer.step#AdamW.step", "iteration"])
+@pytest.mark.parametrize("unended", [0, 1])
+def test_a_range_that_is_never_popped_does_not_hide_the_next_steps(name, unended):
+    annotations = [(name, at, 40 if k == unended else at + 2) for k, at in enumerate((8, 18, 28))]
+    launches = [(at + 1, at + 2) for at in (2, 8, 12, 18, 22, 28)]
+    gpu = [(at + 2, at + 3, i) for i, (at, _) in enumerate(launches)]
+    host = find_host_steps(make(annotations, launches, gpu))
+    # An optimizer's step ends as long after its beginning as the others; another range ends where the next begins.
+    ends = [10, 20, 30]
+    if name == "iteration":
+        ends[unended] = annotations[unended + 1][1]
+    assert host.ends.tolist() == ends
+
+
 def test_without_profiler_steps_the_optimizer_marks_them():
     annotations = [(name, at, at + 2) for at in (8, 18, 28) for name in ("forward", "Optimizer.step#AdamW.step")]
     launches = [(at + 1, at + 2) for at in (2, 12, 22)]

@@ -1,0 +1,52 @@
+"""Find ranges that were never popped, and where they really ended.
+
+A profiler ends all open ranges when it stops. So such a range lasts until the end of the recording, over later ranges of its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import I64, TraceEvents
+
+
+def ended(starts: I64, ends: I64, lasts: int | None = None) -> I64:
+    """Return ``ends``, with each range that was never popped ended where the next one begins, or after ``lasts`` ns if earlier."""
+    order = np.argsort(starts, kind="stable")
+    closed, following = ends.copy(), np.append(starts[order][1:], np.iinfo(np.int64).max)
+    open_rows = _unended(ends[order], following)
+    until = following if lasts is None else np.minimum(following, starts[order] + lasts)
+    closed[order[open_rows]] = until[open_rows]
+    return closed
+
+
+def with_ended_updates(events: TraceEvents, updates: list[list[int]]) -> TraceEvents:
+    """Return the events with each optimizer step that was never popped ended after the usual time.
+
+    ``updates`` are the rows of the steps of each optimizer. If none of them ended, the usual time is not known.
+    """
+    ends = events.ops.end.copy()
+    for rows in (
+        np.array(one)[events.ops.thread[one] == thread] for one in updates for thread in np.unique(events.ops.thread[one])
+    ):
+        start, end = events.ops.start[rows], events.ops.end[rows]
+        unended = ended(start, end) < end
+        if not unended.all():
+            ends[rows] = ended(start, end, int(np.median((end - start)[~unended])))
+    return replace(events, ops=replace(events.ops, end=ends))
+
+
+def _unended(ends: I64, following: I64) -> NDArray[np.bool_]:
+    """Return which ranges were never popped: those that end together, except for the last, and those that end last of all.
+
+    ``following`` are the starts of the next ranges. If a range lasts beyond the next start and ends before others, ranges of this
+    name lie within each other by design.
+    """
+    over = ends > following
+    values, number = np.unique(ends, return_counts=True)
+    together = over & (number[np.searchsorted(values, ends)] > 1)
+    unended = together | (over & (ends == ends.max()))
+    return unended if (over == unended).all() else together

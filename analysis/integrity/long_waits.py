@@ -1,0 +1,48 @@
+"""Check that the host waits for the GPU only while recorded operations run.
+
+A wait that lasts on after the last recorded operation ended shows that the GPU ran work that is not in the recording: lost records, or
+another process's work. Without this check that time would be idle time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
+from sawtooth.analysis.integrity.lost_records import EVIDENCE, FEWER, OF_GPU_RECORDS
+from sawtooth.analysis.integrity.times import OF_DEVICE_TIME
+from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.units import in_words, percent
+
+LONG_NS = 100_000  # the longest of the waits in 35 intact traces with waits lasts 57 µs longer than the GPU's work
+SOME, MUCH = 0.05, 0.1  # of the counted time: the second is the share by which a number is wrong
+# A host that runs other programs resumes a few waits late. Missing work is missing from most steps.
+OF_STEPS = 0.5
+# The last waits are left out: the profiler empties its buffers then. A stream may also wait for a function on the host.
+_TAILS = f"""WITH named AS (SELECT c.start_ns, c.start_ns + c.dur_ns AS end_ns, n.name FROM runtime_calls c JOIN names n USING (name_id)),
+waits AS (FROM named WHERE regexp_matches(name, '^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize')),
+counted AS (SELECT host_start_ns AS start_ns, host_end_ns AS end_ns FROM steps WHERE device = $device AND counted),
+times AS (FROM counted UNION ALL SELECT min(start_ns), max(end_ns) FROM named WHERE NOT exists (FROM counted)),
+ended AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS end_ns FROM gpu_ops WHERE exists (FROM waits)),
+tails AS (SELECT w.end_ns - greatest(e.end_ns, w.start_ns) AS ns FROM waits w ASOF JOIN ended e ON w.end_ns > e.start_ns
+    WHERE w.end_ns < (SELECT max(start_ns) FROM ended) AND exists (FROM times t WHERE w.start_ns >= t.start_ns AND w.start_ns < t.end_ns)
+    AND NOT exists (FROM named WHERE regexp_matches(name, 'LaunchHostFunc|AddCallback|WaitValue')))
+SELECT count(*), coalesce(sum(ns), 0), (SELECT coalesce(sum(end_ns - start_ns), 0) FROM times), (SELECT count(*) FROM counted) FROM tails WHERE ns > {LONG_NS}"""
+HEADLINE = "The GPU ran work that is not recorded. Record again."
+ADVICE = f"{FEWER} If another process uses the GPU, stop it first."
+
+
+def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
+    """Yield the failed check if waits for the GPU often outlast its recorded work."""
+    waits, ns, time_ns, steps = (int(number) for number in recording.rows(_TAILS, {"device": device})[0])
+    share = ns / time_ns if time_ns else 0.0
+    if share <= SOME or waits < OF_STEPS * steps:
+        return
+    sentence = (
+        f"{waits:,} waits for the GPU last longer than its recorded work, by {in_words(ns / 1e6)} in all ({percent(share)} of the time). "
+        "The GPU ran something else then, which is not recorded."
+    )
+    effects: dict[str, Effect] = OF_GPU_RECORDS | {"best_step_time_ms": "caution"} if share > MUCH else OF_DEVICE_TIME
+    yield FailedCheck(
+        "waits_outlast_work", waits, sentence, ADVICE, HEADLINE if share > MUCH else None, "error", EVIDENCE, effects
+    )
