@@ -99,6 +99,11 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *
     st.html(_HTML.table(headers, rows, caption, figures))
 
 
+def entries(rows: Sequence[tuple[str, str, str, str]]) -> None:
+    """Show definitions: name, detail below the name, text, and a further line below the text."""
+    st.html(_HTML.entries(rows))
+
+
 def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
     """Show a table whose rows are sorted by the second column, with a bar for each value of that column."""
     with st.container(key=f"ranked_of_{len(rows)}_"):  # the container reserves the table's approximate height

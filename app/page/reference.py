@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import duckdb
 
@@ -23,6 +24,7 @@ HEADINGS = ("What it checks", "Why it costs time", "What to do", "When it is wro
 
 KINDS = (("metric", "metrics"), ("owner or cause", "owners and causes"), ("rule", "rules"), ("column", "columns"))
 
+Row = TypeVar("Row", bound=tuple[str, ...])
 _COLUMNS = "SELECT table_name, column_name, data_type, coalesce(comment, '') FROM duckdb_columns() WHERE NOT internal ORDER BY table_oid, column_index"
 
 
@@ -84,7 +86,7 @@ def rules() -> list[RuleDocumentation]:
     return sorted(documented, key=lambda rule: rule.title)
 
 
-def matching(rows: Sequence[tuple[str, ...]], searched: str) -> list[tuple[str, ...]]:
+def matching(rows: Sequence[Row], searched: str) -> list[Row]:
     """Return the rows whose cells contain every word of ``searched``, ignoring case."""
     words = searched.lower().split()
     return [row for row in rows if all(any(word in cell.lower() for cell in row) for word in words)]

@@ -265,8 +265,11 @@ def _example() -> None:
         return
     gpu = session.gpus[min(session.gpus)]
     tooth = session.sawtooth(gpu.device)
-    cards.title(f"What you will see, updated every second: {sentence(session, gpu, tooth, live=False)}")
-    cards.small("An example: the recording that comes with Sawtooth, a ResNet-50 on an H200 that waits for its data loader.")
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        with st.container(gap=None, width="stretch"):
+            cards.title(f"What you will see: {sentence(session, gpu, tooth, live=False)}")
+            cards.small("An example, updated every second in a session: a ResNet-50 on an H200 waits for its data loader.")
+        session_start.replay_button()
     period = tooth.period_s if tooth else None
     drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.dark(), period_s=period)
     live_chart.show(drawn, "live-example")

@@ -13,15 +13,17 @@ from sawtooth.app.format import clean
 from sawtooth.app.page import cards
 from sawtooth.app.page.reference import RuleDocumentation, columns, found_in, matching, rules
 
-WAYS = {"higher": "↑", "lower": "↓", "neither": ""}  # which way is better
+BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
 METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
-Rows = list[tuple[str, ...]]
+Rows = list[tuple[str, str, str, str]]
 
 
 def main() -> None:
     """Show the page."""
     head = st.container()
-    wanted = st.text_input("Search", placeholder="for example MFU, exposed, launch, gpu_ops", key="q", bind="query-params")
+    wanted = st.text_input(
+        "Search", placeholder="for example MFU, exposed, launch, gpu_ops", key="q", bind="query-params", width=480
+    )
     metrics, owners, causes, of_columns = (matching(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _columns()))
     of_rules = [rule for rule in rules() if matching([(rule.slug, rule.text)], wanted)]
     counts = {METRIC: len(metrics), OWNER: len(owners) + len(causes), RULE: len(of_rules), COLUMN: len(of_columns)}
@@ -30,21 +32,23 @@ def main() -> None:
     first = next((name for name, count in counts.items() if count), METRIC)
     metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(counts), default=first)
     with metric_tab:
-        _table(
-            ("Metric", "What it is", "Where it comes from", "Unit, ↑ or ↓ is better", "Key in the report"), metrics, "Metrics"
-        )
+        _entries(metrics)
     with owner_tab:
-        cards.small("Every nanosecond of a device has one owner: the first row whose condition is true.")
-        _table(("Owner", "Condition", "Key"), owners, "Owners")
-        cards.small("Time of an owner that does not compute has exactly one cause.")
-        _table(("Cause", "What proves it", "What to do", "Key"), causes, "Causes of lost time")
+        if owners:
+            cards.title("Owners of a GPU's time")
+            cards.small("Every nanosecond of a device has one owner: the first one whose condition is true.")
+            cards.entries(owners)
+        if causes or not owners:
+            cards.title("Causes of lost time")
+            cards.small("Time of an owner that does not compute has exactly one cause.")
+            _entries(causes)
     with rule_tab:
         _rules(of_rules)
     with column_tab:
         cards.small(
             "A recording is a DuckDB file that any client can open. The derived file contains what the analysis computed from it."
         )
-        _table(("Column", "Meaning", "Type", "File"), of_columns, "Columns of recordings and derived files")
+        _entries(of_columns)
 
 
 def _head(wanted: str, counts: Mapping[str, int]) -> None:
@@ -59,21 +63,21 @@ def _head(wanted: str, counts: Mapping[str, int]) -> None:
 
 def _metrics() -> Rows:
     return [
-        (m.label, m.definition, m.source, "\u00a0".join(filter(None, (m.unit, WAYS[m.better]))), f"`{m.key}`")
+        (m.label, " · ".join(filter(None, (f"`{m.key}`", m.unit, BETTER[m.better]))), m.definition, f"Source: {m.source}")
         for m in METRICS.values()
     ]
 
 
 def _owners() -> Rows:
-    return [(owner.label, owner.meaning, f"`{owner.key}`") for owner in OWNERS]
+    return [(owner.label, f"`{owner.key}`", owner.meaning, "") for owner in OWNERS]
 
 
 def _causes() -> Rows:
-    return [(c.label, c.proof, f"{c.to_do} Who can change it: {c.who}.", f"`{c.key}`") for c in CAUSES]
+    return [(c.label, f"`{c.key}`", c.proof, f"What to do: {c.to_do} Who can change it: {c.who}.") for c in CAUSES]
 
 
 def _columns() -> Rows:
-    return [(f"{c.table}.{c.column}", c.comment, c.type.lower(), c.file) for c in columns()]
+    return [(f"{c.table}.{c.column}", f"{c.type.lower()} · {c.file}", c.comment, "") for c in columns()]
 
 
 def _rules(shown: Sequence[RuleDocumentation]) -> None:
@@ -86,10 +90,9 @@ def _rules(shown: Sequence[RuleDocumentation]) -> None:
         cards.small("No rule matches.")
 
 
-def _table(headers: tuple[str, ...], rows: Rows, caption: str) -> None:
+def _entries(rows: Rows) -> None:
     if rows:
-        with st.container(key=f"reference_rows_{headers[0]}"):  # a phone shows the cells of a row below each other
-            cards.table(headers, rows, caption)
+        cards.entries(rows)
     else:
         cards.small("No text matches.")
 

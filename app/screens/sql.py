@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.run.model import RunResult
@@ -17,6 +18,7 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
+LONG_TEXT, LONG_PX = 40, 330  # characters of a text that is cut in the answer, and the width of its column
 FIRST_TABLE = "gpu_ops"  # the table that most queries use
 CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
 
@@ -26,14 +28,20 @@ def main() -> None:
     manifest = frame.current_run()
     result = current_result.run_result(manifest)  # creates the tables of the derived file
     tables = {column.table for column in columns()}
-    cards.headline(f"Query the {len(tables)} tables of this run")
-    chosen = _recording(list(dict.fromkeys([*manifest.traces, *manifest.telemetry])))
-    _take_from_address()
-    _begin_with_an_example(chosen)
-    _form(chosen)
-    query = str(st.session_state.get("sql_to_run") or "").strip()
-    _answer(chosen, query, result)
-    _tables()
+    cards.headline(
+        f"Query the {len(tables)} tables of this run",
+        f"Queries only read. They take at most {SECONDS_MOST:g} s and return the first {ROWS_MOST:,} rows.",
+    )
+    with st.container(key="sql_console"), st.grid(min_column_width=520, gap="medium"):
+        with st.container():
+            chosen = _recording(list(dict.fromkeys([*manifest.traces, *manifest.telemetry])))
+            _take_from_address()
+            _begin_with_an_example(chosen)
+            _form(chosen)
+            query = str(st.session_state.get("sql_to_run") or "").strip()
+            _answer(chosen, query, result)
+        with st.container(key="sql_tables"):
+            _tables()
 
 
 def _answer(chosen: RecordingRef, query: str, result: RunResult) -> None:
@@ -118,12 +126,9 @@ def _tables() -> None:
     """Show the tables and columns with their meanings."""
     known = columns()
     tables = sorted({column.table for column in known})
-    table = st.selectbox("Table", tables, index=tables.index(FIRST_TABLE), key="sql_table")
-    rows = [(c.column, c.type.lower(), c.comment) for c in known if c.table == table]
-    cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")
-    cards.small(
-        f"Queries are read-only and take at most {SECONDS_MOST:g} s. The first {ROWS_MOST:,} rows are shown. Times are integer nanoseconds; texts are in the table names."
-    )
+    table = st.selectbox("Columns of the table", tables, index=tables.index(FIRST_TABLE), key="sql_table")
+    cards.small("Times are integer nanoseconds. Texts are in the table names.")
+    cards.entries([(c.column, c.type.lower(), c.comment, "") for c in known if c.table == table])
 
 
 @st.cache_data(
@@ -132,6 +137,11 @@ def _tables() -> None:
 def answer(root: str, recording_id: str, causes: RankCauses | None, query: str) -> QueryResult:
     """Return the answer to a query, cached for other viewers and reloads."""
     return run_query(frame.data_folder(), recording_id, query, causes=causes)
+
+
+def _is_long(values: pd.Series) -> bool:
+    """Return whether a column has texts that are so long that they would hide the columns after it."""
+    return not pd.api.types.is_numeric_dtype(values) and bool((values.astype(str).str.len() > LONG_TEXT).any())
 
 
 def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
@@ -151,6 +161,7 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
         rows,
         hide_index=True,
         key="sql_answer",
+        column_config={c: st.column_config.Column(width=LONG_PX) for c in rows if _is_long(rows[c])},
         height="auto" if len(rows) <= 14 else panel.TALL,
         placeholder="NULL",
         alt="The result as a table.",

@@ -26,6 +26,7 @@ def test_every_card_escapes_all_it_is_given(name: str) -> None:
         "lines": [NarrowRow(HOSTILE, HOSTILE, True, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         "names": [HOSTILE],
         "pairs": [(HOSTILE, HOSTILE)],
+        "definitions": [(HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         "entries": [LegendEntry(HOSTILE, HOSTILE)],
     }
     macro = getattr(CARDS, name)

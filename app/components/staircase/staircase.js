@@ -325,7 +325,7 @@ class Staircase {
   // After Back or Forward: show what the address says.
   follow() {
     const query = new URLSearchParams(location.search);
-    if (!this.root.isConnected || (query.get("run") ?? this.data.of) !== this.data.of) return;
+    if (!this.root.isConnected || !location.pathname.endsWith("/verdict") || query.has("view") || (query.get("run") ?? this.data.of) !== this.data.of) return;
     const rules = query.get("fixes"), bar = query.get("open");
     this.choice = rules === null ? this.data.first : this.changes.reduce((choice, change, i) => choice | (rules.split(",").includes(change.rule) ? 1 << i : 0), 0);
     this.update();

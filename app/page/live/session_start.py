@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -17,12 +18,13 @@ def show(*, compact: bool) -> None:
     """Show the ways that are possible on this machine; ``compact`` adds the title "Another session"."""
     if compact:
         cards.title("Another session")
-    with st.grid(min_column_width=460, gap="medium"):
-        for way in (_here, _push_how, _replay):
-            if way is _here and not gpus_here().count:
-                continue
-            if way is _replay and bundled_telemetry() is None:
-                continue
+    ways = [_push_how]
+    if gpus_here().count:
+        ways.insert(0, _here)
+    if compact and bundled_telemetry() is not None:  # else the button is beside the example
+        ways.append(_replay)
+    with st.grid(min_column_width=460, gap="medium") if len(ways) > 1 else st.container():
+        for way in ways:
             with st.container(border=True, height="stretch", gap="small"):
                 way()
     frame.link("runs", "Read samples you have: nvidia-smi, DCGM, nvitop or Prometheus", icon=":material/upload:")
@@ -39,13 +41,14 @@ def _here() -> None:
 def _replay() -> None:
     cards.title("Replay a recording")
     cards.small("A ResNet-50 on an H200 that waits for its data loader.")
-    alone = not gpus_here().count
-    if st.button(
-        "Replay the bundled recording",
-        icon=":material/replay:",
-        type="primary" if alone else "secondary",
-        disabled=local_sampler().pid is not None,
-    ):
+    replay_button()
+
+
+def replay_button() -> None:
+    """Offer to replay the bundled recording as a session."""
+    label, icon = "Replay the bundled recording", ":material/replay:"
+    look: Literal["primary", "secondary"] = "secondary" if gpus_here().count else "primary"
+    if st.button(label, icon=icon, type=look, disabled=local_sampler().pid is not None):
         pid = start_replay()
         if pid is not None:
             st.session_state["live_started"] = (pid, time.time())
@@ -55,13 +58,16 @@ def _replay() -> None:
 def _push_how() -> None:
     parts = urlsplit(push_command.server_address())
     cards.title("Watch a GPU of another machine")
-    if is_loopback(parts.hostname or ""):
-        port = parts.port or 8501
-        cards.small("Open a tunnel (or serve with `--address 0.0.0.0`):")
-        st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
-    cards.small("Run this beside the training job, which is not changed:")
-    push_command.show("live")
-    if not settings().token:
-        cards.small(
-            "This server has no logins, so the page does not show the token. It is in the data folder, in `push_token`."
-        )
+    with st.grid(min_column_width=380, gap="medium"):
+        if is_loopback(parts.hostname or ""):
+            port = parts.port or 8501
+            with st.container(gap="small"):
+                cards.small("Open a tunnel (or serve with `--address 0.0.0.0`):")
+                st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
+        with st.container(gap="small"):
+            cards.small("Run this beside the training job, which is not changed:")
+            push_command.show("live")
+            if not settings().token:
+                cards.small(
+                    "This server has no logins, so the page does not show the token. It is in the data folder, in `push_token`."
+                )

@@ -84,7 +84,7 @@ def headline(comparison: Comparison) -> str:
     if comparison.other_model:
         are = "are different programs" if comparison.other_program else "train different models"
         return f"{a} and {b} {are}: {_beside(comparison)}."
-    if comparison.cpu_beside_gpu:
+    if _one_ran_on_cpu(comparison):
         worked = comparison.a.first.lead or comparison.b.first.lead
         where = (worked.device_name if worked is not None else "") or "a GPU"
         ran = [
@@ -113,6 +113,11 @@ def headline(comparison: Comparison) -> str:
     if answer == "no_change":
         return f"{intervals.no_change(comparison.verdict)} between {a} and {b}: {times}"
     return f"Cannot tell whether {a} or {b} is faster: {times}"
+
+
+def _one_ran_on_cpu(comparison: Comparison) -> bool:
+    """Return whether one run used a CPU; a profile that lost the GPU's records does not show that."""
+    return comparison.cpu_beside_gpu and withdrawn_by(comparison.a, comparison.b) is None
 
 
 def is_one_run(comparison: Comparison) -> bool:
@@ -156,7 +161,7 @@ def below(comparison: Comparison) -> str:
     """Return the line below the headline: the main part of the change and its confidence."""
     if comparison.other_model:
         return why_sure(comparison)
-    if comparison.cpu_beside_gpu:
+    if _one_ran_on_cpu(comparison):
         return f"{lacks_gpu_work(comparison)} Their step times do not show the effect of a change to the training."
     if is_one_run(comparison):
         return "Choose another run as A or B."

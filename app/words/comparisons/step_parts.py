@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.comparison_side import withdrawn_by
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
@@ -49,6 +50,8 @@ def _undivided_sides(comparison: Comparison) -> str:
 def undivided(comparison: Comparison) -> tuple[str, str, str]:
     """Return why no step can be divided, what to do, and the command or code for it."""
     worked = gpu_worked(comparison)
+    if (withdrawn := withdrawn_by(comparison.a, comparison.b)) is not None:
+        return "A step without the GPU's records cannot be divided.", fmt.clean(withdrawn), "sawtooth run train.py"
     if worked[0] != worked[1]:
         lacks = "A" if worked[1] else "B"
         return (

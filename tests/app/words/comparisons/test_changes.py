@@ -13,7 +13,8 @@ from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.compare.throughput import Throughput
-from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.integrity.failed_check import FailedCheck
+from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.audit import AuditRow
 from sawtooth.app import format as fmt
@@ -156,6 +157,10 @@ def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
     )
     assert words.below(found).endswith("do not show the effect of a change to the training.") and words.findings(found) == []
     assert compare_json(found)["reasons_not_to_compare"][0]["key"] == "gpu_work"
+    lost = FailedCheck("gpu_records_missing", 5, "Lost.", headline="The GPU's records are missing.")
+    unknown = replace(cpu, failed=(lost,), metrics={**cpu.metrics, "best_step_time_ms": missing("Lost.")})
+    found = compare(side(gpu), replace(side(unknown), runs=(replace(unknown, lead=None, ranks=[]),)))
+    assert words.headline(found) == f"No verdict. {cpu.manifest.name}: The GPU's records are missing."
 
 
 def test_a_kernel_s_time_that_hardly_moves_is_no_finding():
