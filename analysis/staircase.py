@@ -163,8 +163,8 @@ class _Builder:
         least_ms = self.whatif.least_ms(self.best, edits)
         in_order = members == list(range(len(members)))
         if in_order or len(members) == 1 or self._events <= MANY_EVENTS:
-            between = self.whatif.predict_range_ms(self.best, edits) or (ms, ms)
-            step = PlanStep("", 0.0, ms, *self.whatif.range_of_another_run_ms(self.best, edits, between))
+            replayed_range = self.whatif.predict_range_ms(self.best, edits) or (ms, ms)
+            step = PlanStep("", 0.0, ms, *self.whatif.range_of_another_run_ms(self.best, edits, replayed_range))
         else:
             step = PlanStep("", 0.0, ms, ms, ms)
         step = with_doubt(step, steps, least_ms)
@@ -186,9 +186,9 @@ class _Builder:
             (o, c): part_ms * _ratio(recorded.work, after.work, o) for o, c, part_ms in self.now.parts if o not in LOST_OWNERS
         }
         work = {key: part_ms for key, part_ms in work.items() if key[0] != OUTSIDE_PROFILE}
-        works = math.fsum(work.values())
-        if works > ms:
-            work, works = {key: part_ms * ms / works for key, part_ms in work.items()}, ms
+        work_ms = math.fsum(work.values())
+        if work_ms > ms:
+            work, work_ms = {key: part_ms * ms / work_ms for key, part_ms in work.items()}, ms
         waits = {
             (o, c): part_ms * self._wait_ratio(recorded, after, o, c) for o, c, part_ms in self.now.parts if (o, c) not in work
         }
@@ -196,11 +196,11 @@ class _Builder:
         for cause, wait in after.waits.items():  # a wait that does not exist today
             if cause not in known and wait > 0 and not recorded.waits.get(cause):
                 waits["idle", cause] = wait
-        waiting, idle_ms = math.fsum(waits.values()), ms - works
-        if waiting > idle_ms:
-            waits = {key: part_ms * idle_ms / waiting for key, part_ms in waits.items()}
+        wait_ms, idle_ms = math.fsum(waits.values()), ms - work_ms
+        if wait_ms > idle_ms:
+            waits = {key: part_ms * idle_ms / wait_ms for key, part_ms in waits.items()}
         else:
-            waits[UNEXPLAINED] = waits.get(UNEXPLAINED, 0.0) + idle_ms - waiting
+            waits[UNEXPLAINED] = waits.get(UNEXPLAINED, 0.0) + idle_ms - wait_ms
         return tuple((owner, cause, part_ms) for (owner, cause), part_ms in (work | waits).items() if part_ms > 0)
 
     def _wait_ratio(self, recorded: ReplayedStep, after: ReplayedStep, owner: str, cause: str | None) -> float:

@@ -59,11 +59,11 @@ STAYS = Law(1.0, 1.0, 1.0)
 class Scale:
     """Effect of a batch ``times`` as large on a kernel of ``gpu``.
 
-    ``own`` has the shapes of the parameters and their transposes.
+    ``parameter_shapes`` includes their transposes.
     """
 
     gpu: GpuPeaks | None
-    own: frozenset[Shape]
+    parameter_shapes: frozenset[Shape]
     times: float
 
     def law(self, row: Any) -> Law:
@@ -105,8 +105,8 @@ class Scale:
 
     def _with_error(self, factor: float) -> Growth:
         """Return ``factor`` with the interval that follows from ``GROWTH_ERROR``."""
-        off = max(self.times, 1 / self.times) ** GROWTH_ERROR
-        return Growth(factor, factor / off, factor * off)
+        error = max(self.times, 1 / self.times) ** GROWTH_ERROR
+        return Growth(factor, factor / error, factor * error)
 
     def _product_growth(self, row: Any) -> Growth | None:
         """Return the kernel-time model's time for the new shape, relative to its time for the old shape.
@@ -134,25 +134,25 @@ class Scale:
         if operator in FIRST_OPERAND or operator == "aten::mm":
             a, b = shapes[first : first + 2]
             if len(a) == len(b) == 2:
-                if tuple(b) in self.own:
-                    a[0] = self._more(a[0])
-                elif tuple(a) in self.own:
-                    b[1] = self._more(b[1])
+                if tuple(b) in self.parameter_shapes:
+                    a[0] = self._scaled(a[0])
+                elif tuple(a) in self.parameter_shapes:
+                    b[1] = self._scaled(b[1])
                 else:  # The gradient of a parameter sums over the batch.
-                    a[1] = b[0] = self._more(a[1])
+                    a[1] = b[0] = self._scaled(a[1])
                 return shapes
         for shape in shapes:
-            if isinstance(shape, list) and len(shape) > 2 and tuple(shape) not in self.own:
-                shape[0] = self._more(shape[0])
+            if isinstance(shape, list) and len(shape) > 2 and tuple(shape) not in self.parameter_shapes:
+                shape[0] = self._scaled(shape[0])
         return shapes
 
-    def _more(self, size: int) -> int:
+    def _scaled(self, size: int) -> int:
         return max(round(size * self.times), 1)
 
     def _moving_law(self, row: Any) -> Law:
         dims = row.dims if isinstance(row.dims, list) else []
         tensors = [tuple(shape) for shape in dims if isinstance(shape, list) and numel(shape) > 1]
-        if tensors and all(shape in self.own for shape in tensors):
+        if tensors and all(shape in self.parameter_shapes for shape in tensors):
             return STAYS
         elements = max((numel(list(shape)) for shape in tensors), default=0)
         filled = (self.gpu.sms or 1) * THREADS_OF_SM if self.gpu is not None else 0
@@ -165,7 +165,7 @@ class Scale:
 
     def _rounds(self, row: Any, tensors: list[Shape]) -> float:
         """Return the number of elements that each thread processes one after the other."""
-        elements = max((numel(list(shape)) for shape in tensors if shape not in self.own), default=0)
+        elements = max((numel(list(shape)) for shape in tensors if shape not in self.parameter_shapes), default=0)
         # The grid of a reduction grows with the elements that it reduces.
         if self.gpu is None or not row.blocks > 0 or row.category == "reduction":
             return 1.0

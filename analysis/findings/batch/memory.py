@@ -94,10 +94,10 @@ def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndar
     """Return the bytes of each block that grow with the batch."""
     start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
     backward = _within(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0
-    tuned = recording.frame(_SPANS, [OPTIMIZER_STEP])
-    used_until = tuned["start_ns"].to_numpy(np.int64) if len(tuned) else _ends_of_steps(recording, device)
+    updates = recording.frame(_SPANS, [OPTIMIZER_STEP])
+    used_until = updates["start_ns"].to_numpy(np.int64) if len(updates) else _ends_of_steps(recording, device)
     gradients = (end > np.append(used_until, NEVER - 1)[np.searchsorted(used_until, start)]) | _accumulated(recording, blocks)
-    stays = (_within(tuned, blocks) >= 0) | (backward & gradients)
+    stays = (_within(updates, blocks) >= 0) | (backward & gradients)
     return np.where(stays, 0.0, size - np.minimum(_fixed_bytes(recording, device, blocks), size))
 
 
@@ -109,10 +109,10 @@ def _within(spans: pd.DataFrame, blocks: pd.DataFrame) -> np.ndarray:
     innermost = np.full(len(blocks), -1, np.int64)
     threads, at = blocks["thread_id"].to_numpy(), blocks["start_ns"].to_numpy(np.int64)
     for thread, part in spans.groupby("thread_id", sort=False):
-        mine = np.flatnonzero(threads == thread)
-        last = np.searchsorted(part["start_ns"].to_numpy(np.int64), at[mine], side="right") - 1
-        inside = (last >= 0) & (part["end_ns"].to_numpy(np.int64)[last] > at[mine])
-        innermost[mine[inside]] = part.index.to_numpy()[last[inside]]
+        of_thread = np.flatnonzero(threads == thread)
+        last = np.searchsorted(part["start_ns"].to_numpy(np.int64), at[of_thread], side="right") - 1
+        inside = (last >= 0) & (part["end_ns"].to_numpy(np.int64)[last] > at[of_thread])
+        innermost[of_thread[inside]] = part.index.to_numpy()[last[inside]]
     return innermost
 
 
@@ -135,10 +135,10 @@ def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
     marked = np.zeros(len(blocks), bool)
     start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
     for bytes_, moments in times.items():
-        alike, at = np.flatnonzero(size == bytes_), np.array(moments, np.int64)
-        if len(alike):
-            last = np.searchsorted(start[alike], at, side="right") - 1
-            marked[alike[last[(last >= 0) & (end[alike[last]] > at)]]] = True
+        same_size, at = np.flatnonzero(size == bytes_), np.array(moments, np.int64)
+        if len(same_size):
+            last = np.searchsorted(start[same_size], at, side="right") - 1
+            marked[same_size[last[(last >= 0) & (end[same_size[last]] > at)]]] = True
     return marked
 
 
@@ -157,21 +157,21 @@ def _fixed_bytes(recording: Recording, device: int, blocks: pd.DataFrame) -> np.
         "WHERE starts_with(name, 'aten::') AND signature_id IN (SELECT unnest($1::INTEGER[])) ORDER BY start_ns, end_ns DESC",
         [list(sizes)],
     )
-    kept_bytes, innermost = np.zeros(len(blocks)), _within(operators, blocks)
+    fixed_bytes, innermost = np.zeros(len(blocks)), _within(operators, blocks)
     inside = np.flatnonzero(innermost >= 0)
-    mine = operators.iloc[innermost[inside]]
-    held = np.array([sizes[int(key)] for key in mine["signature_id"]], float)
-    freed = blocks["end_ns"].to_numpy(np.int64)[inside] <= mine["end_ns"].to_numpy(np.int64)
-    recurrent = mine["name"].isin(RECURRENT).to_numpy(bool)
+    of_blocks = operators.iloc[innermost[inside]]
+    operator_bytes = np.array([sizes[int(key)] for key in of_blocks["signature_id"]], float)
+    freed = blocks["end_ns"].to_numpy(np.int64)[inside] <= of_blocks["end_ns"].to_numpy(np.int64)
+    recurrent = of_blocks["name"].isin(RECURRENT).to_numpy(bool)
     shapes = {int(key): dims for key, dims, _ in signatures}
-    held[recurrent] += [
-        SCRATCH_BYTES * layers_and_directions(json.loads(shapes[int(key)])) for key in mine["signature_id"][recurrent]
+    operator_bytes[recurrent] += [
+        SCRATCH_BYTES * layers_and_directions(json.loads(shapes[int(key)])) for key in of_blocks["signature_id"][recurrent]
     ]
     bytes_freed = pd.Series(np.where(freed, blocks["bytes"].to_numpy(float)[inside], 0.0))
     largest = bytes_freed.groupby(innermost[inside]).transform("max").eq(bytes_freed).to_numpy(bool)
-    of_cast = (mine["name"] == "aten::_to_copy").to_numpy(bool)
-    kept_bytes[inside] = np.where(of_cast, np.inf, np.where(freed & (largest | ~recurrent), held, 0.0))
-    return kept_bytes
+    of_cast = (of_blocks["name"] == "aten::_to_copy").to_numpy(bool)
+    fixed_bytes[inside] = np.where(of_cast, np.inf, np.where(freed & (largest | ~recurrent), operator_bytes, 0.0))
+    return fixed_bytes
 
 
 @lru_cache(maxsize=2000)
@@ -180,15 +180,15 @@ def _bytes(dims: str | None, types: str | None, among: frozenset[Shape] | None =
 
     The types of tensor lists are not recorded, so 32 bits per element are assumed for them.
     """
-    return float(_of_inputs(json.loads(dims or "[]"), json.loads(types or "[]"), among))
+    return float(_input_bytes(json.loads(dims or "[]"), json.loads(types or "[]"), among))
 
 
-def _of_inputs(shapes: list[Any], types: Any, among: frozenset[Shape] | None) -> int:
+def _input_bytes(shapes: list[Any], types: Any, among: frozenset[Shape] | None) -> int:
     total = 0
     for place, shape in enumerate(shapes):
         kind = types[place] if isinstance(types, list) and place < len(types) else types
         if isinstance(shape, list) and any(isinstance(inner, list) for inner in shape):
-            total += _of_inputs(shape, kind, among)
+            total += _input_bytes(shape, kind, among)
         elif isinstance(shape, list) and (among is None or tuple(shape) in among):
             dtype = dtype_of_type(kind) if among is None or kind != "TensorList" else "fp32"
             total += numel(shape) * ITEM_BYTES[dtype] if dtype else 0

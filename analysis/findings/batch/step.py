@@ -40,7 +40,7 @@ LIKELY_HOST = 1.1
 # H200's host: the longer time was 1.03 to 1.37 times the shorter. Three others took 1.4 to 1.5 times what the profiled size
 # predicted.
 HOST_VARIES = 1.5
-HARDLY = 0.01  # Operations shortened to this share of their duration delay nothing.
+NEGLIGIBLE = 0.01  # Operations shortened to this share of their duration delay nothing.
 # Share of the step. If a faster host (HOST_VARIES or QUICKEST_HOST) saves at least this share, the host limits the step.
 HOST_LIMITS = 0.1
 QUICKEST_HOST = 0.75  # Smallest likely host time, relative to the replay, which already excludes the profiler's cost.
@@ -101,16 +101,16 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
     slow_host = hidden_host(context.whatif, best) if not host and min(factors, default=1.0) < 1 else 1.0
     kernels = _kernels_of(context, context.work, parameters)
     memory: Sequence[float | None] = memory_at(context.recording, context.rank.device, factors) or [None] * len(factors)
-    larger = []
-    for times, held in zip(factors, memory, strict=True):
+    predictions = []
+    for times, memory_bytes in zip(factors, memory, strict=True):
         edit = _edit(context, context.work, kernels, times)
-        between = _step(context, host, edit, slow_host if times < 1 else 1.0, filled)
-        if between is None:
+        at_new_batch = _step(context, host, edit, slow_host if times < 1 else 1.0, filled)
+        if at_new_batch is None:
             return []
         fed = best.feeding.floors_ms(context.step_ms, times) if best.feeding is not None else (0.0,) * 3
-        ms, low, high = (max(edge, floor) for edge, floor in zip(between[:3], fed, strict=True))
-        larger.append(AtBatch(times, ms, low, high, times * context.step_ms / ms, held, between.host_limits))
-    return larger
+        ms, low, high = (max(edge, floor) for edge, floor in zip(at_new_batch[:3], fed, strict=True))
+        predictions.append(AtBatch(times, ms, low, high, times * context.step_ms / ms, memory_bytes, at_new_batch.host_limits))
+    return predictions
 
 
 def host_grows_with_batch(context: RuleContext) -> bool:
@@ -169,12 +169,12 @@ def _step(
     best, whatif = replace(context.rank.best, feeding=None), context.whatif
     assert whatif is not None and best.ms is not None
     edges = [TimedOps(edit.ops, edge) for edge in (edit.dur_ns, edit.low_ns, edit.high_ns)]
-    own = host[0].factor if host else 1.0
+    run_factor = host[0].factor if host else 1.0
     if slow_host > 1:
         host_factors = (min(LIKELY_HOST, slow_host), QUICKEST_HOST, slow_host)
     else:
-        host_factors = (own, own / HOST_VARIES, own * HOST_VARIES)
-    now = _at_host_speed_ms(whatif, own)
+        host_factors = (run_factor, run_factor / HOST_VARIES, run_factor * HOST_VARIES)
+    now = _at_host_speed_ms(whatif, run_factor)
     steps = [
         _at_host_speed_ms(whatif, host_factor, edge_edits) for host_factor, edge_edits in zip(host_factors, edges, strict=True)
     ]
@@ -208,7 +208,7 @@ def _at_host_speed_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | None 
     """
     host = (FasterHost(host_factor),)
     step = whatif.step_ms((*host, edit) if edit else host)
-    host_only_ms = whatif.step_ms((*host, ScaledOps(tuple(whatif.problem.ops.op.tolist()), HARDLY)))
+    host_only_ms = whatif.step_ms((*host, ScaledOps(tuple(whatif.problem.ops.op.tolist()), NEGLIGIBLE)))
     return max(step, host_only_ms) if step and host_only_ms else step
 
 
@@ -244,7 +244,7 @@ class _Kernels:
 
     ``stay`` marks the rows that do not grow. ``kind`` is the kind of each row, ``first`` the first row of each kind.
     ``beside`` is how many kernels run on average during those of a kind, including themselves. ``launches`` is the number of
-    kernels per call of their operator. ``own`` has the shapes of parameters, also transposed.
+    kernels per call of their operator. ``parameter_shapes`` has the shapes of parameters, also transposed.
     """
 
     stay: np.ndarray
@@ -252,7 +252,7 @@ class _Kernels:
     first: np.ndarray
     beside: np.ndarray
     launches: np.ndarray
-    own: frozenset[Shape]
+    parameter_shapes: frozenset[Shape]
 
 
 def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Shape]) -> _Kernels:
@@ -266,15 +266,20 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
     beside = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()
     calls = rows.groupby(kind)["cpu_op_id"]
     launches = (calls.size() / calls.nunique()).to_numpy()
-    own = frozenset({*parameters, *(tuple(reversed(shape)) for shape in parameters)})
+    parameter_shapes = frozenset({*parameters, *(tuple(reversed(shape)) for shape in parameters)})
     return _Kernels(
-        rows["gpu_op_id"].isin(fixed).to_numpy(), kind, np.unique(kind, return_index=True)[1], beside, launches, own
+        rows["gpu_op_id"].isin(fixed).to_numpy(),
+        kind,
+        np.unique(kind, return_index=True)[1],
+        beside,
+        launches,
+        parameter_shapes,
     )
 
 
 def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: float) -> TimedOps:
     """Return the edit that sets the time of every kernel of ``rows`` for ``times`` the batch."""
-    scale = Scale(context.rank.gpu, kernels.own, times)
+    scale = Scale(context.rank.gpu, kernels.parameter_shapes, times)
     kinds = rows.iloc[kernels.first].assign(beside=kernels.beside, launches=kernels.launches)
     laws = [scale.law(row) for row in kinds.itertuples()]
     factor, low, high, stream_ns, rounds = (np.array(column, float)[kernels.kind] for column in zip(*laws, strict=True))

@@ -95,7 +95,7 @@ def _rows_by_stream(work: pd.DataFrame) -> list[NDArray[np.int64]]:
     return [places for number, places in positions_by(numbers).items() if number >= 0]
 
 
-def of_graphs(context: RuleContext) -> NDArray[np.int64]:
+def graph_kernels(context: RuleContext) -> NDArray[np.int64]:
     """Return the gpu_op_ids of the kernels in CUDA graphs, which show no operators."""
     if not context.rank.facts.graph_kernels_in_counted_steps:
         return np.empty(0, np.int64)
@@ -108,7 +108,7 @@ def of_graphs(context: RuleContext) -> NDArray[np.int64]:
     return np.array([op for (op,) in rows], np.int64)
 
 
-def beside_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[np.int64]:
+def after_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the positions of captured elementwise kernels that follow an optimizer's kernel.
 
     Only kernels after the last product of their step and stream count.
@@ -155,8 +155,8 @@ def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
 
     Together they take as long as the longest of them. Each takes at least ``shortest_ns``, or its own time if that is less.
     """
-    few = np.sort(durations)[::-1][:COMPILED_KERNELS]
-    return max(int(durations.max()), int(np.minimum(few, shortest_ns).sum()))
+    longest = np.sort(durations)[::-1][:COMPILED_KERNELS]
+    return max(int(durations.max()), int(np.minimum(longest, shortest_ns).sum()))
 
 
 def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:

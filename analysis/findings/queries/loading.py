@@ -63,7 +63,7 @@ class HiddenTime:
 
     @property
     def profiled_steps_take(self) -> str:
-        """The time of the profiled steps in words, with and without the profiler's cost where they differ."""
+        """The time of the profiled steps in words, with and without the profiler's cost if they differ."""
         without = in_words(self.estimate_ms)
         if self.profiled_ms is None or self.profiled_ms <= (1 + UNSLOWED) * self.estimate_ms:
             return without

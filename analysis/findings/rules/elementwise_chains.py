@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
-from sawtooth.analysis.findings.queries.chains import between_products, compiled, fused_ns, of_graphs
+from sawtooth.analysis.findings.queries.chains import between_products, compiled, fused_ns, graph_kernels
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, loads_code
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
 from sawtooth.analysis.findings.recorded.counted_operations import (
@@ -70,7 +70,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     work = context.work
     if work["kernel"].str.startswith("triton_").any():
         return  # The model is already compiled.
-    captured = work["gpu_op_id"].isin(of_graphs(context)).to_numpy(bool)
+    captured = work["gpu_op_id"].isin(graph_kernels(context)).to_numpy(bool)
     shortest_ns = SHORTEST_KERNEL_NS if captured.any() else 0
     layer = recurrent_layer(context)
     of_layer = work.loc[work["operator"].str.match(OF_A_LAYER, na=False), "gpu_op_id"].to_numpy(np.int64)

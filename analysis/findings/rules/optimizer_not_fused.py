@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import fused_optimizer
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.chains import beside_updates, of_graphs
+from sawtooth.analysis.findings.queries.chains import after_updates, graph_kernels
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
     evidence_of,
@@ -89,8 +89,8 @@ def _captured(context: RuleContext) -> Evidence | None:
     A capturable foreach optimizer keeps a step count for each parameter on the GPU, and works on each count with separate kernels.
     """
     work, steps = context.work, context.work_steps
-    captured = of_graphs(context)
-    single = work.iloc[beside_updates(work, work["gpu_op_id"].isin(captured).to_numpy(bool))]
+    captured = graph_kernels(context)
+    single = work.iloc[after_updates(work, work["gpu_op_id"].isin(captured).to_numpy(bool))]
     if len(single) < MANY_KERNELS * steps:
         return None
     cost = ms_per_step(single, steps)

@@ -84,33 +84,33 @@ def test_a_step_takes_what_as_many_workers_need_as_help():
 
 
 @pytest.mark.parametrize(
-    ("told", "fed_ms", "workers"),
+    ("known", "rest_ms", "workers"),
     [
-        (facts(0, seen=0), 20, 16),  # samples that wait: 1,600 a second
-        (facts(10, seen=0), 20, 15),  # a core each, but one: they give less
+        (facts(0, seen=0), 20, 16),  # samples that wait: 1,600 per second
+        (facts(10, seen=0), 20, 15),  # one worker per core, except one core: not enough, but the most
         (facts(10, seen=0), 64, 7),
         (UserFacts(loader_cores=16), 20, 15),  # 300 ms by one process, nothing timed
         (UserFacts(), 20, 8),
         (facts(0, seen=0), None, 15),
     ],
 )
-def test_workers_that_load_what_the_training_loads_itself(told, fed_ms, workers):
-    run = SimpleNamespace(manifest=SimpleNamespace(facts=told), telemetry=SimpleNamespace(host=None))
-    assert advised_at_first(SimpleNamespace(run=run), 300, fed_ms) == workers
+def test_number_of_workers_for_a_training_that_loads_its_own_batches(known, rest_ms, workers):
+    run = SimpleNamespace(manifest=SimpleNamespace(facts=known), telemetry=SimpleNamespace(host=None))
+    assert advised_at_first(SimpleNamespace(run=run), 300, rest_ms) == workers
 
 
 UNTIMED = UserFacts(loader_workers=2, loader_cores=16)
 
 
 @pytest.mark.parametrize(
-    ("told", "step_ms", "after"),
+    ("known", "step_ms", "after"),
     [
-        (facts(10), 64, "num_workers=9)"),  # 500 samples a second, 58.5 from each worker at least
-        (facts(0.0), 64, "num_workers=6)"),  # 90 from each at least
-        (facts(10), 16, "num_workers=16)"),  # no number feeds it, so a core each
-        (facts(10, seen=14), 64, "num_workers=15)"),  # the step waits for 14, whatever their times say
-        (facts(1, seen=14), 16, "num_workers=24)"),  # 84.4 from each at least: those that wait share cores
-        (UNTIMED, 50, "num_workers=12)"),  # a sixth of the run's 300 ms takes 6 times 2 workers
+        (facts(10), 64, "num_workers=9)"),  # 500 samples per second, at least 58.5 from each worker
+        (facts(0.0), 64, "num_workers=6)"),  # at least 90 from each worker
+        (facts(10), 16, "num_workers=16)"),  # no number is enough, so one worker per core
+        (facts(10, seen=14), 64, "num_workers=15)"),  # The step waits for 14, so 9 cannot be enough.
+        (facts(1, seen=14), 16, "num_workers=24)"),  # at least 84.4 from each worker; workers that wait share cores
+        (UNTIMED, 50, "num_workers=12)"),  # a sixth of the run's 300 ms needs 6 times 2 workers
         (UNTIMED, 200, "num_workers=4)"),
         (UNTIMED, 10, "num_workers=16)"),
         (UNTIMED, None, "num_workers=4)"),
@@ -119,8 +119,8 @@ UNTIMED = UserFacts(loader_workers=2, loader_cores=16)
         (UserFacts(), 64, "num_workers=12)"),
     ],
 )
-def test_the_code_has_the_workers_that_feed_the_step_or_makes_a_sample_cheaper(told, step_ms, after):
-    run = SimpleNamespace(manifest=SimpleNamespace(facts=told), telemetry=SimpleNamespace(host=None))
+def test_the_code_sets_enough_workers_or_makes_a_sample_cheaper(known, step_ms, after):
+    run = SimpleNamespace(manifest=SimpleNamespace(facts=known), telemetry=SimpleNamespace(host=None))
     usual = CodeChange(
         "PyTorch",
         "DataLoader(dataset$seen)",
@@ -128,15 +128,15 @@ def test_the_code_has_the_workers_that_feed_the_step_or_makes_a_sample_cheaper(t
         usual=(("workers", "12"), ("seen", "")),
     )
     workers = workers_for(SimpleNamespace(run=run, step_ms=300.0), step_ms)
-    (change,) = with_more(told, (usual,), workers)
+    (change,) = with_more(known, (usual,), workers)
     assert after in change.after
 
 
-def test_nothing_is_said_where_nothing_was_timed():
+def test_without_timed_workers_nothing_is_said():
     assert workers_needed(UserFacts(), 64) == "" and workers_needed(facts(1), None) == ""
 
 
-def test_what_a_sample_waits_for_and_what_it_computes_are_told_apart():
+def test_waiting_and_computing_of_a_sample_are_distinguished():
     assert "waits for 90 % of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1].how
     assert "computes for 100 % of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1].how
     assert limited_by(facts(6.5)) is None and limited_by(UserFacts()) is None
