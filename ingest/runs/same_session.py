@@ -1,4 +1,4 @@
-"""Attach telemetry to a profile of the same host and time, whichever of the two was read in first."""
+"""Attach telemetry to a profile of the same host and time, whichever of the two was ingested first."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sawtooth.ingest.schema import DataFolder
 
 
 def joined_later(folder: DataFolder, runs: Sequence[Manifest]) -> Iterator[tuple[Manifest, str]]:
-    """Attach what belongs to one session, and yield each changed run with a sentence about it.
+    """Attach telemetry to profiles of the same session; yield each changed run with a sentence about it.
 
-    Only telemetry that was sampled on the trace's host during the trace is attached. If a host has several such recordings, none of
-    them is attached, and the page asks which to use.
+    The profile or the telemetry must be one of the new ``runs``. Telemetry is attached if it was sampled on the trace's host during the trace.
+    If a host has several such recordings, none is attached, and the page asks the user which one to use.
     """
-    runs = [run for run in folder.manifests() if not run.bundled]
-    new_runs = {run.id for run in runs}
-    for run in runs:
+    stored = [run for run in folder.manifests() if not run.bundled]
+    new_ids = {run.id for run in runs}
+    for run in stored:
         if not run.traces or run.telemetry:
             continue
         sampled = [
-            other for other in runs if not other.traces and other.telemetry and (run.id in new_runs or other.id in new_runs)
+            other for other in stored if not other.traces and other.telemetry and (run.id in new_ids or other.id in new_ids)
         ]
         refs = _one_per_host(folder, run, [ref for other in sampled for ref in other.telemetry])
         if refs:
@@ -35,7 +35,7 @@ def joined_later(folder: DataFolder, runs: Sequence[Manifest]) -> Iterator[tuple
 
 
 def _one_per_host(folder: DataFolder, run: Manifest, refs: Sequence[RecordingRef]) -> list[RecordingRef]:
-    """Return the telemetry of ``run`` on hosts that have only one recording of it."""
+    """Return the ``refs`` that were sampled during ``run``, except those of a host with several."""
     by_host: dict[str, dict[str, RecordingRef]] = defaultdict(dict)
     for ref in refs:
         if (host := sampled_during(folder, run, ref)) is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, matmul_loop
 
@@ -64,6 +66,16 @@ def test_what_is_not_certain_is_not_attached(tmp_path: Path, of_trace: str | Non
         path.write_text(json.dumps(content))
     bring_in(data, [samples(tmp_path, of_samples, **more)])
     assert bring_in(data, [(path, name)]).runs[0].telemetry == []
+
+
+def test_recordings_that_a_user_separated_stay_separate(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    bring_in(data, [samples(tmp_path, "node-7")])
+    (run,) = bring_in(data, [trace(tmp_path, "node-7")]).runs
+    assert run.telemetry
+    edit_run(data, run.id, lambda run: msgspec.structs.replace(run, recordings=run.traces))
+    assert bring_in(data, [trace(tmp_path, "node-8", "another")]).notices == []
+    assert data.read_manifest(run.id).telemetry == []
 
 
 def test_of_two_recordings_of_the_host_none_is_chosen(tmp_path: Path) -> None:
