@@ -17,7 +17,7 @@ from sawtooth.ingest.sampler.host import HELPERS, is_worker
 PROC = Path("/proc")
 PYTORCH = "/libtorch_python"  # A process's memory map contains this after PyTorch was imported.
 GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # device files of NVIDIA and AMD
-NOT_A_GPU = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # also open in processes that only query a GPU
+NOT_A_GPU = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # processes that only query a GPU open these too
 NO_PROC = "sawtooth attach reads processes from /proc, so it works on Linux only."
 NO_PROCESS = "There is no process {pid}. `pgrep -af python` lists the Python processes."
 NOT_YOURS = "Process {pid} belongs to user {owner}, you are user {user}. sawtooth attach records your own processes only: run it as that user."
@@ -53,7 +53,7 @@ class Process:
         return number_of("RANK", self.environment)
 
     def is_alive(self, proc: Path = PROC) -> bool:
-        """Tell whether this process still runs, and its PID was not reused."""
+        """Return whether this process still runs, and its PID was not reused."""
         stat = _stat(self.pid, proc)
         return stat is not None and stat[0] != "Z" and int(stat[19]) == self.started
 
@@ -69,34 +69,36 @@ def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> lis
     if root.owners != {user}:
         raise AttachError(NOT_YOURS.format(pid=pid, owner=min(root.owners - {user}), user=user))
     tree = {each.pid: each for each in (root, *_below(pid, proc)) if each.owners == {user}}
-    using = {
+    with_pytorch = {
         each.pid: each
         for each in tree.values()
         if each.uses_pytorch and not any(helper in " ".join(each.command) for helper in HELPERS)
     }
-    if not using:
+    if not with_pytorch:
         raise AttachError(NO_PYTORCH.format(pid=pid))
-    return _ranks(using) or _trainings(using, tree)
+    return _ranks(with_pytorch) or _trainings(with_pytorch, tree)
 
 
-def _ranks(using: Mapping[int, Process]) -> list[Process]:
+def _ranks(with_pytorch: Mapping[int, Process]) -> list[Process]:
     """Return the processes with a rank. Loader workers inherit the rank's number and are left out."""
-    ranked = [each for each in using.values() if each.rank is not None]
-    own = [each for each in ranked if each.parent not in using or using[each.parent].rank != each.rank]
+    ranked = [each for each in with_pytorch.values() if each.rank is not None]
+    own = [each for each in ranked if each.parent not in with_pytorch or with_pytorch[each.parent].rank != each.rank]
     return sorted(own, key=lambda each: each.rank or 0)
 
 
-def _trainings(using: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
+def _trainings(with_pytorch: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
     """Return the topmost processes that are not launchers.
 
-    If none of these uses a GPU, return the topmost ones that do. torch.multiprocessing starts such processes.
+    If none of them uses a GPU, return the topmost processes that use one: torch.multiprocessing may have started these.
     """
     launchers = {
         parent.pid
-        for child in using.values()
-        if not _is_copy(child, tree) and (parent := _above(child, using, tree)) is not None and not parent.uses_gpu
+        for child in with_pytorch.values()
+        if not _is_loader_worker(child, tree)
+        and (parent := _above(child, with_pytorch, tree)) is not None
+        and not parent.uses_gpu
     }
-    rest = {pid: each for pid, each in using.items() if pid not in launchers}
+    rest = {pid: each for pid, each in with_pytorch.items() if pid not in launchers}
     top = _topmost(rest, tree)
     if not any(each.uses_gpu for each in top):
         top = _topmost({pid: each for pid, each in rest.items() if each.uses_gpu}, tree) or top
@@ -115,7 +117,7 @@ def _above(process: Process, some: Mapping[int, Process], tree: Mapping[int, Pro
     return parent
 
 
-def _is_copy(process: Process, tree: Mapping[int, Process]) -> bool:
+def _is_loader_worker(process: Process, tree: Mapping[int, Process]) -> bool:
     parent = tree.get(process.parent)
     return is_worker(list(process.command), list(parent.command) if parent is not None else None)
 
@@ -126,7 +128,9 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
     if stat is None or stat[0] == "Z":
         return None
     folder = proc / str(pid)
-    owners = next((line for line in _text(folder / "status").splitlines() if line.startswith("Uid:")), "Uid:")
+    owners = next((line for line in _text(folder / "status").splitlines() if line.startswith("Uid:")), None)
+    if owners is None:
+        return None  # The process ended after its stat file was read.
     return Process(
         pid,
         int(stat[1]),

@@ -94,10 +94,13 @@ def test_what_is_no_training_of_the_users_own_is_refused(proc: Proc) -> None:
     proc.add(20, 1, "bash", torch=False)
     proc.add(21, 20, "python other.py", user=USER + 1)
     proc.add(30, 1, "python", state="Z")
+    proc.add(40, 1, "python train.py")
+    (proc.folder / "40" / "status").unlink()  # It ends while it is read.
     for pid, words in (
         (10, "belongs to user 1001, you are user 1000"),
         (20, "imported PyTorch"),
         (30, "no process 30"),
+        (40, "no process 40"),
         (99, "no process 99"),
     ):
         with pytest.raises(AttachError, match=words):
