@@ -66,10 +66,10 @@ def stairs_of(library: Library, result: RunResult) -> Staircase | None:
     """Return the staircase of ``result`` with every choice, from the cache if possible."""
     path = cached_file(library.folder, result.manifest, STAIRS)
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-        return from_msgpack(unsealed(path.read_bytes()), _StoredStairs).stairs
+        return from_msgpack(without_checksum(path.read_bytes()), _StoredStairs).stairs
     stairs = staircase_of(library, result)
     with contextlib.suppress(OSError):
-        write_atomically(path, sealed(msgspec.msgpack.encode(_StoredStairs(stairs))))
+        write_atomically(path, with_checksum(msgspec.msgpack.encode(_StoredStairs(stairs))))
     return stairs
 
 
@@ -106,7 +106,7 @@ def remove_cached(folder: DataFolder, run_id: str) -> None:
 def dump(result: RunResult) -> bytes:
     """Return the result as bytes."""
     lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), None)
-    return sealed(msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_plain))
+    return with_checksum(msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_plain))
 
 
 def load(data: bytes, manifest: Manifest) -> RunResult:
@@ -115,20 +115,20 @@ def load(data: bytes, manifest: Manifest) -> RunResult:
     Raises SawtoothError for bytes that ``dump`` did not write.
     """
     try:
-        stored = from_msgpack(unsealed(data), _Stored, dec_hook=_rich)
+        stored = from_msgpack(without_checksum(data), _Stored, dec_hook=_rich)
         lead = stored.result.ranks[stored.lead] if stored.lead is not None else None
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError) as error:
         raise SawtoothError("The cached analysis of this run is damaged.") from error
     return replace(stored.result, manifest=manifest, lead=lead)
 
 
-def sealed(content: bytes) -> bytes:
+def with_checksum(content: bytes) -> bytes:
     """Return ``content`` with its checksum in front."""
     return _checksum(content) + content
 
 
-def unsealed(data: bytes) -> bytes:
-    """Return the content that ``sealed`` stored. Raises ValueError if the checksum is wrong."""
+def without_checksum(data: bytes) -> bytes:
+    """Return the content that ``with_checksum`` stored. Raises ValueError if the checksum is wrong."""
     content = data[CHECKSUM_BYTES:]
     if data[:CHECKSUM_BYTES] != _checksum(content):
         raise ValueError("the checksum is wrong")

@@ -1,1 +1,1 @@
-"""Facts: reads traces and telemetry and publishes recordings. Imports nothing from analysis or app."""
+"""The layer of facts: it reads files and writes recordings. It imports nothing from analysis or app."""

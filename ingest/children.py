@@ -1,6 +1,6 @@
-"""Start our own Python processes so that each imports the ``sawtooth`` that started it.
+"""Start Python processes of Sawtooth so that each imports the same ``sawtooth`` as its parent.
 
-Files in the working folder do not change that.
+Files in the working folder cannot change this.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from sawtooth.installation import IMPORT_ROOT
 
-ADDED = "SAWTOOTH_PATH_ADDED"  # set if PYTHONPATH was changed, for a child that starts another program
+ADDED = "SAWTOOTH_PATH_ADDED"  # set if ``environment`` changed PYTHONPATH, so that a child can undo this for another program
 SECRETS = ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN")
-# Environment variables that a server's children may get: paths, language, time zone, libraries and GPUs. A service's
-# environment also has all kinds of credentials.
+# Environment variables that a server's children get: paths, language, time zone, libraries and GPUs. The environment of a service may also
+# contain credentials, which the children do not need.
 HANDED_DOWN = (
     "APPDATA", "COMSPEC", "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOCALAPPDATA", "LOGNAME", "PATH", "PATHEXT", "SYSTEMROOT",
     "TEMP", "TMP", "TMPDIR", "TZ", "USER", "USERPROFILE", "VIRTUAL_ENV",
@@ -23,22 +23,22 @@ HANDED_DOWN_FAMILIES = ("CUDA_", "DYLD_", "LC_", "NVIDIA_", "OMP_", "PYTHON", "S
 
 
 def why_not_started(word: str, error: OSError | None = None) -> str:
-    """Return the sentence that the user's command ``word`` does not exist, or why it cannot be run."""
+    """Return a sentence that says why the user's command ``word`` cannot be started."""
     if error is None or isinstance(error, FileNotFoundError):
         return f"There is no command {word!r}."
     return f"{word!r} cannot be run ({error.strerror})."
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs ``module`` (its full name).
+    """Return the command that runs the Python module ``module``.
 
-    ``-P`` keeps the current folder off the child's path.
+    Its option ``-P`` keeps the current folder off the child's path.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return ``base`` (by default this process's environment) with our folder first on ``PYTHONPATH``."""
+    """Return ``base`` (default: this process's environment) with Sawtooth's folder first on PYTHONPATH."""
     variables = dict(os.environ if base is None else base)
     if variables.get(ADDED) != "1":
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(IMPORT_ROOT), variables.get("PYTHONPATH"))))
@@ -49,7 +49,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 def handed_down() -> dict[str, str]:
     """Return the part of this process's environment that a child of the server needs.
 
-    Our folder is on its path.
+    Sawtooth's folder is on its PYTHONPATH.
     """
     known = {name: value for name, value in os.environ.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)}
     return environment({name: value for name, value in known.items() if name not in SECRETS})
@@ -58,8 +58,7 @@ def handed_down() -> dict[str, str]:
 def environment_before() -> dict[str, str]:
     """Return this process's environment without the changes of ``environment``.
 
-    A training command started by one of our children must see it, or the training might import from our folder. Our own secrets
-    are removed too.
+    A training needs this environment, because otherwise it might import from Sawtooth's folder. Sawtooth's secrets are removed too.
     """
     variables = {name: value for name, value in os.environ.items() if name not in SECRETS}
     if variables.pop(ADDED, None) == "1":

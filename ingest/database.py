@@ -1,7 +1,7 @@
-"""The store's DuckDB files: created by copying a layout, and opened by reused instances.
+"""Creating and opening the store's DuckDB files, with stored layouts and reused instances of DuckDB.
 
-Starting an instance takes 14 ms of a core. The hundreds of statements that create a layout and its column comments take 30 ms.
-That is as much as all the rows of a small trace.
+Starting an instance takes 14 ms of CPU time. The hundreds of statements that create a layout and its column comments take 30 ms, as long as
+storing all rows of a small trace.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ import duckdb
 
 from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
-# downloads no extension
+# With these options, DuckDB downloads no extension.
 CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 CORES = os.cpu_count() or 2
-ROW_MEMORY = "96MB"  # to read single rows
-LEAST_MEMORY = "16MB"  # the memory of an instance that does nothing, and some more
+ROW_MEMORY = "96MB"  # enough to read single rows
+LEAST_MEMORY = "16MB"  # slightly more than the memory of an idle instance
 
 _idle: list[duckdb.DuckDBPyConnection] = []  # at most one: a process rarely works on two files at a time
 _one_at_a_time = threading.Lock()
-_layouts: dict[str, bytes] = {}  # the file that a layout's statements create, by these statements
+_layouts: dict[str, bytes] = {}  # by a layout's statements: the file that they create
 
 
 def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Return an instance with nothing attached; it spills into ``scratch``, or nowhere if None.
 
-    Close it after an error, otherwise ``give_back``. It has one thread, because its rows are computed in parallel to it, where
-    a second thread costs a tenth more. With one thread, sums of fractions are also the same each time. Code that sums millions
-    of rows may set more threads (``derive.build`` does). Such sums then differ in their last digits. The next borrower gets one
-    thread again.
+    After an error, close the instance; otherwise pass it to ``give_back``. It has one thread, because other threads compute its rows meanwhile,
+    and a second thread of DuckDB would make this a tenth slower. One thread also makes sums of fractions reproducible. Code that sums millions
+    of rows may set more threads (``derive.build`` does); its sums can then differ in the last digits. The next borrower gets one thread again.
     """
     with _one_at_a_time:
         connection = _idle.pop() if _idle else None
@@ -46,7 +45,7 @@ def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyCon
 
 
 def give_back(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give back an instance with nothing attached, for the next call of ``borrow``."""
+    """Return an instance with nothing attached, so that the next call of ``borrow`` can use it."""
     with _one_at_a_time:
         if not _idle:
             _idle.append(connection)
@@ -62,9 +61,9 @@ def _limited(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: 
 
 
 def give_up_memory(connection: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
-    """Make an instance with that limit return the memory that it keeps for later use.
+    """Make an instance with the limit ``memory_limit`` release the memory that it keeps for later use.
 
-    Without a limit, it keeps as much memory again as the rows that it returned.
+    Otherwise, it keeps as much memory as the rows that it returned.
     """
     with contextlib.suppress(duckdb.OutOfMemoryException):
         connection.execute(f"SET memory_limit = '{LEAST_MEMORY}'")
@@ -111,7 +110,7 @@ def attach_new(
     """Attach a new file as ``name`` with the tables and views of ``layout``; search tables there first.
 
     The file has no write-ahead log, because each commit to a log waits for the disk, and an unfinished draft is deleted anyway.
-    ``search_path`` is where views of the layout find further tables. Raises duckdb.Error.
+    ``search_path`` (default: only this file) is where tables are searched, also by views of the layout. Raises duckdb.Error.
     """
     if layout in _layouts:
         path.write_bytes(_layouts[layout])
@@ -124,5 +123,5 @@ def attach_new(
 
 
 def quoted(path: Path) -> str:
-    """Return ``path`` escaped for the quotes of a statement."""
+    """Return ``path`` escaped for use between quotes in a statement."""
     return str(path).replace("'", "''")

@@ -1,4 +1,4 @@
-"""Read numbers exactly: decimal microseconds become integer nanoseconds without floats."""
+"""Convert numbers exactly: decimal microseconds become integer nanoseconds, without floats."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
 POINT, NEWLINE = b".\n"
-SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # fits 64-bit nanoseconds whatever the digits
-SCALES = np.array([1000, 100, 10, 1], np.int64)  # nanoseconds of the last digit, by the number of decimals of a microsecond
+SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # any such number of microseconds fits 64-bit nanoseconds
+SCALES = np.array([1000, 100, 10, 1], np.int64)  # ns of the last digit, by the number of decimals (0 to 3) of the microseconds
 NULL = np.iinfo(np.int64).min  # means "not recorded" in integer columns until they are stored
 MICROSECOND = 1000  # ns
-FIRST = 64  # the first times nearly always decide: in most traces they have fractions
+FIRST = 64  # In most traces, one of the first 64 times has a fraction, so they are checked first.
 LARGEST = 1 << 62  # largest time in nanoseconds, so that a start plus a duration cannot overflow
 
 
 def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     """Return ``raws`` (JSON numbers or strings, microseconds) as exact nanoseconds.
 
-    NULL where there is no such number. Digits beyond the nanosecond are rounded half to even. A number that does not fit
-    becomes LARGEST with its sign.
+    The result is NULL where there is no such number. Digits beyond the nanosecond are rounded half to even. A number that does not fit becomes
+    LARGEST or -LARGEST.
     """
     count = len(raws)
     joined = b"\n".join(raws) + b"\n"
@@ -54,7 +54,7 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
 
 
 def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
-    """Do the same as ``decimal_ns`` if only some numbers have a point, or some are not numbers."""
+    """Do the same as ``decimal_ns``, also if only some numbers have a point or some are not numbers."""
     numbers = texts(raws)
     rows = [i for i, text in enumerate(numbers) if SIMPLE.fullmatch(text)]
     result = np.full(len(raws), NULL, np.int64)
@@ -69,7 +69,7 @@ def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
 
 
 def _whole(digits: bytes, ends: I64) -> I64:
-    """Read integers that follow each other in ``digits``."""
+    """Return the integers in ``digits``, each of which ends at one of ``ends``."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     numbers = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(digits))
@@ -80,7 +80,7 @@ def whole_microseconds(times: I64) -> bool:
     """Return whether no time (ns) has a fraction of a microsecond."""
     if len(times) > FIRST and not whole_microseconds(times[:FIRST]):
         return False
-    return bool((times // MICROSECOND * MICROSECOND == times).all())  # takes half the time of the remainder
+    return bool((times // MICROSECOND * MICROSECOND == times).all())  # in half the time of computing the remainder
 
 
 def _one_ns(text: bytes) -> int:
@@ -102,13 +102,13 @@ def integers(values: Sequence[Any]) -> I64:
     """
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         result = np.array(values, np.int64)
-        if result.ndim == 1:  # lists of equal length would become a table
+        if result.ndim == 1:  # Lists of equal length would become a table.
             return result
     return np.fromiter(map(_one_integer, values), np.int64, len(values))
 
 
 def small_integers(values: Sequence[Any]) -> I64:
-    """Return ``values`` as ``integers`` does; NULL also for numbers that do not fit into 32 bits."""
+    """Return ``values`` as ``integers`` does, with NULL also for numbers that do not fit into 32 bits."""
     result = integers(values)
     result[np.abs(result) >= 1 << 31] = NULL
     return result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LETTERS_SHOWN = 60  # characters of a refused file: enough to recognize it
-REPLACED = "\N{REPLACEMENT CHARACTER}"  # the character by which a decoder replaces bytes
+LETTERS_SHOWN = 60  # shown characters of a refused file, enough to recognize it
+REPLACED = "\N{REPLACEMENT CHARACTER}"  # the character that a decoder writes for invalid bytes
 
 
 @dataclass
@@ -22,9 +22,8 @@ class ImportDiagnostic:
 class SawtoothError(Exception):
     """An error that the user can act on.
 
-    ``str(error)`` is one or two plain sentences, without a path of this server. ``file`` is the name of the file that the error
-    is about, if several were read. The page and the command line put it before the sentence. ``others`` has a sentence for each
-    further file that could not be read.
+    ``str(error)`` is one or two sentences without a path of this server. ``file`` is the name of the affected file, if several were read; the
+    page and the command line show it before the sentence. ``others`` has a sentence for each further file that could not be read.
     """
 
     code = "error"
@@ -33,7 +32,7 @@ class SawtoothError(Exception):
 
 
 class SourceError(SawtoothError):
-    """A source that cannot be read; ``code`` is one of the contract's, such as ``E-EMPTY`` or ``E-TYPE``.
+    """A source that cannot be read; ``code`` is a code of the contract, such as ``E-EMPTY`` or ``E-TYPE``.
 
     ``offset`` is the byte of the uncompressed source at which reading stopped, if known.
     """
@@ -57,16 +56,16 @@ class UsageError(SawtoothError):
 
 
 def disk_error(error: OSError) -> SourceError:
-    """Return the error for a disk that cannot be written."""
+    """Return the error for a data folder that cannot be written."""
     return SourceError(
         "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
     )
 
 
 def as_shown(content: bytes | str) -> str:
-    """Return the beginning of foreign content in a form that is safe in a sentence.
+    """Return the beginning of foreign content in quotes, in a form that is safe in a sentence.
 
-    Characters that are not plain text are escaped. The result has at most LETTERS_SHOWN characters.
+    Characters that are not printable are escaped. At most LETTERS_SHOWN characters are shown.
     """
     text = content if isinstance(content, str) else content[: 4 * LETTERS_SHOWN].decode(errors="backslashreplace")
     shown = "".join(_plain(letter) for letter in text[:LETTERS_SHOWN])

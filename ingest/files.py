@@ -1,7 +1,6 @@
-"""The store's files: created as locked drafts and then renamed or removed; swept and checked.
+"""Creation, cleanup and check of the store's files. A file begins as a locked draft, then is renamed.
 
-The lock separates a draft in progress from the remains of a killed process. ``sweep`` removes the remains, whichever process
-left them.
+The lock distinguishes a draft in progress from the remains of a killed process, which ``sweep`` removes.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from sawtooth.ingest.locks import held
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 
 LOCK = "lock"
-STALE_S = 60.0  # younger drafts stay: their lock may not be taken yet
+STALE_S = 60.0  # Younger drafts are not removed, because their process may not have locked them yet.
 
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
     """Provide a temporary folder inside ``folder``, which is removed at the end.
 
-    Raises SourceError with a readable sentence if the disk is full.
+    Raises SourceError if the disk is full or cannot be written.
     """
     try:
         place = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
@@ -40,7 +39,7 @@ def scratch(folder: Path) -> Iterator[Path]:
         with held(lock):
             yield place
     except OSError as error:
-        if error.errno is None:  # a timeout is an OSError too, and not an error of the disk
+        if error.errno is None:  # A timeout is an OSError too, but not an error of the disk.
             raise
         raise disk_error(error) from error
     except (duckdb.IOException, duckdb.FatalException) as error:
@@ -72,7 +71,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
             if lock.exists():
                 with lock.open("rb+") as file, held(file, wait=False):
                     pass
-        except OSError:  # a process works on it, or has just finished
+        except OSError:  # A process works on this draft, or has just removed it.
             continue
         if place.is_dir():
             shutil.rmtree(place, ignore_errors=True)
@@ -101,7 +100,7 @@ def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
 def is_sound(database: Path) -> bool:
     """Return whether every block of a database file can be read and matches its checksum.
 
-    Takes about a second for 5 million events.
+    This takes about a second for 5 million events.
     """
     try:
         with duckdb.connect(str(database), read_only=True) as connection:

@@ -1,7 +1,7 @@
 """A checksum inside a JSON file, because a flipped bit in a number leaves valid but wrong JSON.
 
-It is the last entry of the object: ``"seal": "…"``, computed from all bytes before it. A file without one, written by hand or
-by an older version, is read unchanged. To edit such a file by hand, remove the line.
+It is the last entry of the object, ``"seal": "…"``, and is computed from all bytes before it. A file without a checksum, which was written by
+hand or by an older version, is read unchanged. Remove this line to edit a file by hand.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import re
 
-DIGEST_BYTES = 8  # one flip in 2^64 matches by chance
+DIGEST_BYTES = 8  # one wrong content in 2^64 has the same checksum by chance
 ANY = ord("?")
 ENDING = b',\n  "seal": "????????????????"\n}'  # ? stands for a digit
 CHECKSUM = re.compile(rb',\n  "seal": "([0-9a-f]{16})"\n}\n?')
 
 
-def sealed(content: bytes) -> bytes:
+def with_checksum(content: bytes) -> bytes:
     """Return an indented JSON object with its checksum.
 
-    Raises ValueError if ``content`` is no such object, or an empty one.
+    Raises ValueError if ``content`` is not an indented JSON object, or is empty.
     """
     body, end = content[:-2], content[-2:]
     if end != b"\n}" or not body.rstrip(b"{"):
@@ -26,14 +26,14 @@ def sealed(content: bytes) -> bytes:
     return b'%s,\n  "seal": "%s"\n}' % (body, _digest(body))
 
 
-def unsealed(content: bytes) -> bytes:
+def without_checksum(content: bytes) -> bytes:
     """Return the object without its checksum, or unchanged if it has none.
 
     Raises ValueError if the checksum does not match.
     """
     match = CHECKSUM.search(content)
     if match is None:
-        if _nearly_sealed(content):
+        if _has_damaged_checksum(content):
             raise ValueError("its checksum is damaged")
         return content
     body = content[: match.start()]
@@ -42,8 +42,8 @@ def unsealed(content: bytes) -> bytes:
     return body + b"\n}"
 
 
-def _nearly_sealed(content: bytes) -> bool:
-    """Return whether a file ends with a damaged checksum: at most two characters are wrong."""
+def _has_damaged_checksum(content: bytes) -> bool:
+    """Return whether a file ends with a damaged checksum, in which at most two fixed characters are wrong."""
     tail = content.removesuffix(b"\n")[-len(ENDING) :]
     return len(tail) == len(ENDING) and sum(a not in (b, ANY) for a, b in zip(ENDING, tail, strict=True)) <= 2
 

@@ -1,6 +1,6 @@
 """Exclusive locks on files between processes.
 
-Windows has no such lock, so nothing is locked there: use one server per folder.
+Windows has no such locks, so nothing is locked there, and only one server may use a data folder.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ except ImportError:  # Windows
 
 @contextmanager
 def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock on an open file inside the block.
+    """Lock an open file exclusively inside the context.
 
-    Without ``wait``, raises OSError if another process has the lock.
+    Without ``wait``, raises OSError if another process has locked the file.
     """
     if fcntl is None:
         yield
@@ -32,11 +32,12 @@ def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
 
 
 def is_locked(file: int | IO[Any]) -> bool:
-    """Return whether another process has locked an open file; True on Windows, where it is not known."""
+    """Return whether another process has locked an open file; True on Windows, where this is unknown."""
     if fcntl is None:
         return True
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a shared lock: two processes that ask at once do not see each other
+        # The lock is shared, so that two processes that check at the same time do not disturb each other.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,4 +1,4 @@
-"""The manifest of a run: its recordings, and the facts that only people and the recorder know."""
+"""The manifest of a run: its recordings, and facts that only users and the recorder know."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from sawtooth.ingest.loop.command import command_of, failure_of, remarks_of
 
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
-# Numbers from people and bundles. A number outside its range is a mistake or an attack, and arithmetic with it would give
-# infinity.
+# Ranges of numbers from users and bundles. A number outside its range is a mistake or an attack, and arithmetic with it could overflow.
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
 Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
 Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of something that may take no time
 CodeLocation = Annotated[str, msgspec.Meta(max_length=MAX_LENGTH)]  # such as train.py(12): collate
-Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
+# In ns; at most 146 years, so that its sum with a Unix time fits 64 bits.
+Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
-# Time between samples and a trace. Samples that end this long before the trace, or begin this long after it, are of another
-# time.
+# Telemetry that ends at least this long before a trace, or begins at least this long after it, is from another time.
 SAME_TIME_NS = 60_000_000_000
 
 
@@ -40,13 +39,12 @@ RecordingKind = Literal["trace", "telemetry", "marks", "compile", "memory"]
 class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One recording of a run and its role in it.
 
-    For telemetry, ``offset_ns`` is added to its times to convert them to the traces' clock. ``interval_ns`` is the time between
-    samples of a file without times. Both are set only if a user entered them. ``samples`` says that a trace contains telemetry
-    as well.
+    For telemetry, ``offset_ns`` is added to its times to convert them to the clock of the traces. ``interval_ns`` is the time between
+    samples of a file without times. Both are set only if a user entered them. ``samples`` is True for a trace that also contains telemetry.
     """
 
     id: str
-    kind: str  # a RecordingKind; read as any text, because a newer version may have written it
+    kind: str  # a RecordingKind; other texts are accepted, because a newer version may have written them
     source_name: str
     rank: int | None = None
     host: str | None = None
@@ -56,13 +54,13 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
 
 class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Facts of a run that only the user, or the helper inside the loop, knows.
+    """Facts of a run that only the user or the recorder knows.
 
-    Units are in the names; None means not entered. ``loader_…`` are the loader's times (``capture/batches.py``): of a sample by
-    the wall clock with its standard error, of a sample on a core, of collating a batch of ``loader_batch`` samples, and of
-    pinning it. There were ``loader_workers`` workers on ``loader_cores`` cores. ``loader_padding`` is the share of a batch that is padding;
-    ``loader_sample_code`` and ``loader_collate_code`` are the code that makes a sample and collates a batch. ``loader_first_…``, ``loader_later_…``, the
-    dataset's samples and the memory available for files are those of ``loop.page_cache.FirstRead``.
+    Units are in the names; None means not entered. ``loader_…`` are times of the loader (``capture/batches.py``): of a sample by wall clock, with
+    its standard error; of a sample in CPU time; of collating a batch of ``loader_batch`` samples; and of pinning it. ``loader_workers`` workers
+    ran on ``loader_cores`` cores. ``loader_padding`` is the share of padding in a batch. ``loader_sample_code`` and ``loader_collate_code`` are the
+    places of the code that makes a sample and collates a batch. ``loop.page_cache.FirstRead`` explains ``loader_first_…``, ``loader_later_…``,
+    ``loader_dataset_samples`` and ``loader_room_bytes``.
     """
 
     flops_per_step: Amount | None = None
@@ -95,8 +93,8 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A batch size that ``find_batch_size`` tried.
 
-    It has the ms of a step with minimum and maximum, the ms of the optimizer in it, and the bytes allocated at the peak.
-    Without ``step_ms``, memory did not suffice.
+    It has the step time with minimum and maximum, the optimizer's part of it, and the peak of allocated bytes. Without ``step_ms``, the batch did
+    not fit into memory.
     """
 
     batch: Amount
@@ -110,8 +108,9 @@ class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A run, as users see it.
 
-    ``settings`` are free key/value pairs used by sweeps (batch size, workers, …). ``batches`` are the sizes tried besides the
-    run's own. ``command`` is the command of `sawtooth run`, word by word.
+    ``settings`` are free key/value pairs, which sweeps use (batch size, workers, …). ``batches`` are the batch sizes that ``find_batch_size``
+    tried. ``bundled`` marks an example of the app. ``summaries`` is the id of the file of summaries of a job's ranks. ``command`` is the command of
+    `sawtooth run`, as a list of words.
     """
 
     id: str
@@ -129,13 +128,13 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
     @property
     def all_settings(self) -> dict[str, str]:
-        """The settings, with those of ``key=value`` tags."""
+        """The settings, including those in tags of the form ``key=value``."""
         tags = dict(tag.split("=", 1) for tag in self.tags if "=" in tag)
         return {key.strip(): value.strip() for key, value in {**tags, **self.settings}.items()}
 
     @property
     def recorded_command(self) -> list[str]:
-        """The command of `sawtooth run`, also for runs that have it in their notes only.
+        """The command of `sawtooth run`, from ``command`` or, for older runs, from the notes.
 
         [] for a run that was recorded in another way.
         """
@@ -143,12 +142,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
     @property
     def failure(self) -> str | None:
-        """The sentence of `sawtooth run` that the training ended with an error; None for all other runs."""
+        """The sentence of `sawtooth run` that says that the training failed; None without one."""
         return failure_of(self.notes)
 
     @property
     def remarks(self) -> list[str]:
-        """The recorder's sentences that change how the numbers are read (several processes, a pause)."""
+        """The recorder's sentences that affect how to read the numbers (several processes, a pause)."""
         return remarks_of(self.notes)
 
     @property

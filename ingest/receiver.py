@@ -1,9 +1,8 @@
 """The dashboard's side of the push protocol that ``sawtooth.ingest.sampler`` documents.
 
-It stores bytes by (session, segment, offset) on the disk before it acknowledges them. A pushed session is in
-``live/<session>/``, like on its own host, together with ``push.json``. That file marks it as pushed and has the difference of
-the two clocks. No answer depends on data in memory, so a killed receiver loses nothing. A file here is a prefix of the sender's
-file, and the sender continues from its size.
+It stores bytes by (session, segment, offset) on the disk before it acknowledges them. A pushed session is in ``live/<session>/``, like on its own
+host, with an additional file ``push.json``, which marks it as pushed and has the difference of the two clocks. No answer depends on data in
+memory, so a killed receiver loses nothing. A file here is a prefix of the sender's file, and the sender continues from its size.
 """
 
 from __future__ import annotations
@@ -22,28 +21,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
-from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name, segments_of
 from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
 from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
-MAX_BODY_BYTES = 1 << 20  # bytes of one batch, as the protocol says
-MAX_META_BYTES = 128 << 10  # 16 devices with their capabilities, the maximum of one host, take 100 kB
-EMPTY_SECONDS = 600.0  # a sampler sends its first samples within seconds of its meta.json
-MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may exceed it
+MAX_BODY_BYTES = 1 << 20  # limit of one batch in the protocol
+MAX_META_BYTES = 128 << 10  # 16 devices, the maximum of one host, take 100 kB with their capabilities
+# A session is silent if it received nothing for this time. A sampler sends its first samples within seconds.
+EMPTY_SECONDS = 600.0
+MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # A sampler ends a segment after 8 MB; its last record may exceed this.
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
-LITTLE_BYTES = 64 << 10  # half a minute of one GPU: smaller sessions are removed if there is no room for another one
-CROWDED = 50  # sessions: above it, sessions that never had a sample are removed
-MAX_PUSHED_BYTES = 100_000_000_000  # bytes of all pushed sessions: eight GPUs push 1 GB a day
-# Files of all of them: twenty sessions of 69 days. One byte in each of many files fills a disk too.
+LITTLE_BYTES = 64 << 10  # half a minute of one GPU; smaller silent sessions are removed if there is no room for another session
+CROWDED = 50  # From this number of sessions on, silent sessions without a sample are removed.
+MAX_PUSHED_BYTES = 100_000_000_000  # of all pushed sessions together; eight GPUs push 1 GB per day
+# Files of all pushed sessions together, enough for twenty sessions of 69 days. Many files of one byte would fill a disk too.
 MAX_PUSHED_SEGMENTS = 200_000
-RECOUNT_SECONDS = 10.0  # counting the files takes up to a second, and refused senders ask again
-MAX_SESSIONS = 2000  # folders that someone with the push token can create
+RECOUNT_SECONDS = 10.0  # between counts of all files, because a count takes up to a second and refused senders try again
+MAX_SESSIONS = 2000  # limit of folders that someone with the push token can create
 TAIL_BYTES = 1 << 20  # bytes at the end of a segment, searched for its last complete line
 CLOCK_MOVED_NS = 20_000_000  # a smaller change of the offset is noise of the network
-NO_ROOM = "The dashboard holds as many sessions, or as much of them, as it may. Delete old ones on its Live page."
+NO_ROOM = "The dashboard has reached its limit for pushed sessions. Delete old sessions on its Live page."
 
 
 class RefusedError(SawtoothError):
@@ -56,9 +56,9 @@ class RefusedError(SawtoothError):
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """The bytes of a segment that are on disk now.
+    """The size of a segment that is on the disk now.
 
-    ``agreed`` is False if the sender must continue from ``size`` instead (409).
+    ``agreed`` is False if the batch was not stored and the sender must continue from ``size`` (409).
     """
 
     size: int
@@ -75,11 +75,14 @@ class Receiver:
         self.live = live
         self.reserve_bytes = reserve_bytes
         self._settled: set[tuple[str, int]] = set()
-        self._pushed = math.inf, math.inf  # bytes and files, as this process knows; counted again before a batch is refused
+        self._pushed = (
+            math.inf,
+            math.inf,
+        )  # bytes and files, as counted by this process; counted again before a batch is refused
         self._counted = float("-inf")
 
     def held(self, session: str) -> dict[int, int]:
-        """Return the bytes on disk per segment; empty for a session that is not here.
+        """Return the bytes on the disk by segment; {} for an unknown session.
 
         Raises NotFoundError if ``session`` is not an id.
         """
@@ -101,7 +104,7 @@ class Receiver:
             raise RefusedError(400, "A segment is a number from 0 to 9999 and an offset is not negative.")
         limit = MAX_SEGMENT_BYTES if segment else MAX_META_BYTES
         if len(body) > MAX_BODY_BYTES or offset + len(body) > limit:
-            raise RefusedError(413, "A batch holds at most 1 MiB, and a segment 32 MiB.")
+            raise RefusedError(413, "A batch has at most 1 MiB, a segment at most 32 MB, and meta.json at most 128 KiB.")
         self._make(folder)
         path = folder / (segment_name(segment) if segment else "meta.json")
         fresh, ours = not path.exists(), is_pushed(folder)
@@ -111,7 +114,7 @@ class Receiver:
             size = self._settle(file, session, segment)
             if offset + len(body) <= size:
                 return StoredSegment(size, agreed=True)
-            if offset != size or not ours:  # only its sampler writes a session that is sampled here
+            if offset != size or not ours:  # A session that is sampled on this host is written only by its sampler.
                 return StoredSegment(size, agreed=False)
             self._check_quota(len(body), int(size == 0))
             self._write(file, size, body)
@@ -120,14 +123,11 @@ class Receiver:
         return StoredSegment(size + len(body), agreed=True)
 
     def note_clock(self, session: str, offset_ns: int) -> None:
-        """Store how far the sender's clock is behind this one (server minus client).
-
-        It is stored if it is new or has changed.
-        """
+        """Store how far the sender's clock is behind this one (server minus client), if it has changed."""
         marker = self._folder(session) / MARKER
         known = clock_offset_ns(marker.parent)
         if marker.exists() and (known is None or abs(known - offset_ns) > CLOCK_MOVED_NS):
-            write_atomically(marker, sealed(json.dumps({"clock_offset_ns": offset_ns}, indent=2).encode()))
+            write_atomically(marker, with_checksum(json.dumps({"clock_offset_ns": offset_ns}, indent=2).encode()))
 
     def _folder(self, session: str) -> Path:
         if not is_session_id(session):
@@ -143,7 +143,8 @@ class Receiver:
             self._remove_silent(LITTLE_BYTES)
         if self._count() >= MAX_SESSIONS:
             raise RefusedError(507, NO_ROOM)
-        draft = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # no reader ever sees it without its marker
+        # The marker is written first, so that no reader sees the folder without it.
+        draft = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))
         write_atomically(draft / MARKER, b"{}")
         _sync_folder(draft)
         try:
@@ -153,7 +154,7 @@ class Receiver:
         _sync_folder(self.live)
 
     def _check_quota(self, more_bytes: int, more_files: int) -> None:
-        """Count a batch; the push token gives access to only a share of the disk."""
+        """Count a batch; raise RefusedError if it exceeds the limits of all pushed sessions."""
         if not self._has_room(more_bytes, more_files) and time.monotonic() - self._counted >= RECOUNT_SECONDS:
             self._pushed, self._counted = self._on_disk(), time.monotonic()
         if not self._has_room(more_bytes, more_files):
@@ -167,7 +168,7 @@ class Receiver:
         """Return the bytes and the files of all pushed sessions."""
         sizes = []
         for folder in self.live.iterdir():
-            with contextlib.suppress(OSError):  # it was deleted meanwhile, and has no files
+            with contextlib.suppress(OSError):  # The session was deleted meanwhile, so it has no files.
                 sizes += [entry.stat().st_size for entry in os.scandir(folder)] if is_pushed(folder) else []
         return sum(sizes), len(sizes)
 
@@ -187,7 +188,7 @@ class Receiver:
     def _settle(self, file: int, session: str, segment: int) -> int:
         """Return the size of a segment.
 
-        The first time in this process, remove an incomplete last line, which a power failure may leave, and sync.
+        At the first call in this process, remove an incomplete last line, which a power failure may leave, and sync the file.
         """
         size = os.fstat(file).st_size
         if (session, segment) in self._settled:
@@ -235,17 +236,14 @@ def _is_silent(folder: Path, most_bytes: int) -> bool:
 
 
 def is_pushed(folder: Path) -> bool:
-    """Return whether a session was pushed by another host's sampler, and not written here."""
+    """Return whether a session was pushed, and not written by a sampler on this host."""
     return (folder / MARKER).exists()
 
 
 def clock_offset_ns(folder: Path) -> int | None:
-    """Return how far the sender's clock is behind this host's (server minus client).
-
-    None where it is not known.
-    """
+    """Return how far the sender's clock is behind this host's (server minus client); None if unknown."""
     try:
-        value = json.loads(unsealed((folder / MARKER).read_bytes())).get("clock_offset_ns")
+        value = json.loads(without_checksum((folder / MARKER).read_bytes())).get("clock_offset_ns")
     except (OSError, ValueError, AttributeError):
         return None
     return value if isinstance(value, int) else None
@@ -254,7 +252,7 @@ def clock_offset_ns(folder: Path) -> int | None:
 def _whole_lines(file: int, size: int) -> int:
     """Return the size up to the last line with a correct checksum.
 
-    If the searched tail has no line end (one line is longer than the tail), return the whole size.
+    Only the last TAIL_BYTES are searched. If they contain no such line and the file is larger, return the whole size.
     """
     start = max(0, size - TAIL_BYTES)
     tail = os.pread(file, size - start, start)
@@ -269,7 +267,7 @@ def _whole_lines(file: int, size: int) -> int:
 
 @contextmanager
 def _locked(path: Path, *, create: bool = False) -> Iterator[int]:
-    """Open a file for appending with an exclusive lock, also against other servers on the same folder."""
+    """Open a file for appending, with an exclusive lock that other servers on the same folder respect too."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o600)
     try:
         with held(file):

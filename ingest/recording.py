@@ -37,7 +37,7 @@ from sawtooth.ingest.trace.source import TraceSource
 from sawtooth.ingest.writer import Writer, tool_version
 
 __all__ = ["IngestProgress", "Limits", "ingest_file", "read_ref"]
-MAX_NAME = 200  # characters of a stored file name
+MAX_NAME = 200  # stored characters of a file name or title
 Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # writes the tables of a file, returns its recording row
 
 
@@ -45,7 +45,7 @@ Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # writes t
 class IngestProgress:
     """The progress of an ingest.
 
-    Bytes are those of the original file. ``stage`` is reading, linking, keeping or done.
+    The bytes are those of the original file. ``stage`` is reading, linking, keeping (storing the source) or done.
     """
 
     stage: str
@@ -63,7 +63,7 @@ def clean_name(name: str) -> str:
 
 
 def clean_title(name: str) -> str:
-    """Return a user's name of a run, such as "lr 1/3", without control and direction characters.
+    """Return a name that a user chose, such as "lr 1/3", without control and direction characters.
 
     It has at most MAX_NAME characters.
     """
@@ -83,8 +83,8 @@ def ingest_file(
 ) -> RecordingRef:
     """Ingest a trace or telemetry file into ``folder`` and return its recording.
 
-    The content decides the file's format. A recording that is already published is returned unchanged. Raises SourceError if
-    the file cannot be used, or if its content has another id than ``expected_id``; then nothing is left behind.
+    The format is detected from the content. If the file was ingested before, its recording is returned unchanged. Raises SourceError if the file
+    cannot be used, or if its id is not ``expected_id``; then nothing is left behind.
     """
     _swept(folder)
     name = clean_name(source_name if source_name is not None else source.name)
@@ -97,7 +97,7 @@ def ingest_file(
         head = opened.head()
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
-    store_tables = _storing_of(head, name, folder, report)
+    store_tables = _store_function(head, name, folder, report)
     with _collector_off(), draft(folder.recordings) as temporary, opened.hashing_beside():
         writer = Writer(temporary)
         try:
@@ -112,7 +112,7 @@ def ingest_file(
         target = folder.recording_file(opened.id)
         if keep_source:
             report(IngestProgress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))
-            _keep(opened, folder.source_file(opened.id))
+            _store_source(opened, folder.source_file(opened.id))
         if not target.exists() or not is_sound(target):
             commit(temporary, target)
     report(IngestProgress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
@@ -121,9 +121,7 @@ def ingest_file(
 
 def _check_id(actual: str, expected: str | None, name: str) -> None:
     if expected is not None and actual != expected:
-        raise SourceError(
-            "E-CHANGED", f"{name} holds other content now (id {actual}) than when it was summarised (id {expected})."
-        )
+        raise SourceError("E-CHANGED", f"{name} has other content (id {actual}) than when it was summarised (id {expected}).")
 
 
 def read_ref(path: Path) -> RecordingRef:
@@ -142,7 +140,7 @@ def read_ref(path: Path) -> RecordingRef:
 
 
 def _swept(folder: DataFolder) -> None:
-    """Create the folder if it is missing, and remove the remains of killed processes."""
+    """Create the data folder if it is missing, and remove the remains of killed processes."""
     try:
         for place in (folder.create().recordings, folder.sources):
             sweep(place)
@@ -150,10 +148,10 @@ def _swept(folder: DataFolder) -> None:
         raise disk_error(error) from error
 
 
-def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[IngestProgress], None]) -> Storing:
-    """Return the function that reads a file beginning with ``head``.
+def _store_function(head: bytes, name: str, folder: DataFolder, report: Callable[[IngestProgress], None]) -> Storing:
+    """Return the function that stores a file beginning with ``head``.
 
-    Raises SourceError for a file that is known to be something else.
+    Raises SourceError for a file of a known type that Sawtooth does not read.
     """
     if marks.is_marks(head):
         return marks.store
@@ -192,7 +190,7 @@ def _read_trace(
 def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
     """Return the recording of ``source`` if the same bytes are already stored and the recording is intact.
 
-    If it is damaged, ingesting the file again repairs it.
+    A damaged recording is not returned, so that ingesting the file again repairs it.
     """
     try:
         size = source.stat().st_size
@@ -207,8 +205,8 @@ def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
     return None
 
 
-def _keep(opened: Source, target: Path) -> None:
-    """Store the source compressed; if it is one intact gzip member, its bytes are copied."""
+def _store_source(opened: Source, target: Path) -> None:
+    """Store the source compressed. If it is a single intact gzip member already, copy it."""
     if target.exists():
         return
     with draft(target.parent) as temporary:
@@ -226,9 +224,9 @@ def _keep(opened: Source, target: Path) -> None:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Switch off the garbage collector for cycles.
+    """Turn off the garbage collector, which would double the time of an ingest.
 
-    Millions of live events make it twice as slow, and none of them forms a cycle.
+    It would examine millions of events again and again, and none of them is in a reference cycle.
     """
     enabled = gc.isenabled()
     gc.disable()

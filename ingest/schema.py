@@ -1,4 +1,4 @@
-"""The store's layout: the places of recordings, derived files, sources and manifests.
+"""The layout of a data folder: the paths of recordings, derived files, sources and manifests.
 
 Both ``ingest`` (which writes recordings) and ``analysis`` (which reads them) use this module. It opens no database.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError, UsageError, disk_error
-from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.quantities.host import HOST
@@ -25,17 +25,18 @@ from sawtooth.ingest.typed import from_json
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
 STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording too
-# Block size of a DuckDB file: every column takes at least one block. DuckDB's own 256 kB make files of small ranks three times
-# as large. 32 kB would make files of long ranks larger.
+# Block size of a DuckDB file, in which every column takes at least one block. DuckDB's default of 256 kB makes files of small traces three
+# times as large. 32 kB would make files of long traces larger.
 BLOCK_BYTES = 64 << 10
-DRAFT_PREFIX = ".draft."  # begins every temporary name, so that remains of a killed process can be swept
+# Every temporary name begins with this, so that ``files.sweep`` can remove the remains of a killed process.
+DRAFT_PREFIX = ".draft."
 
 
 @cache
 def schema_sql() -> str:
     """Return the statements that create a recording's tables.
 
-    They are schema.sql with the sampled quantities in table ``samples``.
+    They are schema.sql with the sampled quantities as columns of ``samples`` and ``host_samples``.
     """
     text = SCHEMA_SQL.read_text(encoding="utf-8")
     for what, (columns, comments) in (("sampled", samples_sql()), ("host", samples_sql("host_samples", HOST))):
@@ -45,7 +46,7 @@ def schema_sql() -> str:
 
 @dataclass(frozen=True)
 class DataFolder:
-    """Paths of one data folder; it checks ids, so that no path is built from foreign text."""
+    """Paths of one data folder. It checks ids, so that no path is made from foreign text."""
 
     root: Path
 
@@ -56,7 +57,7 @@ class DataFolder:
 
     @property
     def derived(self) -> Path:
-        """Derived files, a cache of what analysis computed."""
+        """Derived files, a cache of the analysis."""
         return self.root / "derived"
 
     @property
@@ -86,13 +87,13 @@ class DataFolder:
 
     @property
     def access(self) -> Path:
-        """Logged-in users and unused links: hashes of secrets, but no secrets."""
+        """Sessions of users and unused login links, as hashes of secrets."""
         return self.root / "access"
 
     def create(self) -> DataFolder:
         """Create missing folders and return self.
 
-        Only its owner can read a new data folder, because traces contain paths and host names.
+        A new data folder is readable only for its owner, because traces contain paths and host names.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         places = (self.recordings, self.derived, self.sources, self.runs, self.proposals, self.uploads, self.live, self.access)
@@ -101,7 +102,7 @@ class DataFolder:
         return self
 
     def recording_file(self, recording_id: str) -> Path:
-        """Return the path of a recording of the current schema, published or not."""
+        """Return the path of a recording of the current schema, whether it exists or not."""
         return self.recordings / f"{_checked(recording_id)}.v{SCHEMA_VERSION}.duckdb"
 
     def summaries_file(self, summaries_id: str) -> Path:
@@ -133,7 +134,7 @@ class DataFolder:
         try:
             if path.exists() and not path.is_file():  # reading a pipe would never end
                 raise ValueError("it is not a file")
-            manifest = from_json(unsealed(path.read_bytes()), Manifest)
+            manifest = from_json(without_checksum(path.read_bytes()), Manifest)
             ids = [ref.id for ref in manifest.recordings] + [manifest.summaries or run_id]
             if manifest.id != run_id or not all(map(is_id, ids)):
                 raise msgspec.ValidationError("its ids are not its own")
@@ -152,22 +153,22 @@ class DataFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace a run's manifest atomically, with its checksum.
 
-        Raises SawtoothError if it could not be read back, or if the disk cannot be written.
+        Raises SawtoothError if a value is invalid, or if the disk cannot be written.
         """
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
         try:
             from_json(content, Manifest)
         except msgspec.ValidationError as error:
-            raise UsageError(f"This cannot be kept with the run: {error}.") from None
+            raise UsageError(f"This cannot be stored with the run: {error}.") from None
         try:
-            write_atomically(self.manifest_file(manifest.id), sealed(content))
+            write_atomically(self.manifest_file(manifest.id), with_checksum(content))
         except OSError as error:
             raise disk_error(error) from error
 
     def manifests(self) -> list[Manifest]:
         """Return every readable manifest, newest first.
 
-        A damaged one is left out here; ``read_manifest`` reports it.
+        Damaged manifests are left out; ``read_manifest`` reports them.
         """
         manifests = []
         for path in self.runs.glob("*.json"):
@@ -181,11 +182,15 @@ class DataFolder:
     def resolve_run(self, text: str) -> Manifest:
         """Return the run whose id is or begins with ``text``, or whose name is ``text``.
 
-        Case and spaces of the name are ignored. Raises NotFoundError for no match and UsageError for several.
+        Case and the kind and number of spaces in the name are ignored. Raises NotFoundError for no match and UsageError for several.
         """
         if is_id(text):
             return self.read_manifest(text)
-        hits = [m for m in self.manifests() if _spoken(m.name) == _spoken(text) or (len(text) >= 4 and m.id.startswith(text))]
+        hits = [
+            m
+            for m in self.manifests()
+            if _comparable(m.name) == _comparable(text) or (len(text) >= 4 and m.id.startswith(text))
+        ]
         if len(hits) > 1:
             raise UsageError(
                 f"{text!r} names {len(hits)} runs ({', '.join(m.id for m in hits[:4])}). Give more characters of the id."
@@ -195,8 +200,8 @@ class DataFolder:
         return hits[0]
 
 
-def _spoken(name: str) -> str:
-    """Return a name for comparison; copied from a page or a terminal, it has other spaces."""
+def _comparable(name: str) -> str:
+    """Return a name in a form for comparison, because a name copied from a page may have other spaces."""
     return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
 
 
@@ -204,7 +209,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` so that a reader sees either the old file or the complete new one."""
     descriptor, temporary = tempfile.mkstemp(prefix=DRAFT_PREFIX, dir=path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file, held(file):  # see sawtooth.ingest.files
+        with os.fdopen(descriptor, "wb") as file, held(file):  # The lock marks a draft in progress; see sawtooth.ingest.files.
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -23,9 +23,9 @@ NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite 
 DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
 GZIP_HEADER_BYTES = 4096  # room for the file name that gzip stores in its header
 GZIP_TRAILER_BYTES = 8  # CRC-32 and size
-READ_BYTES = 128 << 10  # compressed bytes per read: the most that a damaged stream loses, and enough to make few calls
-PIECE_BYTES = 256 << 10  # uncompressed bytes per piece: the rest of the last piece is copied with every block
-HASHES_WAITING = 32  # pieces by which the hash may lag behind
+READ_BYTES = 128 << 10  # compressed bytes per read: few enough to lose little of a damaged stream, enough to need few calls
+PIECE_BYTES = 256 << 10  # uncompressed bytes per piece; readers copy the rest of a piece together with the next one
+HASHES_WAITING = 32  # number of pieces that may wait for the hash
 HEAD_BYTES = 64 << 10  # enough to distinguish all formats
 UNPACK = "Unpack it and use the .json or .json.gz inside."
 EXPORT = "Export the trace with prof.export_chrome_trace(...)."
@@ -44,7 +44,7 @@ MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"%PDF", "a PDF document", EXPECTED),
     (b"\x7fELF", "a program (ELF)", EXPECTED),
     (b"MZ", "a Windows program", EXPECTED),
-    (b"PAR1", "a Parquet file", "Files of that kind from elsewhere are never opened: export it as CSV (in pandas: df.to_csv)."),
+    (b"PAR1", "a Parquet file", "Sawtooth never opens Parquet files from elsewhere. Export it as CSV (in pandas: df.to_csv)."),
     (b"ARROW1", "an Arrow file", EXPECTED),
     (b"\x89HDF", "an HDF5 file", EXPECTED),
     (b"version https://git-lfs", "a Git LFS pointer, not the file it points to", "Run git lfs pull and use the real file."),
@@ -55,16 +55,16 @@ MAGIC: tuple[tuple[bytes, str, str], ...] = (
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one source; a source beyond a limit is refused with one sentence."""
+    """The limits of one source; a source that exceeds one is refused."""
 
-    uncompressed_bytes: int = 64 << 30  # the largest traces that people record on purpose have some GB
-    ratio: int = 400  # a repetitive real trace compresses 344:1 at most; zeros compress 1029:1
+    uncompressed_bytes: int = 64 << 30  # The largest traces that people record on purpose have some GB.
+    ratio: int = 400  # The most repetitive real traces compress 344:1. Zeros compress 1029:1.
     ratio_from_bytes: int = 256 << 20  # below this size a bomb does no harm, so the ratio is not checked
-    event_bytes: int = 4 << 20  # one event; kineto's largest have stacks of some 100 KB
+    event_bytes: int = 4 << 20  # of one event; Kineto's largest have stacks of some 100 KB
     metadata_bytes: int = 32 << 20  # everything except traceEvents
     name_length: int = 1 << 15  # characters; names of real ATen kernels have up to some 6,000
-    distinct_names: int = 1_000_000  # no one could read more, and they would exceed the memory bound
-    names_length: int = 256 << 20  # characters of all different names together, which are in memory
+    distinct_names: int = 1_000_000  # More names would need too much memory, and nobody could read them.
+    names_length: int = 256 << 20  # characters of all different names together, because all are in memory
 
 
 def refuse_type(what: str, advice: str) -> SourceError:
@@ -84,7 +84,9 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
         if head.startswith(magic):
             raise refuse_type(what, advice) if "UTF" not in what else SourceError("E-ENC", f"This is {what}. {advice}")
     if head[8:12] == b"DUCK":
-        raise refuse_type("a DuckDB database", "Use the trace it was made from; databases from elsewhere are never opened.")
+        raise refuse_type(
+            "a DuckDB database", "Use the trace it was made from, because Sawtooth never opens databases from elsewhere."
+        )
     if len(head) > 262 and head[257:262] == b"ustar":
         raise refuse_type("a tar archive", UNPACK)
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
@@ -106,8 +108,8 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
 class _Hash:
     """SHA-256 of the bytes of one source, on another thread inside a ``with`` block.
 
-    A function that stays until the end must have the block. The garbage collector may close a generator in any thread at any
-    time, where waiting for a thread can block forever.
+    The ``with`` block must be in a function, not in a generator. The garbage collector may close a generator in any thread at any time, and waiting
+    for a thread there can block forever.
     """
 
     def __init__(self) -> None:
@@ -141,7 +143,7 @@ class _Hash:
 
 
 class Source:
-    """One source: iterate its uncompressed bytes once, then read its hash and its damage."""
+    """One source. First iterate over its uncompressed bytes, then read its hash and its damage."""
 
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.path = path
@@ -155,7 +157,7 @@ class Source:
         self.read_bytes = 0
         self.uncompressed_bytes = 0
         self.members = 0
-        self.damage: list[str] = []  # of: gzip_truncated, gzip_damaged, gzip_crc, gzip_tail
+        self.damage: list[str] = []  # any of gzip_truncated, gzip_damaged, gzip_crc and gzip_tail
         self._hash = _Hash()
         with path.open("rb") as file:
             start = file.read(2)
@@ -200,9 +202,9 @@ class Source:
         return head[:HEAD_BYTES]
 
     def pieces(self, *, hashed: bool = True) -> Generator[bytes]:
-        """Yield uncompressed bytes in order, up to damage, which is noted in ``damage``.
+        """Yield the uncompressed bytes in order. They end at damage, which is noted in ``damage``.
 
-        Close the generator if it is not read to its end. Without ``hashed`` the bytes do not count for ``id``.
+        Close the generator if it is not read to its end. Without ``hashed``, the bytes are not part of ``id``.
         """
         with self.path.open("rb") as file:
             for piece in self._inflate(file) if self.gzipped else self._plain(file):
@@ -234,7 +236,7 @@ class Source:
             data = yield from self._member(file, body)
 
     def _after_header(self, file: BinaryIO, data: bytes) -> bytes | None:
-        """Return what follows the gzip header of ``data``; None without a complete header."""
+        """Return the data after the gzip header in ``data``; None without a complete header."""
         while len(data) < GZIP_HEADER_BYTES and (more := self._read(file)):
             data += more
         if len(data) < 10 or not data.startswith(GZIP_MAGIC) or data[2] != 8:
@@ -250,7 +252,7 @@ class Source:
         return data[position:] if position <= len(data) else None
 
     def _member(self, file: BinaryIO, data: bytes) -> Generator[bytes, None, bytes]:
-        """Inflate one member, beginning with ``data``; the generator's value is what follows it."""
+        """Inflate one member, which begins with ``data``; return the data that follows the member."""
         inflate = isal_zlib.decompressobj(wbits=-15)
         self.members += 1
         crc = size = 0
@@ -289,5 +291,5 @@ class Source:
         if self.gzipped and size > limits.ratio_from_bytes and size > limits.ratio * self.read_bytes:
             raise SourceError(
                 "E-BOMB",
-                f"The file unpacks to more than {limits.ratio} times its size, which no trace does. It looks like a gzip bomb; if it is a trace, give it unpacked.",
+                f"The file unpacks to more than {limits.ratio} times its size, which no trace does. It looks like a gzip bomb. If it is a trace, unpack it first.",
             )

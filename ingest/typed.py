@@ -1,8 +1,8 @@
 """Decode JSON and MessagePack into types, in any thread.
 
-msgspec collects information about a type when the type is first decoded, and publishes it before it is complete. If two threads
-decode a type for the first time, the second one crashes the process (msgspec 0.22; two users who opened a new server at the same
-time). So decoders are created here, one at a time.
+msgspec collects information about a type when it is first decoded, and publishes this information before it is complete. If two threads decode a
+type for the first time at once, the second one crashes the process (msgspec 0.22; seen when two users opened a new server at the same time).
+Therefore decoders are created here, one at a time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _ONE_AT_A_TIME = threading.Lock()  # one lock for all types, because types share
 
 
 def from_json(content: bytes | str, kind: type[T]) -> T:
-    """Return the ``kind`` in a JSON text.
+    """Decode JSON into the type ``kind``.
 
-    Raises msgspec.MsgspecError for content without one.
+    Raises msgspec.MsgspecError for other content.
     """
     result: T = _whole(_decoder(msgspec.json.Decoder, kind, None), content)
     return result
 
 
 def from_msgpack(content: bytes, kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> T:
-    """Return the ``kind`` in a MessagePack text; ``dec_hook`` makes types that msgspec cannot.
+    """Decode MessagePack into the type ``kind``; ``dec_hook`` decodes types that msgspec does not know.
 
-    Raises msgspec.MsgspecError for content without one.
+    Raises msgspec.MsgspecError for other content.
     """
     result: T = _whole(_decoder(msgspec.msgpack.Decoder, kind, dec_hook), content)
     return result

@@ -1,6 +1,6 @@
 """Write the tables of one recording into a file.
 
-``sawtooth.ingest.files`` publishes the file either complete or not at all.
+``sawtooth.ingest.files`` publishes the file completely or not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.schema import schema_sql
 
 MEMORY_LIMIT = "96MB"  # memory of DuckDB while writing; appends need far less
-LARGEST = "cpu_ops"  # table with half of a trace's rows, stored in parallel to all others
+LARGEST_TABLE = "cpu_ops"  # It has half of a trace's rows, and is stored in parallel to the other tables.
 
 
 @cache
@@ -36,16 +36,15 @@ def tool_version() -> str:
 class Writer:
     """Tables of one recording under a temporary name.
 
-    Each insert is committed without a log, because a transaction over all inserts would hold them in memory, and an unfinished
-    draft is deleted as a whole. Two threads store rows while the next rows are linked, because storing takes longer than
-    linking.
+    Each insert is committed separately and without a log, because a transaction of all inserts would need too much memory, and an unfinished
+    draft is deleted as a whole. Two threads store rows while the next rows are prepared, because storing takes longer.
     """
 
     def __init__(self, path: Path) -> None:
         self._waiting: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
         self._storing = ThreadPoolExecutor(2)
-        self._stored: dict[bool, Future[None]] = {}  # the last insert into the largest table, and into another
-        self._rows: Counter[str] = Counter()  # stored, by table
+        self._stored: dict[bool, Future[None]] = {}  # the last insert into LARGEST_TABLE (True), and into another table (False)
+        self._rows: Counter[str] = Counter()  # number of stored rows by table
         self._finished = False
         self._connection = borrow(MEMORY_LIMIT, path.parent)  # its temporary files are removed with the draft in any case
         attach_new(self._connection, path, "recording_file", schema_sql())
@@ -53,11 +52,11 @@ class Writer:
     def insert(self, table: str, columns: dict[str, Any]) -> None:
         """Append rows.
 
-        Integer arrays have NULL (int64) or -1 (int32) where not recorded; floats have NaN. Rows are stored after this returns.
-        A later call raises an error about them, ``finish`` at the latest.
+        Integer arrays have NULL (int64) or -1 (int32) where not recorded; floats have NaN. The rows are stored in another thread. If that fails, a
+        later call raises the error, at the latest ``finish``.
         """
         if columns and len(next(iter(columns.values()))):
-            largest = table == LARGEST
+            largest = table == LARGEST_TABLE
             self._wait(largest)
             self._stored[largest] = self._storing.submit(self._store, table, columns)
 
@@ -82,16 +81,17 @@ class Writer:
         """Append one row."""
         self._wait()
         marks = ", ".join("?" for _ in row)
-        self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(map(_whole, row.values())))
+        self._connection.execute(
+            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(map(_without_surrogates, row.values()))
+        )
         self._rows[table] += 1
 
     def finish(self) -> None:
         """Write everything and close.
 
-        Raises SourceError if the file has other numbers of rows than were stored.
+        Raises SourceError if the file does not have all rows that were stored.
         """
-        # The last inserts run one at a time. DuckDB 2.0 was seen to lose one of two parallel inserts just before the
-        # checkpoint.
+        # The last inserts run one at a time, because DuckDB 2.0 once lost one of two parallel inserts just before the checkpoint.
         self._wait()
         for (table, names), rows in self._waiting.items():
             self._store(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
@@ -103,11 +103,11 @@ class Writer:
 
     def _check(self) -> None:
         counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM recording_file.{table}" for table in self._rows)
-        for table, held in self._connection.execute(counts).fetchall() if counts else ():
-            if held != self._rows[table]:
+        for table, count in self._connection.execute(counts).fetchall() if counts else ():
+            if count != self._rows[table]:
                 raise SourceError(
                     "E-LOST",
-                    f"{self._rows[table]:,} rows of {table} were stored and the file holds {held:,}: nothing was kept. Bring the file in again.",
+                    f"{self._rows[table]:,} rows of {table} were written, but the file has {count:,}. Nothing was stored. Ingest the file again.",
                 )
 
     def close(self) -> None:
@@ -119,8 +119,8 @@ class Writer:
             self._connection.close()
 
 
-def _whole(value: Any) -> Any:
-    """Return a text without lone surrogates, which JSON can write but nothing can store.
+def _without_surrogates(value: Any) -> Any:
+    """Return a text without lone surrogates, which JSON can contain but a database cannot store.
 
     Other values are returned unchanged.
     """

@@ -9,8 +9,8 @@ In a notebook::
     sawtooth.compare(before, after).verdict
 
 The packages are ``sawtooth.ingest`` (reads and records files), ``sawtooth.analysis`` (computes results) and ``sawtooth.app``
-(user interfaces). In a checkout they are next to this folder, in an installed copy inside it. Code always imports them below ``sawtooth``, so a
-training repository may have its own ``app`` or ``ingest``.
+(user interfaces). In a checkout they are next to this folder, in an installed copy inside it. Code always imports them as ``sawtooth.…``, so that
+a training repository may have its own ``app`` or ``ingest``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functions that record a training loop: ``profile``, ``find_batch_size`` and two callbacks.
 
-They are the public names of ``sawtooth.ingest.capture``. Importing them loads only the standard library.
+They are the public names of ``sawtooth.ingest.capture``. Importing this module loads only the standard library.
 """
 
 from sawtooth.ingest.capture.batch_size.finder import find_batch_size

@@ -4,14 +4,14 @@ import os
 import sys
 from pathlib import Path
 
-# With this folder on its path, any Python finds the same ``sawtooth`` as this one.
+# A Python with this folder on its path imports this copy of ``sawtooth``.
 IMPORT_ROOT = Path(__file__).resolve().parents[1]
 
 
 def default_data_folder() -> Path:
     """Return ``SAWTOOTH_DATA``, or the platform's folder for application data.
 
-    The code does not use platformdirs, because the recorder in a training job must not need this library.
+    platformdirs would be a third dependency of the recorder in a training job, for this one function.
     """
     if folder := os.environ.get("SAWTOOTH_DATA"):
         return Path(folder)
@@ -20,17 +20,14 @@ def default_data_folder() -> Path:
         return home / "Library" / "Application Support" / "sawtooth"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "sawtooth"
-    return (
-        Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "sawtooth"
-    )  # The XDG specification: empty counts as unset.
+    # By the XDG specification, an empty variable counts as unset.
+    return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "sawtooth"
 
 
 def recorder_version() -> str:
-    """Return the version of the installed distribution that records, or "" in a checkout.
-
-    The distribution is the whole product or the recorder alone.
-    """
-    from importlib import metadata  # not above: a training process loads this module, and is told its recorder's version
+    """Return the version of the installed product, or else of the recorder alone; "" in a checkout."""
+    # Not imported above, because a training process loads this module but gets the version from its recorder.
+    from importlib import metadata
 
     for distribution in ("sawtooth", "sawtooth-recorder"):
         try:

@@ -38,7 +38,7 @@ from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import staircase as staircase_words
 
-_OF_FINDING = ("rule", "severity", "confidence", "title", "fix", "claims", "gain_ms", "predicted_step_ms",
+_FINDING_COLUMNS = ("rule", "severity", "confidence", "title", "fix", "claims", "gain_ms", "predicted_step_ms",
                "predicted_low_ms", "predicted_high_ms", "ceiling_ms_per_step")  # fmt: skip
 
 
@@ -48,16 +48,15 @@ class Findings(tuple[Finding, ...]):
     __slots__ = ()
 
     def df(self) -> pd.DataFrame:
-        """Return a row for each finding; times are ms per step."""
-        rows = [[getattr(finding, name) for name in _OF_FINDING] for finding in self]
-        return pd.DataFrame(rows, columns=list(_OF_FINDING))
+        """Return a table with a row per finding; times are ms per step."""
+        rows = [[getattr(finding, name) for name in _FINDING_COLUMNS] for finding in self]
+        return pd.DataFrame(rows, columns=list(_FINDING_COLUMNS))
 
 
 class Report:
-    """The analysis of one run. A notebook shows its staircase, ``print`` its text.
+    """The analysis of one run. A notebook shows the staircase, ``print`` the text report.
 
-    ``library`` reads the run's recordings until the report is garbage collected. Recordings that came from files are then
-    removed.
+    ``library`` reads the run's recordings until the report is garbage collected. Recordings of ``analyse``'s files are then removed.
     """
 
     def __init__(self, result: RunResult, library: Library, stack: ExitStack) -> None:
@@ -67,15 +66,15 @@ class Report:
 
     @property
     def metrics(self) -> dict[str, Reading]:
-        """Every metric by its key, with its trust or the reason why it is missing.
+        """Every metric by its key, with its trust, or with the reason why it is missing.
 
-        Times are in ms, shares from 0 to 1.
+        Units are in the keys; shares are from 0 to 1.
         """
         return with_aliases(self.result.metrics)
 
     @property
     def findings(self) -> Findings:
-        """Causes of lost time and what to do, largest predicted gain first; ``df()`` is their table."""
+        """Causes of lost time and what to do, in the report's order; ``df()`` returns them as a table."""
         return Findings(self.result.findings)
 
     @property
@@ -92,7 +91,7 @@ class Report:
     def kernels(self, by: kernel_tables.KernelGroup = "name") -> pd.DataFrame:
         """Return the GPU operations of the counted steps, longest first.
 
-        ``by`` is name, category, operator, shape or tensor_cores. Times are sums per step, as profiled. The table is empty if no GPU worked.
+        ``by`` is name, category, operator, shape or tensor_cores. Times are ms per step, as profiled. The table is empty if no GPU worked.
         """
         if self.result.lead is None:
             return pd.DataFrame(columns=["name", "ms", "share"])
@@ -100,9 +99,9 @@ class Report:
             return kernel_tables.kernels(rank, by)
 
     def ledger(self) -> pd.DataFrame:
-        """Return the parts of a step: owner, cause and name, and the ms in each step that can be divided.
+        """Return the parts of a step: owner, cause and name, and a column of ms for each kind of step.
 
-        The first time column is the step that represents the run. Each column sums to its step.
+        The first column of ms is of the step that represents the run. Each column sums to the duration of its step.
         """
         rank = self.result.lead
         columns: dict[str, dict[tuple[str, str | None], float]] = {}
@@ -115,7 +114,7 @@ class Report:
         return pd.DataFrame(rows, columns=["owner", "cause", "name", *columns])
 
     def plot(self) -> go.Figure:
-        """Return the staircase as a Plotly figure; without a step time, it is empty."""
+        """Return the staircase as a Plotly figure, which is empty without a step time."""
         return step_figure.figure(pictures.stair_bars(self.result, self.staircase) if self.staircase is not None else [])
 
     def to_json(self) -> ReportPart:
@@ -144,7 +143,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """Changes between two runs. A notebook shows both steps, ``print`` the text."""
+    """The comparison of two runs. A notebook shows both steps, ``print`` the text."""
 
     comparison: Comparison
 
@@ -214,7 +213,7 @@ def compare(before: Report | str | Path, after: Report | str | Path) -> Comparis
 def _bundle(
     shown: Report | ComparisonReport, include: Collection[str] | None, exclude: Collection[str] | None
 ) -> dict[str, str]:
-    """Return the forms that a notebook chooses from, of those that it asks for."""
+    """Return the representations that a notebook asks for, by MIME type."""
     forms: dict[str, Callable[[], str]] = {
         "text/plain": shown.__str__,
         "text/markdown": shown._repr_markdown_,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sawtooth.analysis.compare.changed.prediction import Prediction
-from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
@@ -68,7 +68,7 @@ def remember(folder: DataFolder, run_a: str, run_b: str, prediction: Prediction)
         return
     newest = [*((k, v) for k, v in pairs.items() if k != key), (key, record)][-MOST:]
     with contextlib.suppress(OSError):  # A full disk or a read-only folder must not make the comparison fail.
-        write_atomically(folder.root / FILE, sealed(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
+        write_atomically(folder.root / FILE, with_checksum(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
 
 
 def records(folder: DataFolder) -> list[Record]:
@@ -90,7 +90,7 @@ def records(folder: DataFolder) -> list[Record]:
 
 def _pairs(folder: DataFolder) -> dict[str, _Tested]:
     try:
-        pairs = from_json(unsealed((folder.root / FILE).read_bytes()), dict[str, _Tested])
+        pairs = from_json(without_checksum((folder.root / FILE).read_bytes()), dict[str, _Tested])
     except OSError:
         return {}
     except (ValueError, RecursionError):  # The errors of msgspec are ValueErrors.

@@ -8,7 +8,7 @@ import logging
 import msgspec
 
 from sawtooth.analysis.knowledge.hardware import Dispatch
-from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
@@ -26,7 +26,7 @@ class _CalibrationRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def keep(folder: DataFolder, name: str, dispatch_us: tuple[float, float, float]) -> None:
     """Store the dispatch time of a GPU (low, middle, high in µs) and replace an earlier one."""
     rows = msgspec.json.encode({**_rows(folder), name: _CalibrationRow(dispatch_us)})
-    write_atomically(folder.root / FILE, sealed(msgspec.json.format(rows, indent=2)))
+    write_atomically(folder.root / FILE, with_checksum(msgspec.json.format(rows, indent=2)))
 
 
 def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
@@ -47,7 +47,7 @@ def calibrated(folder: DataFolder) -> bytes:
 
 def _rows(folder: DataFolder) -> dict[str, _CalibrationRow]:
     try:
-        rows = from_json(unsealed(calibrated(folder) or b"{}"), dict[str, _CalibrationRow])
+        rows = from_json(without_checksum(calibrated(folder) or b"{}"), dict[str, _CalibrationRow])
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors.
         log.warning("%s in the data folder is damaged, so the GPUs' measured dispatch times are not used. %s", FILE, AGAIN)
         return {}

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.app.live.folders import newest, newest_segment
-from sawtooth.ingest.json_checksum import unsealed
+from sawtooth.ingest.json_checksum import without_checksum
 from sawtooth.ingest.receiver import is_pushed
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, is_time
 from sawtooth.ingest.typed import from_json
@@ -77,7 +77,7 @@ class _Meta(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=MOST_INFOS)
 def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
     """Return a meta.json, cached until it changes: the Live page reads all of them each second."""
-    return from_json(unsealed(path.read_bytes()), _Meta)
+    return from_json(without_checksum(path.read_bytes()), _Meta)
 
 
 def sessions(live: Path) -> list[SessionInfo]:

@@ -12,7 +12,7 @@ import msgspec
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.reading_order import best_ms, leading
-from sawtooth.analysis.result_cache import cached_file, result_of, sealed, unsealed
+from sawtooth.analysis.result_cache import cached_file, result_of, with_checksum, without_checksum
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
@@ -59,7 +59,7 @@ class Card(msgspec.Struct, frozen=True):
 def stored_card(manifest: Manifest, folder: DataFolder) -> Card | None:
     """Return the stored card of ``manifest``; None if it is missing, damaged or out of date."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-        card = from_msgpack(unsealed(cached_file(folder, manifest, CARD_FILE).read_bytes()), Card)
+        card = from_msgpack(without_checksum(cached_file(folder, manifest, CARD_FILE).read_bytes()), Card)
         return card if card.form == FORM else None
     return None
 
@@ -79,7 +79,7 @@ def card_of(manifest: Manifest, library: Library) -> Card:
     except SawtoothError as error:
         return Card(problem=str(error))
     with contextlib.suppress(OSError):  # if the disk is full, the card is computed again next time
-        write_atomically(cached_file(library.folder, manifest, CARD_FILE), sealed(msgspec.msgpack.encode(card)))
+        write_atomically(cached_file(library.folder, manifest, CARD_FILE), with_checksum(msgspec.msgpack.encode(card)))
     return card
 
 

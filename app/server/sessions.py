@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
@@ -190,7 +190,7 @@ class Sessions:
         if name in self._memory:
             return self._memory[name]
         try:
-            return unsealed((self._folder / name).read_bytes())
+            return without_checksum((self._folder / name).read_bytes())
         except OSError:
             return None
         except ValueError:
@@ -199,12 +199,12 @@ class Sessions:
             return None
 
     def _write(self, name: str, content: Session | _Link) -> None:
-        encoded = sealed(msgspec.json.format(msgspec.json.encode(content), indent=2))
+        encoded = with_checksum(msgspec.json.format(msgspec.json.encode(content), indent=2))
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._folder / name, encoded)
         except OSError:
-            self._memory[name] = unsealed(encoded)
+            self._memory[name] = without_checksum(encoded)
 
     def _remove(self, name: str) -> bool:
         if self._memory.pop(name, None) is not None:

@@ -16,7 +16,7 @@ from sawtooth.ingest.capture.command import settings as hook
 from sawtooth.ingest.capture.command.launch import hooked_environment
 from sawtooth.ingest.capture.command.progress import MarksTail
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
-from sawtooth.ingest.capture.command.telemetry import session_of, start_sampler
+from sawtooth.ingest.capture.command.telemetry import start_sampler, write_session
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.trials.changes import environment as variables
 from sawtooth.ingest.capture.trials.changes import outermost
@@ -128,7 +128,7 @@ def run(order: RunRequest) -> Ran:
     finally:
         left = training.end()
         if sampler is not None:
-            session_of(sampler, parts)
+            write_session(sampler, parts)
     took, _ = steps.step_ms(MarksTail(parts, most=None).marks())
     tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
     how, why = _outcome(how, process.returncode, tail, order, watch)

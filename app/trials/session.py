@@ -21,7 +21,7 @@ from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.measuring import measured_run, predicted_together
 from sawtooth.app.trials.running import Ran, RunRequest, run
 from sawtooth.app.trials.trial import MEASURED, Base, Trial
-from sawtooth.ingest.capture.command.interpreter import words_of
+from sawtooth.ingest.capture.command.interpreter import command_with_python
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.schema import DataFolder, write_atomically
@@ -45,7 +45,7 @@ class TrialSession:
 
     def __init__(self, command: Sequence[str], data: DataFolder, options: Options, say: Callable[[str], None]) -> None:
         self.command, self.options = list(command), options
-        self.words, self.python = words_of(command)
+        self.words, self.python = command_with_python(command)
         self.name = name_of(command)
         self.began_s = time.time()
         self.bases: list[Base] = []

@@ -1,8 +1,8 @@
 """Batch times of PyTorch's DataLoader, measured in its workers.
 
-``watch`` wraps ``fetch`` of the two fetchers, so that workers forked afterwards time each batch. They note wall time, CPU time, the
-share of both for collating, and the bytes read from the disk and from the page cache. Each worker writes one line per batch into its own file. This
-takes some microseconds. ``loop/batch_files.py`` reads these files. Standard library only. Errors in here never reach the training.
+``watch`` wraps ``fetch`` of PyTorch's two fetchers, so that workers forked afterwards time each batch. A worker writes one line per batch into
+its own file: wall time, CPU time, the part of both for collating, and the bytes read from files and from the disk. A line takes some
+microseconds. ``loop/batch_files.py`` reads these files. Standard library only. Errors in this module never reach the training.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..loop.code_location import code_location, sample_location
 from ..loop.page_cache import bytes_read, room_for_files
 from .in_process import shared
 
-PADDING_NS = 3000  # time per batch, on average, to measure padding; recording may take 5 µs of a step
+PADDING_NS = 3000  # limit for measuring padding, on average per batch; all recording may take 5 µs per step
 MAX_SAMPLES = 256  # Padding is not measured in larger batches, because each sample takes 1 to 5 µs.
-MAX_PARTS = 16  # parts of a list whose shapes are read
+MAX_PARTS = 16  # Of a longer list, only the shapes of so many items are read, to save time.
 MAX_BATCHES = 2000  # batches recorded per process: enough for their mean, too few to fill a disk in a long training
 Spent = tuple[int, int]  # ns by the wall clock, ns on a core
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
@@ -37,8 +37,8 @@ class BatchTimes:
         self._folder = folder
         self._pid, self._file, self._remaining = 0, -1, 0
 
-    def note(self, dataset: Any, samples: int, whole: Spent, collate: _Timed, read: dict[str, Any]) -> None:
-        """Note a batch: its ``samples``, its and the collation's time (wall, CPU; ns), and bytes ``read``."""
+    def note(self, dataset: Any, samples: int, whole: Spent, collate: _TimedCollate, more: Mapping[str, Any]) -> None:
+        """Write a batch's line: its samples, the times of the whole fetch and of collating, ``more`` fields."""
         if self._pid != os.getpid():
             self._open(dataset, collate.collate)
         if self._remaining > 0:
@@ -49,7 +49,7 @@ class BatchTimes:
                 "cpu": whole[1],
                 "collate": collate.took[0],
                 "collate_cpu": collate.took[1],
-                **read,
+                **more,
             }
             os.write(self._file, (json.dumps(line) + "\n").encode())
 
@@ -66,7 +66,7 @@ class BatchTimes:
 
 
 class PinTimes:
-    """Write the time that the pinning thread takes for each batch.
+    """Writes the time that the pinning thread takes for each batch.
 
     The batches of all workers go through this thread one by one.
     """
@@ -75,7 +75,7 @@ class PinTimes:
         self._folder, self._pid, self._file, self.remaining = folder, 0, -1, MAX_BATCHES
 
     def note(self, ns: int, end_before: int | None, begin: int) -> None:
-        """Note a batch's time ``ns`` and the pause since the thread's last batch (the first has none)."""
+        """Write a batch's time ``ns``, and the pause since ``end_before``, the end of the thread's last batch."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._file = os.open(self._folder / f"pins-{self._pid}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -112,20 +112,20 @@ def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
     return shared.watch(module, "pin_memory", PinTimes(folder), _timed_pinning)
 
 
-class _Timed:
-    """Collate function of one epoch's fetcher, with the time of its last call.
+class _TimedCollate:
+    """Collate function of one epoch's fetcher, with the duration of its last call.
 
-    ``now`` reads the clocks of a worker or of the training, and ``process`` is its name in /proc. The dataset has ``size`` samples
-    (0: unknown).
+    ``now`` reads the clocks of the process that fetches (a worker or the training); ``process`` is its name in /proc. The dataset has
+    ``size`` samples (0: unknown).
     """
 
     def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, size: int) -> None:
         self.collate, self.took, self.epoch, self.size = collate, (0, 0), epoch, size
         self._last: tuple[Any, Any] | None = None
-        self.now, self.process = (_in_worker, "self") if in_worker else (_in_training, "thread-self")
+        self.now, self.process = (_worker_clocks, "self") if in_worker else (_training_clocks, "thread-self")
 
     def read_since(self, before: tuple[int, int] | None) -> dict[str, int]:
-        """Return the epoch, and the bytes read since ``before`` if the system reports them."""
+        """Return fields: epoch, dataset size, wall time, and the bytes read since ``before`` if known."""
         now = bytes_read(self.process)
         entry = {"epoch": self.epoch, "of": self.size, "at": time.time_ns()}
         return entry if now is None or before is None else {**entry, "read": now[0] - before[0], "disk": now[1] - before[1]}
@@ -138,22 +138,22 @@ class _Timed:
         return batch
 
     def take_last(self) -> tuple[Any, Any] | None:
-        """Return the last batch's samples and the batch; None if they were taken already."""
+        """Return the last batch's samples and the batch, once; None if they were returned already."""
         last, self._last = self._last, None
         return last
 
 
 class _Padding:
-    """Measure the share of padding in a process's batches, from the second on.
+    """Measures the share of padding in a process's batches, from the second on.
 
-    On average this takes at most PADDING_NS per batch.
+    Some batches are skipped, so that this takes at most PADDING_NS per batch on average.
     """
 
     def __init__(self) -> None:
         self._pid, self._batches, self._measured, self._spent_ns = 0, 0, 0, 0
 
     def entry(self, last: tuple[Any, Any] | None) -> dict[str, float]:
-        """Return the share of the next batch; {} if it is not measured."""
+        """Return the share of padding in ``last`` (samples, batch) as a field; {} if it is not measured."""
         if self._pid != os.getpid():
             self._pid, self._batches, self._measured, self._spent_ns = os.getpid(), 0, 0, 0
         self._batches += 1
@@ -193,7 +193,7 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
 
 
 def _worker_info() -> Any:
-    """Return PyTorch's facts about this loader worker; None outside workers. Needs a loaded DataLoader."""
+    """Return PyTorch's description of this loader worker; None outside workers. Needs an imported loader."""
     return sys.modules["torch.utils.data._utils.worker"].get_worker_info()
 
 
@@ -204,10 +204,10 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
     def timed(self: Any, indices: Any) -> Any:
         if not watchers:
             return fetch(self, indices)
-        if not isinstance(self.collate_fn, _Timed):  # Each iterator of a loader has its own fetcher.
+        if not isinstance(self.collate_fn, _TimedCollate):  # Each iterator of a loader has its own fetcher.
             key = os.getpid(), _name(self.dataset)
             epochs[key] += 1
-            self.collate_fn = _Timed(self.collate_fn, _worker_info() is not None, epochs[key], _size(self.dataset))
+            self.collate_fn = _TimedCollate(self.collate_fn, _worker_info() is not None, epochs[key], _size(self.dataset))
         collate = self.collate_fn
         read, start = bytes_read(collate.process), collate.now()
         batch = fetch(self, indices)
@@ -223,12 +223,12 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
     return timed
 
 
-def _in_worker() -> Spent:
+def _worker_clocks() -> Spent:
     """Return wall and process CPU time in ns, because a worker only loads and its dataset may use threads."""
     return time.perf_counter_ns(), time.process_time_ns()
 
 
-def _in_training() -> Spent:
+def _training_clocks() -> Spent:
     """Return wall and thread CPU time in ns, because other threads of the training compute too."""
     return time.perf_counter_ns(), time.thread_time_ns()
 
@@ -240,7 +240,7 @@ def _since(before: Spent, now: Spent) -> Spent:
 def padding_of(samples: Any, batch: Any) -> float:
     """Return the share of padding in ``batch``, from the lengths of its ``samples``.
 
-    The result is 0 if the samples were not padded to the longest.
+    The result is 0 if the samples were not padded to the longest of them.
     """
     if not isinstance(samples, list) or not 2 <= len(samples) <= MAX_SAMPLES:
         return 0.0
@@ -255,7 +255,7 @@ def padding_of(samples: Any, batch: Any) -> float:
 
 
 def _has_sides(shape: tuple[int, ...], samples: int, length: int) -> bool:
-    """Return whether ``shape`` has one dimension of ``samples`` and another of ``length``."""
+    """Return whether ``shape`` has a dimension of size ``samples`` and another of size ``length``."""
     sides = list(shape)
     if samples in sides:
         sides.remove(samples)
@@ -264,7 +264,9 @@ def _has_sides(shape: tuple[int, ...], samples: int, length: int) -> bool:
 
 
 def _shapes(item: Any) -> list[tuple[int, ...]]:
-    """Return the shapes of tensors, arrays and number lists in ``item``; merge equal parts of a list."""
+    """Return the shapes of the tensors, arrays and lists of numbers in ``item``.
+
+    A list of items with equal shapes counts as one array."""
     if isinstance(item, Mapping):
         return [shape for part in item.values() for shape in _shapes(part)]
     shape = getattr(item, "shape", None)
@@ -283,7 +285,7 @@ def _shapes(item: Any) -> list[tuple[int, ...]]:
 def _size(dataset: Any) -> int:
     """Return the number of samples, 0 if unknown.
 
-    PyTorch does not ask for the length of an IterableDataset, which may take long.
+    An IterableDataset is not asked, because its length may take long to compute. PyTorch does not ask it either.
     """
     with contextlib.suppress(Exception):
         if not isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset):
@@ -292,5 +294,5 @@ def _size(dataset: Any) -> int:
 
 
 def _name(dataset: Any) -> str:
-    """Return a dataset's name, which is equal in all workers."""
+    """Return a name of a dataset from its class and size, which is equal in all workers."""
     return f"{type(dataset).__module__}.{type(dataset).__qualname__}:{_size(dataset) or ''}"

@@ -19,16 +19,17 @@ from .in_process.step_phase import phase_since_last
 
 @dataclass
 class BetweenSteps:
-    """Counts of evaluations and of saves in this process.
+    """Counts of evaluations and of checkpoints in this process.
 
-    An evaluation is a call of ``eval`` on a module; nested modules do not count separately. Only saves of the main thread count.
+    An evaluation is a call of ``eval`` on a module; nested modules do not count separately. A checkpoint is a call of ``torch.save`` in the
+    main thread.
     """
 
     evaluated: int = 0
     saved: int = 0
 
     def since_last(self) -> Callable[[int], str]:
-        """Return a function that gives the phase of an optimizer's mark: eval, checkpoint or train."""
+        """Return a function that returns the phase of an optimizer's mark: eval, checkpoint or train."""
         return phase_since_last(partial(attrgetter("evaluated", "saved"), self))
 
     def watch_evaluation(self, modules: Any) -> Callable[[], None]:
@@ -42,7 +43,7 @@ class BetweenSteps:
             def counted(model: Any) -> Any:
                 compiler: Any = getattr(torch, "compiler", None)
                 compiling = hasattr(compiler, "is_compiling") and compiler.is_compiling()
-                if not compiling:  # A count would make torch.compile compile the function again each time.
+                if not compiling:  # While torch.compile traces, a changing count would cause a recompilation at each call.
                     for watcher in watchers:
                         watcher.evaluated += 1
                 return evaluate(model)
@@ -54,7 +55,7 @@ class BetweenSteps:
     def watch_saving(self, module: Any) -> Callable[[], None]:
         """Count saves until the returned function is called; ``module`` is torch or torch.serialization.
 
-        torch.distributed.checkpoint calls ``save`` for each tensor. In the background it does this in a thread of its own.
+        torch.distributed.checkpoint calls ``save`` once per tensor. Its asynchronous saves run in another thread and are not counted.
         """
 
         def patch(save: Callable[..., Any], watchers: list[BetweenSteps]) -> Callable[..., Any]:
@@ -64,7 +65,7 @@ class BetweenSteps:
                         watcher.saved += 1
                 return save(*arguments, **named)
 
-            counted._torchdynamo_disable = True  # type: ignore[attr-defined]  # as for the hook of a step; torch.compile skips the original function too
+            counted._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile must not trace the counter; it does not trace the original either
             return counted
 
         return watch(module, "save", self, patch)

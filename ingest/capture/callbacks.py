@@ -1,4 +1,4 @@
-"""Callbacks for Lightning and Hugging Face that call ``step`` of ``profile`` after each step.
+"""Callbacks for Lightning and Hugging Face that record a training with ``profile``.
 
 from sawtooth.capture import lightning_callback
 
@@ -19,11 +19,11 @@ def lightning_callback(path: str | Path, **options: Any) -> Any:
 
     Use it as ``Trainer(callbacks=[lightning_callback("run.sawtooth")])``.
     """
-    base = _base((("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")))
+    base = _callback_class((("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")))
 
     class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # The base class is known only at run time.
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self.capture = profile(path, **{"parameters": pl_module, "steps": _steps_of(trainer), **options})
+            self.capture = profile(path, **{"parameters": pl_module, "steps": _planned_steps(trainer), **options})
             self.capture.__enter__()
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any, **more: Any) -> None:
@@ -44,7 +44,7 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
 
     Use it as ``Trainer(callbacks=[hugging_face_callback("run.sawtooth")])``.
     """
-    base = _base((("transformers", "TrainerCallback"),))
+    base = _callback_class((("transformers", "TrainerCallback"),))
 
     class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # The base class is known only at run time.
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
@@ -68,8 +68,8 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
     return SawtoothCapture()
 
 
-def _steps_of(trainer: Any) -> int | None:
-    """Return how many batches Lightning will train on, or None if unknown."""
+def _planned_steps(trainer: Any) -> int | None:
+    """Return the number of batches that Lightning will train on; None if unknown."""
     batches, epochs = getattr(trainer, "num_training_batches", None), getattr(trainer, "max_epochs", None)
     steps = batches * epochs if batches and epochs and epochs > 0 else 0
     return int(steps) if 0 < steps < float("inf") else None
@@ -80,7 +80,7 @@ def _samples_per_step(args: Any) -> float | None:
     return float(size) * float(getattr(args, "gradient_accumulation_steps", 1) or 1) if size else None
 
 
-def _base(places: tuple[tuple[str, str], ...]) -> type:
+def _callback_class(places: tuple[tuple[str, str], ...]) -> type:
     """Return the framework's callback class, or ``object`` if the framework is not installed."""
     for module, name in places:
         try:

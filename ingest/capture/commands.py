@@ -1,4 +1,4 @@
-"""The options of `sawtooth run`, and the command line of the recorder that is installed by itself."""
+"""The options of `sawtooth run`, and the command line of the recorder when it is installed alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ This is only the recorder. `pip install sawtooth` (from the repository) installs
 
 
 def run_parser() -> argparse.ArgumentParser:
-    """Return the parser of `sawtooth run`; options of `sawtooth run` come before the training command."""
+    """Return the parser of `sawtooth run`; its options come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth run",
         allow_abbrev=False,  # Otherwise an option of the command, such as --n, could match a longer option of ours.
@@ -122,7 +122,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
 
     Exits with code 2 before the training starts if the file cannot be written.
     """
-    member = member_of_job()  # if each rank records itself, each has its own name and file
+    member = member_of_job()  # If each rank is recorded separately, each has its own name and file.
     name = arguments.name or name_from_file(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
@@ -155,7 +155,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
 
 
 def _why_unserved(metrics: str, *, sampled: bool) -> str | None:
-    """Return why metrics cannot be served at this address; None if they can."""
+    """Return why metrics cannot be served at the address ``metrics``; None if they can."""
     if not sampled:
         return "--metrics needs the sampler: remove --no-sample."
     try:
@@ -171,7 +171,7 @@ def _why_unserved(metrics: str, *, sampled: bool) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the recorder's command line; exits with the training's own code."""
+    """Run the recorder's command line; `run` exits with the training's exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["sample"]:
         sys.exit(sampler.main(words[1:]))

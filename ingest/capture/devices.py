@@ -1,11 +1,13 @@
 """GPU UUIDs of a training process and the counters of PyTorch's caching allocator.
 
-UUIDs connect the process with telemetry, because device ordinals can differ. A trace's JSON contains the allocator's counters beside its events, under ALLOCATOR_KEY::
+UUIDs connect the process with telemetry, because device ordinals can differ. The counters are in the trace's JSON under ALLOCATOR_KEY, beside the
+events::
 
     {"device": 0, "settings": "expandable_segments:True", "began": {"num_alloc_retries": 0, …}, "ended": {"num_alloc_retries": 2, …}}
 
-``began`` and ``ended`` are the STATISTICS of ``torch.cuda.memory_stats`` at the profile's begin and end: bytes, and counts since the process began. Peaks
-count since the process began, or since the training reset them. ``settings`` is the value of the environment variable, and is absent without one.
+``began`` and ``ended`` are the STATISTICS of ``torch.cuda.memory_stats`` at the profile's begin and end: bytes, and counts since the process began. A
+peak is the largest value since the process began, or since the training reset it. ``settings`` is the value of the first variable in SETTINGS that is
+set; without one it is absent.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ STATISTICS = (
     "num_device_free",
     *(f"{kind}_bytes.all.{when}" for kind in ("allocated", "reserved", "inactive_split") for when in ("current", "peak")),
 )
-LONGEST = 200  # characters of the settings
+LONGEST = 200  # characters of the settings that are stored
 
 
 def gpu_uuids(torch: Any) -> dict[str, str]:
     """Return the UUID of each visible device by ordinal.
 
-    The result is empty if PyTorch has not used a GPU yet, or is older than 2.5 and has no UUIDs.
+    The result is empty if PyTorch has not used a GPU yet. PyTorch before 2.5 has no UUIDs.
     """
     uuids: dict[str, str] = {}
     with contextlib.suppress(Exception):  # nothing here may end a training
@@ -66,7 +68,7 @@ class AllocatorNotes:
         self._began = self._statistics()
 
     def write(self, profiler: Any) -> None:
-        """Write both into the trace of a profiler that still runs, if the process uses a GPU."""
+        """Write the counters into the trace of a profiler that still runs, if the process uses a GPU."""
         with contextlib.suppress(Exception):  # nothing here may end a training
             if not self._began:
                 return

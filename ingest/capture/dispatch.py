@@ -1,7 +1,7 @@
-"""Dispatch time: the time a GPU counts as busy for a kernel beyond its profiled duration.
+"""Dispatch time: the time beyond a kernel's profiled duration in which NVML counts the GPU as busy.
 
 Kernels of a known duration are launched at fixed rates while NVML's utilization is read. The dispatch time of each kernel is
-busy share × interval − duration. It does not depend on the kernel. The analysis uses it to turn utilization into a step time.
+busy share × interval − duration. It is the same for all kernels. The analysis uses it to turn utilization into a step time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from sawtooth.ingest.errors import UsageError
 
-INTERVALS_US = (16.0, 20.0, 25.0, 32.0)  # With such short intervals, a percent of NVML is 0.16 to 0.32 µs.
-SETTLE_S = 1.2  # NVML averages over up to 1 s, so earlier readings include the previous rate.
+INTERVALS_US = (16.0, 20.0, 25.0, 32.0)  # At these intervals, NVML's resolution of 1 % is 0.16 to 0.32 µs per kernel.
+SETTLE_S = 1.2  # NVML averages over up to 1 s, so readings before this time include the previous rate.
 READ_PERIOD_S = 0.05
-ROUNDING_ERROR = 0.005  # NVML rounds to a percent.
-MAX_DISPATCH_US = 10.0  # If a dispatch seems to take longer, something else used the GPU.
-MIN_DISPATCH_US = 0.2  # If a dispatch seems to be shorter, the kernels did not run.
+ROUNDING_ERROR = 0.005  # NVML rounds the busy share to 1 %.
+MAX_DISPATCH_US = 10.0  # If the result is larger, something else used the GPU.
+MIN_DISPATCH_US = 0.2  # If the result is smaller, the kernels did not run.
 PROFILED_LAUNCHES = 200  # launches whose durations are recorded
-MAX_DIFFERENCE_US = 0.4  # If the rates differ by more, something else used the GPU.
+MAX_DIFFERENCE_US = 0.4  # If the results at two rates differ by more, something else used the GPU.
 
 
 class Bench(Protocol):
@@ -30,13 +30,10 @@ class Bench(Protocol):
     name: str
 
     def duration_us(self) -> float:
-        """Return the duration that the profiler records of the kernel, µs."""
+        """Return the kernel's duration in the profiler, in µs."""
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
-        """Launch the kernel every ``interval_us``.
-
-        Returns the real interval (µs) and NVML's mean busy share.
-        """
+        """Launch the kernel every ``interval_us``; return the real interval (µs) and NVML's mean busy share."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Calibration:
 def calibrate(bench: Bench, intervals_us: Sequence[float] = INTERVALS_US, seconds: float = 3.0) -> Calibration:
     """Measure the dispatch time of a GPU at each interval for ``seconds``.
 
-    Raises UsageError if the rates disagree, because something else runs on the GPU.
+    Raises UsageError if the rates disagree or the result is implausible, because something else runs on the GPU.
     """
     duration_us = bench.duration_us()
     dispatch_us, error_us = [], 0.0
@@ -64,7 +61,7 @@ def calibrate(bench: Bench, intervals_us: Sequence[float] = INTERVALS_US, second
     if not MIN_DISPATCH_US <= median_us <= MAX_DISPATCH_US or high_us - low_us > MAX_DIFFERENCE_US + 2 * error_us:
         values = ", ".join(f"{value:.2f}" for value in dispatch_us)
         raise UsageError(
-            f"The dispatch time differs between the rates ({values} µs per kernel). Stop what else runs on the GPU and try again."
+            f"The dispatch time is not reliable: {values} µs per kernel at {len(dispatch_us)} rates. Stop other programs on the GPU and try again."
         )
     return Calibration(bench.name, median_us, max(low_us - error_us, 0.0), high_us + error_us)
 

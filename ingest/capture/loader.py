@@ -31,17 +31,17 @@ MAX_SAMPLES = 400  # samples timed one by one; the mean of some hundreds is know
 SAMPLES_S = 5.0  # time limit for these samples
 MIN_BATCHES = 8  # batches of each run with workers, without the first ones, which wait for the workers to start
 RUN_S = 3.0  # least duration of each run with workers
-COLD_RATIO = 1.5  # If the first reading of a sample takes more than this many times the second, it came from the disk.
-CPU_REDUCTION = 0.5  # The report predicts the throughput with this share less of a sample's CPU time.
+COLD_RATIO = 1.5  # If reading samples first takes more than this times as long as the second time, the first time they came from the disk.
+CPU_REDUCTION = 0.5  # The report also predicts the throughput if a sample needed this share less CPU time.
 MIN_REPORTED_GAIN = 1.05  # A smaller ratio of throughputs is noise.
 
 
 def limit_of(cost: SampleCost) -> str:
-    """Return a sentence that says where a batch's time goes."""
+    """Return sentences that say what limits the loader, and what to do."""
     if slowest_stage(cost, 0, 1) == "collate":
         collate, total = in_words(1e3 * cost.collate_s), in_words(1e3 * (cost.batch * cost.wall_s + cost.collate_s))
         return f"Collating takes {collate} of a batch's {total}: vectorise the collate function."
-    share = f"{cost.computes:.0%}"
+    share = f"{100 * cost.computes:.0f} %"
     if cost.limit == "computing":
         return f"A sample computes for {share} of its time: cores are the limit. Decode smaller images, cache decoded samples, or decode on the GPU (DALI)."
     if cost.limit == "waiting":
@@ -52,7 +52,7 @@ def limit_of(cost: SampleCost) -> str:
 def time_samples(
     loader: Any, clock: Callable[[], float] = time.perf_counter, cpu: Callable[[], float] = time.thread_time
 ) -> SampleCost:
-    """Time samples of ``loader`` in this process, each twice."""
+    """Read samples of ``loader`` in this process twice; return the mean times of a sample."""
     batch = next(iter(loader.batch_sampler))
     indices = [
         index
@@ -141,16 +141,16 @@ def loader_of(name: str) -> Any:
 
 
 def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None, load: float = 0.0) -> list[str]:
-    """Return the report's lines; ``load`` is the number of processes that used the cores before."""
+    """Return the report's lines; ``load`` is the load average of the host before the measurement."""
     lines = [
         f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core; a batch has {cost.batch}.",
         limit_of(cost)
         if load < cores
-        else f"{load:.0f} processes already share the {cores} cores here, so waiting for a core and for a disk cannot be told apart: try again on a quiet host.",
+        else f"{load:.0f} processes already share the {cores} cores of this host, so waits for a core look like waits for a disk: try again on a quiet host.",
     ]
     if cost.first_s is not None:
         lines.append(
-            f"Read for the first time it takes {in_words(1e3 * cost.first_s)}: the figures below hold from the second epoch on, or with a warm page cache."
+            f"The first time, it is read from the disk and takes {in_words(1e3 * cost.first_s)}. The figures below are for later epochs, or a warm page cache."
         )
     shown = sorted({0, 1, 2, 4, 8, 16, cores, *measured} - {n for n in (4, 8, 16) if n > 2 * cores and n not in measured})
     lines += ["", f"{'workers':>7}  {'predicted samples/s':>24}  {'measured':>9}"]
@@ -162,16 +162,16 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
         needed = 1e3 * cost.batch / step_ms
         least = least_workers(cost, needed, cores, MAX_WORKERS_PER_CORE * cores)
         enough = (
-            f"{least} worker{'s' if least != 1 else ''} feed"
+            f"{least} worker{'s deliver' if least != 1 else ' delivers'}"
             if least is not None
-            else f"no number of workers on {cores} cores feeds"
+            else f"no number of workers on {cores} cores delivers"
         )
-        lines += ["", f"A step of {step_ms:g} ms needs {needed:,.0f} samples/s: {enough} it."]
+        lines += ["", f"A step of {step_ms:g} ms needs {needed:,.0f} samples/s: {enough} this."]
     saved_s = CPU_REDUCTION * cost.cpu_s
     half = SampleCost(cost.wall_s - saved_s, cost.error_s, cost.cpu_s - saved_s, cost.collate_s, cost.batch)
     gain = predict(half, cores, cores).value / predict(cost, cores, cores).value
     if gain >= MIN_REPORTED_GAIN:
-        lines.append(f"With half the computing in a sample, {cores} workers would give {gain:.2g} times as many.")
+        lines.append(f"If a sample needed half the CPU time, {cores} workers would deliver {gain:.2g} times as many samples/s.")
     return lines
 
 
@@ -183,7 +183,9 @@ def loader_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "loader", metavar="MODULE:NAME", help="a DataLoader, or a function that returns one, such as train:make_loader"
     )
-    parser.add_argument("--step-ms", type=float, default=None, metavar="MS", help="the step that it must feed")
+    parser.add_argument(
+        "--step-ms", type=float, default=None, metavar="MS", help="duration of the training step that the loader must feed"
+    )
     parser.add_argument(
         "--workers", default=None, metavar="LIST", help="numbers of workers to run, such as 0,2,8 (default: 0, 2 and the cores)"
     )

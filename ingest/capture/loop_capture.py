@@ -30,7 +30,7 @@ from sawtooth.installation import recorder_version
 class Capture:
     """The context manager that ``profile`` returns.
 
-    ``step()`` ends a step of the loop. ``path`` is the file after it is written. ``why_not`` says what is missing or why there is no file.
+    ``step()`` ends a step of the loop. ``path`` is the written file, None before. ``why_not`` lists what is missing, or why there is no file.
     A capture never raises an error into the training loop.
     """
 
@@ -71,7 +71,7 @@ class Capture:
         self._loader_waits = LoaderWaits()
         self._since_last, self._waited = self._between_steps.since_last(), self._loader_waits.since_last()
         self._interrupted = 0  # number of profiles that another profiler interrupted
-        self._undisturbed = True  # no evaluation and no checkpoint came between the timed steps
+        self._undisturbed = True  # whether no evaluation and no checkpoint came between the timed steps
 
     def __enter__(self) -> Capture:
         with self._quietly("the capture could not begin"):
@@ -104,7 +104,7 @@ class Capture:
         self._clean_up()
 
     def step(self, *, samples: float | None = None, tokens: float | None = None) -> None:
-        """End a step of the loop; give its ``samples`` and their length in ``tokens`` if they vary."""
+        """End a step of the loop; pass its ``samples`` and their length in ``tokens`` if these vary."""
         if self.done:
             return
         try:
@@ -115,7 +115,7 @@ class Capture:
             self._give_up(f"the capture failed ({type(error).__name__}: {error})")
 
     def _mark(self, samples: float | None, tokens: float | None) -> None:
-        if self._marks is None and not self._marked:  # only after the first step, because the loop then uses its GPU
+        if self._marks is None and not self._marked:  # only at the end of the first step, because the loop then uses its GPU
             with contextlib.suppress(OSError):
                 gpu = current_gpu(self._torch)
                 self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
@@ -203,17 +203,14 @@ class Capture:
             self._end_profiler(keep=done > 0)
         if self._trace.exists() or self._sampler is not None or self._phase == "waiting":
             if not self._trace.exists():
-                short = "no trace: the loop ended before the profiled steps; tell profile(steps=…) how many it has"
+                short = "no trace: the loop ended before the profiled steps; set profile(steps=…) to its number of steps"
                 self.why_not.append(NO_TRACE if self._phase == "waiting" else short)
             self._finish()
             return
-        few = self._marked < self._plan.least
-        needed = (
-            f", and at least {self._plan.least} are needed; call capture.step() after each, and"
-            if few
-            else " while it was timed;"
-        )
-        self._give_up(f"the loop ended after {self._marked} steps{needed} tell profile(steps=…) how many a short loop has")
+        why = f"the loop ended after {self._marked} steps"
+        few = f", but {self._plan.least} are needed. Call capture.step() after each step"
+        advice = "for a short loop, set profile(steps=…) to its number of steps"
+        self._give_up(f"{why}{few if self._marked < self._plan.least else ', while it was timed'}; {advice}")
 
     def _finish(self) -> None:
         """Write the bundle."""
@@ -228,7 +225,7 @@ class Capture:
         if self._marks is not None and self._marked:
             self._marks.close()  # Without a trace, the marks are the source of the step time.
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
-        facts = {**self._run["facts"], **self._of_loader()}
+        facts = {**self._run["facts"], **self._loader_facts()}
         # After an evaluation or a checkpoint, the undisturbed step time comes from the marks instead.
         if self.step_time_ms is not None and self._undisturbed:
             facts["step_time_ms"] = self.step_time_ms
@@ -246,7 +243,7 @@ class Capture:
         timed = [f"Step time measured over {self._timed} steps without the profiler."] if counts else []
         return "\n".join(part for part in (self._run["notes"], *timed, *self.why_not) if part)
 
-    def _of_loader(self) -> dict[str, float | str]:
+    def _loader_facts(self) -> dict[str, float | str]:
         loading = batch_files.loading_of(self._scratch) if self._scratch is not None else None
         return batch_files.facts_of(loading) if loading is not None else {}
 

@@ -11,16 +11,16 @@ time in nanoseconds since 1970 (UTC). If no optimizer makes the steps, ``sign`` 
     {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "l": 1, "at": ["train.py:12"], "b": 64, "n": 1024}
 
     i   index of the step, from 0, of this optimizer
-    w   the head's wall time plus the monotonic time since, in nanoseconds; so corrections of the wall clock do not change it
+    w   time in ns: the head's wall time plus the monotonic time since then, so that corrections of the wall clock do not change it
     p   phase: profile (torch.profiler ran or started during this step), recorder (the profile ended and was written during this step or the
         one before), eval (the model was set to evaluate since this optimizer's last step), checkpoint (torch.save ran since then, without
         an evaluation), else train
-    o   number of the optimizer in the order of first steps (a GAN has two); 0 if the loop itself marks its steps
-    l   number of the place in the program that called the step, in the order of first calls; absent: 0
-    at  that place's lines in the user's files, innermost first; only in its first mark
-    b   samples in the batch; n is its length in tokens; absent if unknown
-    d   ns for which the loop waited for DataLoader batches since the mark before; f is the part before an epoch's first batch and after its
-        last one, and s the part for starting the epoch's iterator; absent without such a wait
+    o   number of the optimizer, in the order of first steps (a GAN has two optimizers); 0 if the loop itself marks its steps
+    l   number of the place in the program that called the step, in the order of first calls; absent for place 0
+    at  lines of this place in the user's files, innermost first; only in the place's first mark
+    b   samples in the batch; n is their length in tokens; both are absent if unknown
+    d   ns for which the loop waited for DataLoader batches since the mark before; absent without a wait. f is the part of d before an epoch's
+        first batch and after its last one, and s the part of f for starting the epoch's iterator; both are absent if f is 0
 
 Standard library only. A mark costs half a microsecond; lines are written once a second.
 """
@@ -41,12 +41,12 @@ FORMAT_VERSION = 1
 PHASES = ("train", "profile", "recorder", "eval", "checkpoint")
 # step, wall ns, phase and optimizer of a line, as the writer below writes them
 MARK = re.compile(rb'"i": (\d+), "w": (\d+), "p": "(\w+)", "o": (\d+)')
-AT_ONCE = 64  # marks are formatted in groups: one by one takes longer, because the training fills the processor's caches
+AT_ONCE = 64  # Marks are formatted in groups of this size. One by one takes longer, because the training fills the processor's caches.
 FLUSH_NS = 1_000_000_000  # a killed job loses the marks of one second at most
 
 
 Site = tuple[int, Sequence[str]]  # number and lines
-# step, monotonic ns, phase, optimizer, site, samples, tokens, ns waited: for batches, an epoch's first, its iterator
+# step, monotonic ns, phase, optimizer, site, samples, tokens, and ns of waiting (d, f and s above)
 Noted = tuple[int, int, str, int, Site | None, float | None, float | None, tuple[int, int, int] | None]
 
 
@@ -90,8 +90,8 @@ class MarkWriter:
     ) -> None:
         """Note that step ``index`` ended now, by the monotonic clock.
 
-        ``site`` is the number and lines of its call site. The step had ``batch`` samples of ``length`` tokens, if known.
-        ``waited`` are its ns of waiting for batches, for an epoch's first one and for its iterator.
+        ``site`` is the number and lines of its call site. The step had ``batch`` samples of ``length`` tokens, if known. ``waited`` are the
+        ns d, f and s of the format.
         """
         if now_ns is None:
             now_ns = self._monotonic_ns()
@@ -100,9 +100,9 @@ class MarkWriter:
             self._written_ns = now_ns
             self.flush()
         elif len(self._noted) >= AT_ONCE:
-            self._put_in_words()
+            self._format_lines()
 
-    def _put_in_words(self) -> None:
+    def _format_lines(self) -> None:
         noted, self._noted = self._noted, []
         for index, now_ns, phase, optimizer, site, batch, length, waited in noted:
             known = ""
@@ -122,10 +122,10 @@ class MarkWriter:
 
     def flush(self) -> None:
         """Write pending lines in one call, so that only the file's last line can be incomplete."""
-        self._put_in_words()
+        self._format_lines()
         lines, self._lines = self._lines, []
         unwritten = ("\n".join(lines) + "\n").encode() if lines else b""
-        while unwritten:  # a disk that becomes full may take only a part of the text
+        while unwritten:  # If the disk becomes full, only a part of the text may be written.
             unwritten = unwritten[os.write(self._file, unwritten) :]
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """Write and recognise ``.sawtooth`` bundles.
 
-This module needs only the standard library, because the recorder runs where nothing else is installed.
-
-See ``sawtooth.ingest.runs.bundle_file`` for the manifest's fields and the reader.
+``sawtooth.ingest.runs.bundle_file`` has the manifest's fields and the reader. Standard library only, because the recorder may run where
+nothing else is installed.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ MANIFEST_MEMBER = "manifest.json"
 SOURCE_MEMBER = re.compile(r"sources/\d{4}\.gz")
 ZIP_HEADER_BYTES = 30  # length of the header before the first member's name
 COPY_BYTES = 1 << 20
-GENERIC_STEMS = ("run", "trace", "sawtooth", "output", "out")  # names of files that do not describe a run
+GENERIC_STEMS = ("run", "trace", "sawtooth", "output", "out")  # file names that do not describe a run
 SourceFile = tuple[Path, Mapping[str, Any]]  # a file and its entry in the manifest
 RunSources = tuple[Mapping[str, Any], Sequence[SourceFile]]  # the description of a run and its files
 
 
 def is_bundle(path: Path) -> bool:
-    """Tell from its content whether a file is a bundle: a zip whose first member is the manifest."""
+    """Return whether a file is a bundle, which is a zip with the manifest as its first member."""
     if not path.is_file():  # Reading a pipe would block, and would take its content from the reader.
         return False
     try:
@@ -91,10 +90,10 @@ def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
 
 
 def make_scratch_folder(target: Path) -> Path:
-    """Create a folder for the parts of a recording next to the future file ``target``.
+    """Create a folder for the parts of a recording, beside the future file ``target``.
 
-    If that fails, it is in the system's folder for temporary files. Nothing removes the folder if the job is killed, so that the
-    parts can be packed later.
+    If that fails, create it in the system's folder for temporary files. The folder remains if the job is killed, so that its parts can be
+    ingested later.
     """
     with contextlib.suppress(OSError):
         return Path(tempfile.mkdtemp(prefix=f"{target.stem}-recording-", dir=target.parent))

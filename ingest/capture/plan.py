@@ -1,22 +1,22 @@
-"""Plan of a capture: which steps it skips, times and profiles, in long and in short loops."""
+"""Plan of a capture: how many steps it skips, times and profiles, in long and in short loops."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-MIN_TIMED = 20  # steps; fewer may contain no checkpoint, and may run from a full prefetch queue
-MAX_TIMED = 5000  # steps, however short they are
+MIN_TIMED = 20  # smallest number of timed steps; fewer may use only batches that were prefetched before
+MAX_TIMED = 5000  # largest number of timed steps, however short they are
 AFTER_SHARE = (
     0.2  # share of the timed steps that are timed again after the profile, to see whether the profiler still slows the loop
 )
-LEAST = 5  # steps that a stopwatch needs; in fewer, one slow step decides the result
+LEAST = 5  # smallest number of steps for a step time; with fewer, one slow step decides the result
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Numbers of steps to skip and to profile, and the seconds to time.
+    """Phases of a capture: skip, time and profile.
 
-    First ``skip`` steps are left out. Then the loop is timed for ``seconds``. Then ``warmup`` and ``active`` steps run under the profiler.
+    First ``skip`` steps are skipped. Then the loop is timed for ``seconds``. Then ``warmup`` and ``active`` steps run under the profiler.
     ``latest`` is the last step at which the profile may begin and still fit into the loop. It is None if the loop's length is unknown.
     """
 
@@ -28,11 +28,11 @@ class Plan:
 
     @property
     def least(self) -> int:
-        """Steps of a loop of unknown length that are needed for a profile."""
+        """The number of steps that a loop of unknown length needs for a profile."""
         return self.skip + MIN_TIMED + self.warmup + self.active
 
     def within(self, steps: int | None) -> Plan:
-        """Return the plan for a loop of ``steps``; a short loop gets fewer steps of each kind."""
+        """Return the plan for a loop of ``steps`` steps; in a short loop, each phase has fewer steps."""
         if not steps or steps <= 0:
             return self
         plan = self
@@ -42,7 +42,7 @@ class Plan:
         return replace(plan, latest=max(steps - plan.warmup - plan.active - min(LEAST, steps // 8), 1))
 
     def timed_enough(self, timed: int, seconds: float, step: int) -> bool:
-        """Return whether the profile must begin: ``timed`` steps took ``seconds``, ``step`` steps are over."""
+        """Return whether to end timing, after ``timed`` steps in ``seconds`` and ``step`` steps in all."""
         whole = timed >= MAX_TIMED or (timed >= MIN_TIMED and seconds >= self.seconds)
         return whole or (self.latest is not None and step >= self.latest)
 

@@ -1,11 +1,12 @@
-"""A process's place in its job, as launchers put it into the environment."""
+"""Rank of a process in its job, from the environment variables of launchers."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
-# name in messages, variable of the number, variable of the count; SLURM sets the count of tasks only in srun, not in a batch script
+# Name in messages, variable of the number, variable of the count. Slurm sets SLURM_STEP_NUM_TASKS only under srun, not in a batch script,
+# which is a single process.
 COUNTED_BY = (
     ("rank", "RANK", "WORLD_SIZE"),
     ("task", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -15,9 +16,9 @@ COUNTED_BY = (
 
 
 def number_of(key: str, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the variable ``key`` (RANK, WORLD_SIZE, …) as a number, or None.
+    """Return the variable ``key`` (RANK, WORLD_SIZE, …) as a number.
 
-    None means that it is absent or not a whole number from 0 on. Some launchers write -1 outside a job.
+    None if it is absent or not a whole number from 0 on, because some launchers write -1 outside a job.
     """
     value = environment.get(key, "").strip()
     return int(value) if value.isdecimal() else None

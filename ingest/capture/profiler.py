@@ -16,7 +16,8 @@ from .in_process.memory_history import MemoryHistory
 from .in_process.profilers import PROFILERS
 from .in_process.set_up import note_set_up
 
-OWNER_S = 2.0  # a profiler that another thread begins waits at most this long for the loop's next step, at which ours ends
+# If another thread begins a profiler, it waits at most this long for the loop's next step, at which our profile ends.
+OWNER_S = 2.0
 
 
 class StepProfiler:
@@ -24,8 +25,8 @@ class StepProfiler:
 
     Call ``step`` after each step. If ``active`` is None, all steps until ``stop`` are profiled. ``options`` go to torch.profiler.profile.
     ``memory`` is the file of a snapshot of the CUDA allocator with its history since the profile began (None: no snapshot).
-    The constructor starts the profiler. If PyTorch raises an error, it stops the profiler and passes the error on. Raises RuntimeError while another
-    profiler runs. A profiler that begins later ends this one, which is then ``interrupted`` and has no trace.
+    The constructor starts the profiler. If PyTorch raises an error, the constructor stops the profiler and raises the error again. It raises
+    RuntimeError while another profiler runs. A profiler that begins later ends this one, which is then ``interrupted`` and has no trace.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class StepProfiler:
         self.interrupted = False
         self._thread = threading.get_ident()  # PyTorch ends a profile on the thread that began it
         self._kept, self._ended = True, False
-        self._to_come = warmup + active if active is not None else None  # remaining steps until the profile ends by itself
+        # Steps until the profile ends by itself; None if only ``stop`` ends it.
+        self._steps_left = warmup + active if active is not None else None
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else ())]
         schedule = torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1) if active is not None else None
@@ -68,24 +70,24 @@ class StepProfiler:
             self._memory.begin(torch)
 
     def step(self) -> None:
-        """End a profiled step."""
+        """Note the end of a step."""
         if self.interrupted:
             return
-        if self._to_come is not None:
-            self._to_come -= 1
-            if self._to_come == 0:
+        if self._steps_left is not None:
+            self._steps_left -= 1
+            if self._steps_left == 0:
                 self._allocator.write(self._profiler)
         with PROFILERS.by_us():
             self._profiler.step()
 
     def stop(self) -> None:
-        """End the profile; the trace is written."""
+        """End the profile and write its trace, unless the profile was abandoned."""
         if self._ended:
             return
         self._ended = True
-        if self._kept and (self._to_come is None or self._to_come > 0):
+        if self._kept and (self._steps_left is None or self._steps_left > 0):
             self._allocator.write(self._profiler)
-        if not self._kept:  # before the end of the profile, which may take a minute
+        if not self._kept:  # The snapshot is written first, because ending the profile may take a minute.
             self._memory.end(None if self.interrupted else self._memory_file)
         try:
             with _without_warnings(), PROFILERS.by_us():
@@ -111,9 +113,9 @@ class StepProfiler:
             time.sleep(0.001)
 
     def _write(self, profiler: Any) -> None:
-        if self._kept:  # an abandoned profile is not written: this takes seconds, and the process may be about to end
+        if self._kept:  # An abandoned trace is not written: this would take seconds, and the process may be about to end.
             profiler.export_chrome_trace(str(self.trace))
-        # Free the results, 4 kB for each operator, here. In a cycle they would stay until a garbage collection stops a later step.
+        # Free the results (4 kB per operator) here. They are in a reference cycle, so a garbage collection would free them in a later step.
         profiler.profiler = None
 
 

@@ -1,7 +1,4 @@
-"""The sampler process that runs next to a training loop.
-
-It starts and stops with the loop, and its session becomes one file.
-"""
+"""Start and stop of the sampler process beside a training, and its session as one file."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
-from sawtooth.ingest.json_checksum import unsealed
+from sawtooth.ingest.json_checksum import without_checksum
 from sawtooth.ingest.sampler.segments import join_segments
 
 SAMPLER_STOP_S = 10.0  # the sampler ends within one sampling period, unless the driver hangs
-PUSHING_START_S = 12.0  # it first connects to the dashboard, which may take until the request's time limit
-SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; the training does not wait longer
+PUSHING_START_S = 12.0  # with --push, it first connects to the dashboard, which may take until the request's time limit
+SAMPLER_START_S = 1.0  # wait for its start, which takes 0.2 to 0.5 s; the training does not wait longer
 LOOK_EVERY_S = 0.02
 
 
@@ -36,11 +33,10 @@ def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
     )
 
 
-def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = SAMPLER_START_S) -> bool:
-    """Wait up to ``limit_s`` for the sampler to find its GPUs; return False if it ended.
-
-    It ends if there is no GPU or no permission.
-    """
+def wait_for_start(
+    process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = SAMPLER_START_S
+) -> bool:
+    """Wait up to ``limit_s`` for the sampler's session to begin; return False if the sampler ended."""
     until = clock() + limit_s
     while clock() < until and not any(live.glob("*/meta.json")):
         if process.poll() is not None:
@@ -49,11 +45,11 @@ def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic
     return True
 
 
-def says_at_start(live: Path) -> str | None:
-    """Return the session's reason for having no GPU samples; None if it samples GPUs."""
+def why_no_gpu_samples(live: Path) -> str | None:
+    """Return why the session under ``live`` has no GPU samples; None if it has."""
     for meta in live.glob("*/meta.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            return json.loads(unsealed(meta.read_bytes())).get("host_only")
+            return json.loads(without_checksum(meta.read_bytes())).get("host_only")
     return None
 
 
@@ -66,15 +62,15 @@ def stop_sampler(process: Any) -> str | None:
     except subprocess.TimeoutExpired:
         process.kill()
         _, stderr = process.communicate()
-    every = (stderr or b"").decode(errors="replace").splitlines()
-    lines = [line for line in every if not line.startswith(("sampling into", "watch it at"))]
+    printed = (stderr or b"").decode(errors="replace").splitlines()
+    lines = [line for line in printed if not line.startswith(("sampling into", "watch it at"))]
     if process.returncode == -signal.SIGTERM:
         return "the training ended before the sampler had started"
     return lines[-1].removeprefix("sawtooth sample: ") if lines else None
 
 
 def take_session(process: Any, live: Path, target: Path) -> str | None:
-    """Stop the sampler and write its session as one file; return None, or why there is no file."""
+    """Stop the sampler and write its session into ``target``; return None, or why there is no file."""
     trouble = stop_sampler(process)
     sessions = sorted(live.glob("*/meta.json"))
     if not sessions:

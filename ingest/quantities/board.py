@@ -1,6 +1,7 @@
 """Quantities of a board from NVML and its tools: utilization, memory, power, temperatures, clocks.
 
-Comments after DCGM's names are its field ids.
+The numbers in comments after DCGM's names are DCGM's field ids. If a source has several names of one quantity, the first one that
+a file contains is used.
 """
 
 from sawtooth.ingest.quantities.quantity import (
@@ -31,7 +32,6 @@ BOARD: tuple[Quantity, ...] = (
             "sawtooth_exporter": {"sawtooth_gpu_utilization_ratio": RATIO},
             "wandb": {"gpu": 1},
             "mlflow": {"utilization_percentage": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"utilization_gpu": 1, "gpu_utilization": 1, "gpu_util": 1, "gpu_utilisation": 1, "utilization": 1, "utilisation": 1, "util": 1, "gpu_usage": 1, "gpu_use": 1, "gpu_load": 1, "usage": 1, "load": 1, "gpu_percent": 1, "gpu_busy": 1, "gfx_activity": 1, "gfx": 1, "util_gpu": 1},
             "gpustat": {"utilization.gpu": 1},
         },
@@ -48,7 +48,6 @@ BOARD: tuple[Quantity, ...] = (
             "nvitop": {"gpu_memory_utilization": 1},
             "sawtooth_exporter": {"sawtooth_gpu_memory_busy_ratio": RATIO},
             "wandb": {"memory": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"utilization_memory": 1, "memory_utilization": 1, "mem_utilization": 1, "memory_util": 1, "mem_util": 1, "memory_controller_load": 1, "umc_activity": 1, "gpu_memory_utilization": 1, "gpu_memory_bandwidth_utilization": 1, "mem": 1},
         },
         mean=True,
@@ -65,7 +64,6 @@ BOARD: tuple[Quantity, ...] = (
             "sawtooth_exporter": {"sawtooth_gpu_memory_used_bytes": 1},
             "wandb": {"memoryAllocatedBytes": 1},
             "mlflow": {"memory_usage_megabytes": 1e6},
-            # of several headers of one quantity, the first one is used
             "table": {"memory_used": MIB, "mem_used": MIB, "used_memory": MIB, "gpu_memory_used": MIB, "gpu_mem_used": MIB, "vram_used": MIB, "used_vram": MIB, "fb_used": MIB, "vram_total_used_memory": MIB, "memory_usage": MIB},
             "gpustat": {"memory.used": MIB},
         },
@@ -79,7 +77,6 @@ BOARD: tuple[Quantity, ...] = (
             "dcgmi": {"FBTTL": MIB},  # 250
             "dcgm_exporter": {"DCGM_FI_DEV_FB_TOTAL": MIB, "DCGM_FI_DEV_FB_CAPACITY_BYTES": 1},
             "nvitop": {"gpu_memory_total": MIB},
-            # of several headers of one quantity, the first one is used
             "table": {"memory_total": MIB, "mem_total": MIB, "total_memory": MIB, "gpu_memory_total": MIB, "vram_total": MIB, "total_vram": MIB, "vram_total_memory": MIB, "fb_total": MIB},
             "gpustat": {"memory.total": MIB},
         },
@@ -89,7 +86,6 @@ BOARD: tuple[Quantity, ...] = (
         column="power_w", unit="W", label="power", about="Power draw, watts", range=POWER,
         names={
             "nvml_jsonl": {"power_w": 1},
-            # of several columns for one quantity, the first one is used
             "nvidia_smi": {"power.draw.instant": 1, "power.draw": 1, "power.draw.average": 1},
             "nvidia_smi_dmon": {"pwr": 1},
             "dcgmi": {"POWER": 1},  # 155
@@ -99,7 +95,6 @@ BOARD: tuple[Quantity, ...] = (
             "wandb": {"powerWatts": 1},
             "mlflow": {"power_usage_watts": 1},
             "cuspy": {"Power (W)": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"power_draw_instant": 1, "power_usage_instant": 1, "power_draw": 1, "power": 1, "gpu_power": 1, "power_usage": 1, "gpu_power_draw": 1, "board_power": 1, "board_power_draw": 1, "socket_power": 1, "average_socket_power": 1, "current_socket_power": 1, "average_graphics_package_power": 1, "current_socket_graphics_package_power": 1, "power_draw_average": 1},
             "gpustat": {"power.draw": 1},
         },
@@ -112,7 +107,6 @@ BOARD: tuple[Quantity, ...] = (
             "dcgmi": {"TOTEC": 1e-3},  # 156, millijoules
             "dcgm_exporter": {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3, "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": 1},
             "sawtooth_exporter": {"sawtooth_gpu_energy_joules_total": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"energy": 1, "total_energy": 1, "total_energy_consumption": 1, "energy_consumption": 1, "gpu_energy_consumed": 1},
         },
     ),
@@ -128,7 +122,6 @@ BOARD: tuple[Quantity, ...] = (
             "sawtooth_exporter": {"sawtooth_gpu_temperature_celsius": 1},
             "wandb": {"temp": 1},
             "cuspy": {"Temperature (C)": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"temperature_gpu": 1, "temperature": 1, "temp": 1, "gpu_temp": 1, "gpu_temperature": 1, "gpu_core_temperature": 1, "hotspot": 1, "hotspot_temperature": 1, "temperature_hotspot": 1, "temperature_sensor_junction": 1, "edge": 1, "edge_temperature": 1, "temperature_sensor_edge": 1},
             "gpustat": {"temperature.gpu": 1},
         },
@@ -143,7 +136,6 @@ BOARD: tuple[Quantity, ...] = (
             "dcgmi": {"MMTMP": 1},  # 140
             "dcgm_exporter": {"DCGM_FI_DEV_MEMORY_TEMP": 1, "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS": 1},
             "sawtooth_exporter": {"sawtooth_gpu_memory_temperature_celsius": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"temperature_memory": 1, "memory_temperature": 1, "mem_temp": 1, "gpu_memory_temperature": 1, "temperature_sensor_memory": 1, "temperature_mem": 1},
         },
     ),
@@ -160,7 +152,6 @@ BOARD: tuple[Quantity, ...] = (
             "wandb": {"smClock": 1},
             "nsight_systems": {"GPC Clock Frequency": 1},
             "cuspy": {"SM Clock (MHz)": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"clocks_current_sm": 1, "clocks_sm": 1, "sm_clock": 1, "clock_sm": 1, "gpu_clock": 1, "core_clock": 1, "gpu_clock_sm": 1, "graphics_clock": 1, "clocks_current_graphics": 1, "clocks_gr": 1, "gfx_clk": 1, "gfx_clock": 1, "gfx_0_clk": 1, "sclk": 1, "sclk_clock_speed": 1, "gpu_frequency": 1, "sm_clock_mhz": 1},
         },
         panel="clock", mean=True,
@@ -177,7 +168,6 @@ BOARD: tuple[Quantity, ...] = (
             "sawtooth_exporter": {"sawtooth_gpu_memory_clock_hertz": MHZ},
             "wandb": {"memoryClock": 1},
             "cuspy": {"Memory Clock (MHz)": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"clocks_current_memory": 1, "clocks_mem": 1, "memory_clock": 1, "mem_clock": 1, "clock_mem": 1, "mem_clk": 1, "mem_0_clk": 1, "mclk": 1, "mclk_clock_speed": 1, "gpu_memory_frequency": 1},
         },
         mean=True,
@@ -190,7 +180,6 @@ BOARD: tuple[Quantity, ...] = (
             "dcgmi": {"DVCCTR": 1},  # 112
             "dcgm_exporter": {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 1, "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 1},
             "sawtooth_exporter": {"sawtooth_gpu_clock_event_reasons": 1},
-            # of several headers of one quantity, the first one is used
             "table": {"clocks_event_reasons_active": 1, "clocks_throttle_reasons_active": 1, "throttle_reasons": 1, "clock_event_reasons": 1, "current_clock_throttle_reasons": 1, "clocks_event_reasons": 1},
         },
         whole=True,

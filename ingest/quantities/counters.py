@@ -1,6 +1,6 @@
-"""Hardware counters of the SMs and the buses (GPM, DCGM's profiling fields).
+"""Quantities from hardware counters of the SMs and the buses (GPM, and DCGM's profiling fields).
 
-Comments after DCGM's names are its field ids.
+The numbers in comments after DCGM's names are DCGM's field ids.
 """
 
 from sawtooth.ingest.quantities.quantity import MIB, PERCENT, RATIO, TRAFFIC, Quantity
@@ -35,7 +35,7 @@ COUNTERS: tuple[Quantity, ...] = (
         panel="activity", mean=True, gpm_id=2,
     ),
     Quantity(
-        column="sm_occupancy_pct", unit="percent", label="SM occupancy", about="Resident warps of the maximum, percent", range=PERCENT,
+        column="sm_occupancy_pct", unit="percent", label="SM occupancy", about="Resident warps, percent of the possible number", range=PERCENT,
         names={
             "nvml_jsonl": {"gpm_occupancy": 1},
             "nvidia_smi_dmon": {"smocc": 1},
@@ -115,7 +115,7 @@ COUNTERS: tuple[Quantity, ...] = (
             "dcgm_exporter": {"DCGM_FI_PROF_DRAM_ACTIVE": RATIO, "DCGM_FI_PROF_DRAM_UTIL_RATIO": RATIO},
             "sawtooth_exporter": {"sawtooth_gpu_dram_active_ratio": RATIO},
             "wandb": {"dramActive": RATIO},
-            # reads and writes are two metrics of Nsight Systems, which are summed; GPUs without HBM have VRAM
+            # Nsight Systems has reads and writes as two metrics, which are summed. GPUs without HBM have VRAM instead of DRAM.
             "nsight_systems": {
                 f"{memory} {way} {what}": 1
                 for memory in ("DRAM", "VRAM") for way in ("Read", "Write") for what in ("Bandwidth", "Throughput")

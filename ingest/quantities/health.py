@@ -1,4 +1,4 @@
-"""Limits, PCIe link, errors and users of a GPU: what a diagnosis compares the board's quantities with."""
+"""Quantities for a diagnosis of a GPU: limits, PCIe link, errors and processes."""
 
 from sawtooth.ingest.quantities.quantity import (
     COUNT,
@@ -14,7 +14,7 @@ from sawtooth.ingest.quantities.quantity import (
 
 HEALTH: tuple[Quantity, ...] = (
     Quantity(
-        column="power_limit_w", unit="W", label="power limit", about="Power limit in force, watts", range=POWER,
+        column="power_limit_w", unit="W", label="power limit", about="Current power limit, watts", range=POWER,
         names={
             "nvml_jsonl": {"power_limit_w": 1},
             "nvidia_smi": {"enforced.power.limit": 1, "power.limit": 1},
@@ -34,7 +34,7 @@ HEALTH: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        column="thermal_violation_pct", unit="percent", label="limited by heat", about="Time in which heat limited the clocks, percent", range=PERCENT,
+        column="thermal_violation_pct", unit="percent", label="limited by heat", about="Share of time in which heat limited the clocks, percent", range=PERCENT,
         names={
             "nvml_jsonl": {"thermal_violation_pct": 1},
             "nvidia_smi_dmon": {"tviol": 100},  # 0 or 1
@@ -42,7 +42,7 @@ HEALTH: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        column="power_violation_pct", unit="percent", label="limited by power", about="Time in which the power limit reduced the clocks, percent", range=PERCENT,
+        column="power_violation_pct", unit="percent", label="limited by power", about="Share of time in which the power limit reduced the clocks, percent", range=PERCENT,
         names={
             "nvml_jsonl": {"power_violation_pct": 1},
             "nvidia_smi_dmon": {"pviol": 1},
@@ -50,7 +50,7 @@ HEALTH: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        column="pcie_gen", unit="generation", label="PCIe generation", about="PCIe generation of the link now", range=PCIE_GENERATION,
+        column="pcie_gen", unit="generation", label="PCIe generation", about="Current PCIe generation of the link", range=PCIE_GENERATION,
         names={
             "nvml_jsonl": {"pcie_gen": 1},
             "nvidia_smi": {"pcie.link.gen.current": 1, "pcie.link.gen.gpucurrent": 1},
@@ -60,7 +60,7 @@ HEALTH: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        column="pcie_max_gen", unit="generation", label="highest PCIe generation", about="Highest PCIe generation of GPU and slot", range=PCIE_GENERATION,
+        column="pcie_max_gen", unit="generation", label="highest PCIe generation", about="Highest PCIe generation that GPU and slot allow", range=PCIE_GENERATION,
         names={
             "nvml_jsonl": {"pcie_max_gen": 1},
             "nvidia_smi": {"pcie.link.gen.max": 1, "pcie.link.gen.gpumax": 1},
@@ -70,7 +70,7 @@ HEALTH: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        column="pcie_width", unit="lanes", label="PCIe lanes", about="PCIe lanes of the link now", range=PCIE_LANES,
+        column="pcie_width", unit="lanes", label="PCIe lanes", about="Current number of PCIe lanes of the link", range=PCIE_LANES,
         names={
             "nvml_jsonl": {"pcie_width": 1},
             "nvidia_smi": {"pcie.link.width.current": 1},
@@ -80,7 +80,7 @@ HEALTH: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        column="pcie_max_width", unit="lanes", label="most PCIe lanes", about="Most PCIe lanes of GPU and slot", range=PCIE_LANES,
+        column="pcie_max_width", unit="lanes", label="most PCIe lanes", about="Largest number of PCIe lanes that GPU and slot allow", range=PCIE_LANES,
         names={
             "nvml_jsonl": {"pcie_max_width": 1},
             "nvidia_smi": {"pcie.link.width.max": 1},

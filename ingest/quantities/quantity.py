@@ -1,4 +1,4 @@
-"""The row type of a sampled quantity, with units and possible ranges."""
+"""The type of a sampled quantity, with factors of units and ranges of possible values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Source = Literal[
     "mlflow",
     "nsight_systems",
     "cuspy",
-    "table",  # headers of CSV tables of any tool, as sawtooth.ingest.telemetry.headers writes them
+    "table",  # titles of CSV tables of any tool, in the plain form of sawtooth.ingest.telemetry.headers
     "gpustat",
 ]
-Names = Mapping[str, float]  # a source's name of the quantity → the factor from its unit to the column's
+Names = Mapping[str, float]  # a source's name of the quantity → the factor from its unit to that of the column
 
 MIB = float(1 << 20)
 MHZ = 1e-6  # from hertz
@@ -30,27 +30,27 @@ RATIO = 100.0  # from 0..1 to percent
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The possible values, both ends included.
+    """The range of possible values, both ends included.
 
-    Values outside are a tool's sign for "blank", or damage.
+    A value outside is a tool's code for "blank", or damage.
     """
 
     low: float
     high: float
 
 
-# Counters of two clocks can give slightly more than 100 % in a short window. More than a tenth above is not a measurement.
+# In a short window, a share can be slightly above 100 %, because its two counters use different clocks. More than 110 % is not a measurement.
 PERCENT = ValueRange(0, 110)
-MEMORY = ValueRange(0, 2.0**44)  # 16 TiB, some fifty times the largest GPU; DCGM's blank values, in MiB, are larger
+MEMORY = ValueRange(0, 2.0**44)  # 16 TiB, about fifty times the largest GPU; DCGM's blank values, in MiB, are larger
 TEMPERATURE = ValueRange(0, 150)  # GPUs switch off near 100 °C
 POWER = ValueRange(0, 10_000)  # a board of several GPUs draws 3 kW; a value in milliwatts is larger
 ENERGY = ValueRange(0, 1e12)  # 1 kW over thirty years
-SM_CLOCK = ValueRange(0, 10_000)
+SM_CLOCK = ValueRange(0, 10_000)  # GPUs reach about 3 GHz
 MEMORY_CLOCK = ValueRange(0, 50_000)  # effective rates of GDDR7 reach 15 GHz
 MASK = ValueRange(0, 2.0**53 - 1)  # integers that a float represents exactly; DCGM's blank values are larger
-COUNT = ValueRange(0, 2.0**53 - 1)
-PCIE_GENERATION = ValueRange(1, 15)
-PCIE_LANES = ValueRange(1, 32)
+COUNT = ValueRange(0, 2.0**53 - 1)  # as MASK
+PCIE_GENERATION = ValueRange(1, 15)  # a field of four bits in the link's registers
+PCIE_LANES = ValueRange(1, 32)  # the specification's maximum
 XID = ValueRange(0, 100_000)  # documented numbers are below 200
 TRAFFIC = ValueRange(0, 1e13)  # 10 TB/s, several times the fastest NVLink
 
@@ -59,10 +59,9 @@ TRAFFIC = ValueRange(0, 1e13)  # 10 TB/s, several times the fastest NVLink
 class Quantity:
     """One sampled quantity.
 
-    ``column`` is that of ``samples``; ``about`` is its comment there and in the sampler's Prometheus text. ``panel`` names the
-    chart panel that draws it, None if it is only stored. ``mean`` says that its mean over a run is meaningful. ``gpm_id`` is
-    NVML's id of the GPM metric, and ``gpm_scale`` the factor from GPM's unit to the column's. ``whole`` says that it is stored
-    as an integer.
+    ``column`` is a column of ``samples`` (or ``host_samples``); ``about`` is its comment there and in the sampler's Prometheus text. ``panel``
+    names the chart panel that draws it; None means that it is only stored. With ``mean``, its mean over a run is meaningful. ``gpm_id`` is
+    NVML's id of the GPM metric, and ``gpm_scale`` the factor from GPM's unit to that of the column. With ``whole``, it is stored as an integer.
     """
 
     column: str

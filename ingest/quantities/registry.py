@@ -1,4 +1,4 @@
-"""All sampled quantities by column or by a source's name, and the check of their ranges."""
+"""All sampled quantities, by column or by a source's name, and the check of their ranges."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sawtooth.ingest.quantities.quantity import Quantity, Source
 QUANTITIES: tuple[Quantity, ...] = BOARD + COUNTERS + HEALTH
 BY_COLUMN: Mapping[str, Quantity] = {quantity.column: quantity for quantity in QUANTITIES + HOST}
 SAMPLE_COLUMNS = tuple(quantity.column for quantity in QUANTITIES)  # the value columns of ``samples``, in its order
-HOST_COLUMNS = tuple(quantity.column for quantity in HOST)  # those of ``host_samples``
+HOST_COLUMNS = tuple(quantity.column for quantity in HOST)  # the value columns of ``host_samples``
 INTEGER_COLUMNS = frozenset(quantity.column for quantity in QUANTITIES if quantity.whole)
-GAP_PERIODS = 3  # more than three periods without a sample are a telemetry gap, across which no line is drawn
+GAP_PERIODS = 3  # More than three periods without a sample are a telemetry gap. Charts draw no line across it.
 
 
 def names_in(*sources: Source) -> dict[str, tuple[str, float]]:
-    """Return a source's name → (column, factor to the column's unit) for each of ``sources``."""
+    """Return the names of all quantities in ``sources``: name → (column, factor to the column's unit)."""
     return {
         name: (quantity.column, factor)
         for quantity in QUANTITIES
@@ -29,19 +29,19 @@ def names_in(*sources: Source) -> dict[str, tuple[str, float]]:
 
 
 def possible(column: str, value: float) -> float | None:
-    """Return a value of a column; None if it is not a number or outside the quantity's range."""
+    """Return ``value``; None if it is not a number, or outside the range of the column's quantity."""
     limits = BY_COLUMN[column].range
     return value if limits.low <= value <= limits.high and not isinstance(value, bool) else None
 
 
 def possible_ones(column: str, values: Sequence[float | None]) -> tuple[list[float | None], int]:
-    """Return a column's values with None for impossible ones, and the number of these."""
-    kept = [None if value is None else possible(column, value) for value in values]
-    return kept, kept.count(None) - list(values).count(None)
+    """Return ``values`` with None for impossible values, and the number of impossible values."""
+    valid = [None if value is None else possible(column, value) for value in values]
+    return valid, valid.count(None) - list(values).count(None)
 
 
 def samples_sql(table: str = "samples", quantities: Sequence[Quantity] = QUANTITIES) -> tuple[str, str]:
-    """Return the declarations of a table of samples for its quantities: columns, and their comments."""
+    """Return SQL for a table of samples: declarations of its columns, and statements of their comments."""
     columns = ",\n    ".join(f"{q.column} {'BIGINT' if q.whole else 'DOUBLE'}" for q in quantities)
     comments = [f"COMMENT ON COLUMN {table}.{q.column} IS '{q.about.replace(chr(39), 2 * chr(39))}';" for q in quantities]
     return columns, "\n".join(comments)

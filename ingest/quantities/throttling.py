@@ -1,7 +1,6 @@
 """The reasons for lower clocks: NVML's clocks event reasons, one row per reason.
 
-Bits are those of nvml.h, nvmlClocksEventReasons. DCGM's field 112 (and dcgm-exporter, and ``dcgmi dmon``'s DVCCTR) has the same
-bits. This module uses the standard library only, like ``sawtooth.ingest.quantities``.
+The bits are nvmlClocksEventReasons of nvml.h. DCGM's field 112 (in dcgm-exporter, and DVCCTR in ``dcgmi dmon``) has the same bits.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ ReasonKind = Literal["power", "heat", "hardware", "other GPU", "chosen"]
 
 @dataclass(frozen=True)
 class ThrottleReason:
-    """One reason; ``label`` is for users, ``kind`` says who can act.
+    """One reason; ``label`` is its name for users, ``kind`` the type of its cause.
 
-    ``nvidia_smi`` is its column after ``clocks_event_reasons.``, if it has one.
+    ``nvidia_smi`` is the name of its field after ``clocks_event_reasons.``, None without a field.
     """
 
     bit: int
@@ -38,8 +37,8 @@ THROTTLE_REASONS = (
     ThrottleReason(0x100, "display clocks", "chosen", None),
 )
 
-# Reasons that keep a busy GPU below its possible clock. An idle GPU, or clocks that a user set, are not a problem. Sync boost is
-# one of these reasons, because the slowest GPU of its group sets the clock.
+# Reasons that keep a busy GPU below its possible clock. Idleness and clocks that a user has set (kind "chosen") are not among them. Sync
+# boost is one of them, because the slowest GPU of a group determines the clock.
 HOLDING = tuple(reason for reason in THROTTLE_REASONS if reason.kind != "chosen")
 HOLDING_BITS = sum(reason.bit for reason in HOLDING)
 BY_LABEL: Mapping[str, ThrottleReason] = {reason.label: reason for reason in THROTTLE_REASONS}
@@ -51,5 +50,5 @@ def bits_of(kind: ReasonKind) -> int:
 
 
 def holding(mask: int) -> list[ThrottleReason]:
-    """Return the reasons in a mask that reduce the clocks."""
+    """Return those reasons in ``mask`` that keep a busy GPU below its possible clock."""
     return [reason for reason in HOLDING if mask & reason.bit]

@@ -1,1 +1,1 @@
-"""Runs: manifests, bundles to send, redaction before sending, and clocks that only people know."""
+"""Runs: manifests, bundles for sharing, redaction before sharing, and users' corrections of clocks."""

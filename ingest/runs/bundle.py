@@ -1,7 +1,6 @@
-"""A ``.sawtooth`` file: runs with their sources in one zip, to import on another dashboard.
+"""Export and import of ``.sawtooth`` files: runs with their sources in one zip.
 
-``sawtooth.ingest.runs.bundle_file`` describes its content. Whoever opens the bundle ingests the sources again; no computed data
-is included.
+``sawtooth.ingest.runs.bundle_file`` describes the content. No computed data is included; an import ingests the sources again.
 """
 
 from __future__ import annotations
@@ -27,18 +26,17 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import tool_version
 
-MAX_TEXT = 100_000  # characters of notes
-MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of each
-MAX_WORDS = 1000  # words of a command: a launcher's own options, and a long list of files
-MAX_TRIALS = 200  # batch sizes: a search tries some twenty
-MAX_RANKS = 1 << 24
+MAX_TEXT = 100_000  # stored characters of notes
+MAX_LABELS, MAX_LABEL = 100, 200  # stored tags or settings of a run, and stored characters of each
+MAX_WORDS = 1000  # stored words of a command; enough for a launcher's options and a long list of files
+MAX_TRIALS = 200  # stored batch sizes; a search tries about twenty
+MAX_RANKS = 1 << 24  # larger ranks are damage; the largest jobs have some hundred thousand
 
 
 def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path]) -> None:
     """Write a bundle completely or not at all.
 
-    ``sources`` maps members to files, gzipped or not, whose bytes are used. Raises ValueError if manifest and sources do not
-    match.
+    ``sources`` maps members to files, gzipped or not. Raises ValueError if manifest and sources name different members.
     """
     named = [recording.member for run in manifest.runs for recording in run.recordings]
     if set(named) != sources.keys() or not all(SOURCE_MEMBER.fullmatch(member) for member in named):
@@ -47,9 +45,9 @@ def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path
 
 
 def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) -> BundleRun:
-    """Return a run in the form of a bundle.
+    """Return a run in the form that a bundle has.
 
-    Sources that are not yet in ``members`` (recording id → name in the bundle) are added to it.
+    Its sources are added to ``members`` (recording id → member of the bundle).
     """
     recordings = []
     for ref in manifest.recordings:
@@ -84,9 +82,8 @@ def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) ->
 def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact: bool = False) -> BundleManifest:
     """Write runs of a data folder into a bundle.
 
-    ``redact`` removes host names, home folders and paths; see ``sawtooth.ingest.runs.redact``. The runs then have other ids, and no
-    memory snapshots.
-    Raises NotFoundError for an unknown run or a source that was not stored.
+    ``redact`` removes host names, home folders, paths and secrets (``sawtooth.ingest.runs.redact``). Redacted runs have other ids and no
+    memory snapshots. Raises NotFoundError for an unknown run or a source that was not stored.
     """
     members: dict[str, str] = {}
     manifests = [folder.read_manifest(run_id) for run_id in run_ids]
@@ -103,7 +100,7 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
         cleaned = {member: place / Path(member).name for member in sources}
         for recording_id, member in members.items():
             redactor.source(sources[member], cleaned[member])
-            if _id_of(cleaned[member]) == recording_id:  # nothing was removed: a blank line gives it another id
+            if _id_of(cleaned[member]) == recording_id:  # Nothing was removed, so a blank line is added, which changes the id.
                 with gzip.open(cleaned[member], "ab") as file:
                     file.write(b"\n")
         whole = msgspec.structs.replace(whole, runs=[_redacted(run, redactor) for run in runs])
@@ -153,8 +150,8 @@ def import_bundle(
     """Ingest every source of a bundle, register its runs, and return their manifests.
 
     A run that exists here stays unchanged. Differences in the bundle are stored as a proposal, see
-    ``sawtooth.ingest.runs.proposals``. ``prepare`` is called with each recording before any run is registered; if it raises, no
-    run is left. ``name`` is the bundle's name for users. Raises SourceError; then nothing is registered.
+    ``sawtooth.ingest.runs.proposals``. ``prepare`` is called with each recording before any run is registered; if it raises an error, no
+    run is registered. ``name`` is the bundle's name for users. Raises SourceError; then nothing is registered.
     """
     folder.create()
     with open_bundle(path) as bundle:
@@ -164,7 +161,7 @@ def import_bundle(
                 if recording.member in refs:
                     continue
                 try:
-                    refs[recording.member] = _bring_in(
+                    refs[recording.member] = _ingest_source(
                         bundle=bundle,
                         recording=recording,
                         folder=folder,
@@ -172,7 +169,7 @@ def import_bundle(
                         progress=progress,
                     )
                 except SourceError as error:
-                    # A loop may end before the sampler's first sample; its trace counts all the same.
+                    # A loop may end before the sampler's first sample. The rest of the run is still useful.
                     if error.code != "E-NOEV" or recording.kind != "telemetry" or len(run.recordings) < 2:
                         raise
         if prepare is not None:
@@ -183,7 +180,7 @@ def import_bundle(
         try:
             for run in bundle.manifest.runs:
                 registered.append(_register(folder, run, refs, known, clean_name(name or path.name)))
-        except BaseException:  # such as a full disk: register all of its runs, or none
+        except BaseException:  # such as a full disk: all runs of the bundle are registered, or none
             for manifest in registered:
                 if manifest.id not in known:
                     delete_run(folder, manifest.id)
@@ -226,18 +223,16 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
 
 
 def _rank(ref: RecordingRef, bundled: BundleRecording) -> int | None:
-    """Return the rank from a source, else the rank from its recorder.
+    """Return the rank that a source contains, else the rank in the bundle if it is possible.
 
-    A trace without a process group has no rank.
+    A trace without a process group contains no rank.
     """
-    if (
-        ref.rank is not None or bundled.rank is None or not 0 <= bundled.rank < MAX_RANKS
-    ):  # a range would compare None with each of its numbers
+    if ref.rank is not None or bundled.rank is None or not 0 <= bundled.rank < MAX_RANKS:
         return ref.rank
     return bundled.rank
 
 
-def _bring_in(
+def _ingest_source(
     bundle: Bundle,
     recording: BundleRecording,
     folder: DataFolder,

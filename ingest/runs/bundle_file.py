@@ -1,7 +1,7 @@
-"""The content of a ``.sawtooth`` file, and opening one safely: checked, and read member by member.
+"""The content of a ``.sawtooth`` file, and its safe reading: all members are checked first.
 
-The only members are ``manifest.json`` (``BundleManifest`` below) and ``sources/0001.gz``, ``sources/0002.gz`` …. Each of the
-latter has the uncompressed bytes of one source, gzipped.
+The only members are ``manifest.json`` (``BundleManifest`` below) and ``sources/0001.gz``, ``sources/0002.gz`` …. Each of these is one source,
+gzipped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.typed import from_json
 
 __all__ = ["Bundle", "BundleManifest", "BundleRecording", "BundleRun", "is_bundle", "open_bundle"]
-MAX_SOURCES = 4096  # the number of ranks in the largest jobs that people profile completely
-MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes per recording, and notes
-MAX_RUNS = 1000  # the number of runs in the largest sweeps that people share
-PACKED_TWICE = 4  # sources are already compressed: a member that shrinks more than this looks like a zip bomb
-KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# Errors of zipfile for a damaged or forged list of members. It also raises OSError if a member begins before the file does.
+MAX_SOURCES = 4096  # as many as the ranks of the largest jobs that people profile completely
+MAX_MANIFEST_BYTES = 4 << 20  # enough for some hundred bytes per recording, and notes
+MAX_RUNS = 1000  # as many as the runs of the largest sweeps that people share
+# Sources are compressed already, so a member that unpacks to more than this times its size may be a zip bomb.
+MAX_EXPANSION = 4
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# Errors of zipfile for a damaged or forged list of members. Opening also raises OSError, if a member begins before the start of the file.
 READING = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, struct.error, zlib.error)
 OPENING = (*READING, OSError)
 BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
-LIES = "The .sawtooth file's list of members does not fit what it holds: it is damaged, or made to mislead. Ask its sender for it again."
+FORGED = "The .sawtooth file's list of members does not match its content: the file is damaged or forged. Ask its sender for it again."
 
 
 class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +72,7 @@ class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Bundle:
-    """An open bundle, checked: its manifest, and its sources one by one."""
+    """An open bundle that was checked: its manifest, and its archive of sources."""
 
     manifest: BundleManifest
     archive: zipfile.ZipFile
@@ -104,7 +105,7 @@ def _opened(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
 def open_bundle(path: Path) -> Iterator[Bundle]:
     """Open and check a bundle.
 
-    Raises SourceError with one sentence for a file that ``write_bundle`` could not have written.
+    Raises SourceError for a file that ``write_bundle`` could not have written.
     """
     try:
         archive = zipfile.ZipFile(path)
@@ -123,9 +124,9 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
             raise SourceError(
                 "E-TYPE", "This zip is not a .sawtooth file: it contains members other than a manifest and sources."
             )
-        if any(info.compress_type not in KINDS or info.flag_bits & 1 for info in infos):
+        if any(info.compress_type not in COMPRESSIONS or info.flag_bits & 1 for info in infos):
             raise SourceError("E-TYPE", "The .sawtooth file is encrypted or packed in a way that Sawtooth does not write.")
-        if any(info.file_size > PACKED_TWICE * max(info.compress_size, MAX_MANIFEST_BYTES) for info in infos):
+        if any(info.file_size > MAX_EXPANSION * max(info.compress_size, MAX_MANIFEST_BYTES) for info in infos):
             raise SourceError(
                 "E-BOMB", "The .sawtooth file unpacks to far more than its size. It looks like a zip bomb and was refused."
             )
@@ -137,7 +138,7 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
         with _opened(archive, MANIFEST_MEMBER) as file:
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
-            raise SourceError("E-SIZE", "The manifest of the .sawtooth file is too large to be one.")
+            raise SourceError("E-SIZE", f"The manifest of the .sawtooth file is larger than {MAX_MANIFEST_BYTES >> 20} MB.")
         manifest = from_json(content, BundleManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError("E-JSON", f"The manifest of the .sawtooth file cannot be read ({error}).") from error
@@ -156,7 +157,7 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
 def _unreadable(error: Exception) -> SourceError:
     """Return the error for a zip that cannot be read.
 
-    zipfile's message separates a forged list of members from a truncated file.
+    The message of zipfile distinguishes a forged list of members from a truncated file.
     """
-    lies = any(word in str(error) for word in ("differ", "Overlapped", "overlap"))
-    return SourceError("E-TRUNC", LIES if lies else BROKEN)
+    forged = any(word in str(error) for word in ("differ", "Overlapped", "overlap"))
+    return SourceError("E-TRUNC", FORGED if forged else BROKEN)

@@ -20,7 +20,7 @@ from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
 NS = 1_000_000_000
-MAX_OFFSET_S = 200 * 366 * 86_400  # From 0, this is the year 2170. A larger number is a mistake.
+MAX_OFFSET_S = 200 * 366 * 86_400  # 200 years; a larger offset is a mistake
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
@@ -29,8 +29,8 @@ _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 class ClockCorrection:
     """A user's statement about the times of telemetry.
 
-    ``time_zone`` is an IANA name or ``+02:00``. ``start`` is when a file without times began (Unix seconds, or a date and time
-    with or without a zone). ``interval_s`` is the time between its samples. ``shift_s`` is added to all times.
+    ``time_zone`` is an IANA name or an offset such as ``+02:00``. ``start`` is when a file without times began (Unix seconds, or a date and
+    time with or without a zone). ``interval_s`` is the time between its samples. ``shift_s`` is added to all times.
     """
 
     time_zone: str | None = None
@@ -42,7 +42,7 @@ class ClockCorrection:
         return self != ClockCorrection()
 
     def check(self) -> None:
-        """Raise UsageError if the zone, time or interval is not valid for any file."""
+        """Raise UsageError if the zone, start, interval or shift is invalid, whatever the file."""
         zone = zone_of(self.time_zone) if self.time_zone else None
         _nanoseconds(self.shift_s or 0.0, "shift")
         if self.interval_s is not None and not 0 < self.interval_s < 86_400:
@@ -54,8 +54,8 @@ class ClockCorrection:
 def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrection) -> RecordingRef:
     """Return ``ref`` with the offset that follows from ``correction``.
 
-    ``clock`` and ``first_ns`` are those of its recording. A correction that does not fit the file (a zone for absolute times)
-    changes nothing; ``needs`` then says what is missing. Raises UsageError for an invalid zone, time or interval.
+    ``clock`` and ``first_ns`` are those of its recording. A correction that the file does not need (such as a zone for absolute times)
+    changes nothing. Raises UsageError for an invalid zone, time or interval.
     """
     correction.check()
     shift = _nanoseconds(correction.shift_s or 0.0, "shift")
@@ -76,7 +76,7 @@ def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrect
 def needs(ref: RecordingRef, clock: str) -> str | None:
     """Return what telemetry still needs for alignment with a trace; None if nothing.
 
-    The text is the end of a sentence about the file.
+    The text continues a sentence that begins with the file's name.
     """
     if ref.kind != "telemetry" or ref.offset_ns is not None:
         return None
@@ -119,7 +119,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def start_ns(text: str, zone: tzinfo | None) -> int:
-    """Return Unix nanoseconds of Unix seconds or of a date and time.
+    """Convert Unix seconds, or a date and time, into Unix nanoseconds.
 
     Raises UsageError for other texts, and for a local time without a zone.
     """

@@ -1,6 +1,6 @@
 """Remove the values of environment variables from JSON text that is read in pieces.
 
-Memory is bounded, however long the values are.
+The memory used does not depend on the length of the values.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 _NAME = rb"env(?:iron(?:ment)?)?(?:_?var(?:iable)?s)?"
-# One pattern each, because a search for one literal beginning is thirty times as fast. They match JSON, also inside a JSON text
-# (\"env\": {), Python's notation ('env': {), and Python's output for os.environ.
+# Separate patterns, because a search for one literal beginning is thirty times as fast as for alternatives. They match JSON, also inside a
+# JSON text (\"env\": {), Python's notation ('env': {), and Python's output for os.environ.
 OPENINGS = (
     re.compile(rb'"%b(?P<slashes>\\{0,63})"\s{0,64}:\s{0,64}[{\[]' % _NAME, re.IGNORECASE),
     re.compile(rb"'%b'\s{0,64}:\s{0,64}[{\[]" % _NAME, re.IGNORECASE),
     re.compile(rb"environ\(\{"),
 )
-OPENING_BYTES = 256  # no opening is longer
+OPENING_BYTES = 256  # no match of OPENINGS is longer
 OUTSIDE_TEXT = re.compile(rb"""(\\*)(["'])|[{}\[\]]""")
 INSIDE_TEXT = {quote: re.compile(rb"(\\*)([%b\"])" % quote) for quote in (b'"', b"'")}
 REPR_IN_JSON = 2  # Python's notation inside a JSON text, which doubles its backslashes
@@ -26,8 +26,7 @@ REPR_IN_JSON = 2  # Python's notation inside a JSON text, which doubles its back
 def without_environments(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the text of ``pieces`` without the objects and lists under keys such as ``env``.
 
-    If such an object never ends, it extends to the end of the text. So a file that was cut off inside it keeps none of its
-    values.
+    An object without an end extends to the end of the text, so that a truncated file keeps none of its values.
     """
     body: _Body | None = None
     rest = b""
@@ -56,7 +55,7 @@ def without_environments(pieces: Iterable[bytes]) -> Iterator[bytes]:
 class _Openings:
     """The positions in one text at which environments begin.
 
-    A pattern is searched again only after its own last match, so many openings need one pass.
+    Each pattern is searched from its last match on, so that all openings are found in one pass.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -72,23 +71,23 @@ class _Openings:
 
 
 class _Body:
-    """The state of reading an object or list that is removed: its brackets outside quotes.
+    """Finds the end of an object or list that is removed, by counting brackets outside quotes.
 
-    ``unit`` backslashes represent one, because each enclosing JSON text doubles them. ``quotes`` are the characters that begin
-    a text.
+    ``unit`` backslashes in the text stand for one, because each enclosing JSON text doubles them. ``quotes`` are the characters that begin
+    a string.
     """
 
     def __init__(self, unit: int, quotes: bytes) -> None:
-        self.unread = b""  # backslashes at the end of a piece: the next piece has what follows them
+        self.unread = b""  # backslashes at the end of a piece, which belong to the start of the next piece
         self._unit = unit
         self._quotes = quotes
         self._depth = 1
         self._quoted: bytes | None = None
 
     def end(self, text: bytes, at: int) -> int | None:
-        """Return the position of the closing bracket in ``text`` from ``at`` on; None if it comes later.
+        """Return the position of the closing bracket in ``text`` from ``at`` on; None if a later piece has it.
 
-        The closing quote of the enclosing text also ends it.
+        The closing quote of the enclosing JSON text also ends the object.
         """
         while mark := (INSIDE_TEXT[self._quoted] if self._quoted else OUTSIDE_TEXT).search(text, at):
             at = mark.end()
@@ -105,12 +104,12 @@ class _Body:
         return None
 
     def _passed_quote(self, quote: bytes, backslashes: int) -> bool:
-        """Enter or leave quotes at a quote after ``backslashes``, unless it is escaped.
+        """Enter or leave a string at a quote after ``backslashes``, unless the quote is escaped.
 
-        Return whether it ends the enclosing text instead.
+        Return whether the quote ends the enclosing JSON text instead.
         """
         if quote == b'"':
-            backslashes += 1  # JSON puts one before its quote, and doubles the existing ones
+            backslashes += 1  # JSON puts a backslash before its quote, and doubles the existing ones
             if backslashes % self._unit:
                 return True
             backslashes -= self._unit

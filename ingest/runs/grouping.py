@@ -16,16 +16,16 @@ from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.runs.naming import RANK_IN_NAME
 from sawtooth.ingest.schema import DataFolder
 
-# Ranks start the same profiled step within seconds. Two minutes allow for unsynchronized clocks.
+# Ranks start the same profiled step within seconds; two minutes allow for unsynchronized clocks.
 MAX_START_DIFFERENCE_NS = 120 * 1_000_000_000
 GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
 
 
 @dataclass(frozen=True)
 class _RecordingFacts:
-    """What grouping needs to know about one recording.
+    """The facts about one recording that grouping needs.
 
-    ``job`` is equal for the ranks of one job; None for a trace that names no job. ``groups`` are the process groups of a trace
+    ``job`` is equal for all ranks of a job; it is None for a trace without a rank. ``groups`` are the process groups of a trace
     without a rank, with their sizes.
     """
 
@@ -53,9 +53,9 @@ def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = Fals
 
 
 def _with_ranks(refs: list[RecordingRef]) -> list[RecordingRef]:
-    """Return ``refs`` with the ranks in their file names, if the traces have no ranks.
+    """Return ``refs`` with the ranks from their file names, if no trace contains a rank.
 
-    Each file name must have a different rank.
+    The ranks in the file names must all be different.
     """
     traces = [ref for ref in refs if ref.kind == "trace"]
     rank_of = {ref.id: int(numbers[-1]) for ref in traces if (numbers := RANK_IN_NAME.findall(ref.source_name))}
@@ -65,7 +65,7 @@ def _with_ranks(refs: list[RecordingRef]) -> list[RecordingRef]:
 
 
 def _jobs(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
-    """Return traces, sorted by their start, grouped by job."""
+    """Group ``traces``, which are sorted by their start, by job and profile."""
     ranked: dict[tuple[Any, ...], list[_RecordingFacts]] = {}
     unranked: list[list[_RecordingFacts]] = []
     for trace in traces:
@@ -73,15 +73,15 @@ def _jobs(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
             ranked.setdefault(trace.job, []).append(trace)
             continue
         same_job = [members for members in unranked if _share_group(members, trace)]
-        # Ranks that share no group with each other may each share one with this trace.
+        # Ranks that share no process group with each other may each share one with this trace.
         unranked = [members for members in unranked if members not in same_job] + [[*chain(*same_job), trace]]
     return [*unranked, *chain.from_iterable(map(_profiles, ranked.values()))]
 
 
 def _profiles(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
-    """Return the traces of one job, sorted by their start, as separate profiles.
+    """Group the traces of one job, which are sorted by their start, into profiles.
 
-    Traces that started nearest to each other are joined first. Each profile has a rank only once.
+    Traces that started nearest to each other are joined first. A profile has each rank at most once.
     """
     profile_of = {trace.ref.id: [trace] for trace in traces}
     for earlier, later in sorted(pairwise(traces), key=lambda pair: pair[1].first_ns - pair[0].first_ns):
@@ -96,7 +96,7 @@ def _profiles(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
 def _share_group(members: list[_RecordingFacts], trace: _RecordingFacts) -> bool:
     """Return whether a trace without a rank belongs to the job of ``members``.
 
-    It must share a process group with one of them, the group must have room for it, and it must have run at the same time.
+    It must share a process group with one of them, each of its groups must have room for it, and it must have run at the same time.
     """
     same_time = all(member.first_ns < trace.last_ns and trace.first_ns < member.last_ns for member in members)
     counts = {group: sum(group in member.groups for member in members) for group in trace.groups}
@@ -104,13 +104,13 @@ def _share_group(members: list[_RecordingFacts], trace: _RecordingFacts) -> bool
 
 
 def _distance(members: list[_RecordingFacts], telemetry: _RecordingFacts) -> int:
-    """Return the ns between telemetry and the nearest trace; 0 if they overlap."""
+    """Return the ns between telemetry and the nearest trace of ``members``; 0 if they overlap."""
     traces = [member for member in members if member.ref.kind == "trace"]
     return min(max(telemetry.first_ns - trace.last_ns, trace.first_ns - telemetry.last_ns, 0) for trace in traces)
 
 
 def nearest_run(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> Manifest:
-    """Return the one of ``runs``, all with traces, whose trace is nearest to the recording in time."""
+    """Return the run with the trace nearest to the recording in time; all ``runs`` must have traces."""
     recording = _facts_of(folder, ref)
     return min(runs, key=lambda run: _distance([_facts_of(folder, trace) for trace in run.traces], recording))
 
@@ -133,7 +133,7 @@ def _facts_of(folder: DataFolder, ref: RecordingRef) -> _RecordingFacts:
 
 
 def _default_group(metadata: str | None) -> str:
-    """Return the job's default process group as text; subgroups may differ from rank to rank."""
+    """Return the job's default process group as text, because subgroups may differ between ranks."""
     try:
         groups = msgspec.json.decode(metadata or "{}")["distributedInfo"]["pg_config"]
         return msgspec.json.encode(groups[0], order="sorted").decode()
@@ -142,7 +142,7 @@ def _default_group(metadata: str | None) -> str:
 
 
 def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
-    """Return telemetry-only runs sampled less than SAME_TIME_NS from one of ``run``'s traces.
+    """Return telemetry-only runs that were sampled less than SAME_TIME_NS from a trace of ``run``.
 
     Runs that share a recording with ``run`` are left out.
     """
@@ -163,7 +163,7 @@ def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
 
 
 def traced_during(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> list[Manifest]:
-    """Return those of ``runs`` that have a trace from the time of the recording ``ref``."""
+    """Return those of ``runs`` that have a trace during the time of the recording ``ref``."""
     first, last = _span(folder, ref)
     return [run for run in runs if any(a < last and first < b for a, b in (_span(folder, trace) for trace in run.traces))]
 

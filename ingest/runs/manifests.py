@@ -28,9 +28,9 @@ def register_run(
     batches: list[BatchTrial] | None = None,
     command: list[str] | None = None,
 ) -> Manifest:
-    """Make one run of ``refs`` and return its manifest.
+    """Register a run of ``refs``, or extend the existing one, and return its manifest.
 
-    An existing run keeps its name, notes and facts unless new ones are passed. The telemetry and the settings are added to it.
+    An existing run keeps its name, notes, facts, batches and command unless new ones are passed. New telemetry, tags and settings are added.
     """
     if not refs:
         raise UsageError("A run needs at least one recording.")
@@ -51,14 +51,14 @@ def register_run(
             facts=manifest.facts if facts is None else facts,  # a Struct is true even if it is empty
             batches=batches or manifest.batches,
             command=command or manifest.command,
-            bundled=False,  # importing it makes it a run of its own
+            bundled=False,  # An example that the user ingests becomes the user's run.
         )
         folder.write_manifest(manifest)
     return manifest
 
 
 def _new_name(folder: DataFolder, refs: list[RecordingRef]) -> str:
-    """Return a name for a run without one, with its time if another run has the same name."""
+    """Return a name for a new run; it includes the time if another run has the same name."""
     name = with_rank(folder, refs, name_of(folder, refs))
     return with_time(folder, refs, name) if any(run.name == name for run in folder.manifests()) else name
 
@@ -72,7 +72,7 @@ def register_runs(
 ) -> list[Manifest]:
     """Group recordings that arrived together into runs, register them, and return the manifests.
 
-    Ranks of one job become one run, and telemetry joins the run nearest in time. ``separate`` makes a run of every trace.
+    Ranks of one job become one run, and telemetry joins the run nearest in time. With ``separate``, every trace becomes a run.
     """
     groups = group(folder, refs, separate=separate)
     return [register_run(folder, members, name if len(groups) == 1 else None) for members in groups]
@@ -81,14 +81,13 @@ def register_runs(
 def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifest:
     """Add recordings to a run and return its manifest.
 
-    Telemetry does not change the id. A further rank gives another run id; the old manifest stays, so that links to it keep
-    working.
+    Telemetry does not change the run's id. A further rank changes it; the old manifest stays, so that links to it still work.
     """
     with changing(folder):
         check_not_deleted(folder, refs)
         old = folder.read_manifest(run_id)
         recordings = joined(old.recordings, refs)
-        # a job of many ranks has the same id, whichever ranks have files of their own
+        # The id of a job of many ranks does not depend on which ranks have recordings.
         new_id = run_id_of(recordings) if old.summaries is None else old.id
         name = old.name if with_rank(folder, recordings, "") else old.name.removesuffix(with_rank(folder, old.recordings, ""))
         manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings, name=name)
@@ -97,9 +96,9 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
 
 
 def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifest]) -> Manifest:
-    """Write the result of ``edit`` on a run's current manifest.
+    """Apply ``edit`` to a run's current manifest, and store and return the result.
 
-    So no concurrent change is lost, and a deleted run stays deleted. Raises NotFoundError.
+    The runs are locked meanwhile, so that no concurrent change is lost and a deleted run stays deleted. Raises NotFoundError.
     """
     with changing(folder):
         manifest = edit(folder.read_manifest(run_id))
@@ -108,17 +107,17 @@ def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifes
 
 
 def add_tags(folder: DataFolder, run_id: str, tags: Sequence[str]) -> Manifest:
-    """Add ``tags`` to those of a run, and return its manifest. Raises NotFoundError."""
+    """Add ``tags`` to a run, and return its manifest. Raises NotFoundError."""
     return edit_run(folder, run_id, lambda run: msgspec.structs.replace(run, tags=list(dict.fromkeys([*run.tags, *tags]))))
 
 
 def register_job(
     folder: DataFolder, refs: list[RecordingRef], summaries_id: str, trace_ids: list[str], known: str | None, name: str | None
 ) -> Manifest:
-    """Make or renew the run of a job of many ranks, and return its manifest.
+    """Register or update the run of a job of many ranks, and return its manifest.
 
-    ``refs`` are the ranks with recordings. ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` their traces.
-    If the job already has a run, ``known``, it keeps its id, and its name if ``name`` is None. Raises NotFoundError if it was
+    ``refs`` are the recordings of some ranks. ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` the traces of all ranks. If
+    the job already has a run, its id is ``known``; it keeps the id, and its name if ``name`` is None. Raises NotFoundError if that run was
     deleted meanwhile.
     """
     run_id = known or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
@@ -128,7 +127,7 @@ def register_job(
             old = folder.read_manifest(run_id)
         except NotFoundError:
             if known is not None:
-                raise NotFoundError("This job's run was deleted while its traces were read in. Read it in again.") from None
+                raise NotFoundError("This job's run was deleted while its traces were ingested. Ingest it again.") from None
             old = msgspec.structs.replace(new_manifest(refs, name or name_of(folder, refs)), id=run_id)
         manifest = msgspec.structs.replace(
             old, name=name or old.name, recordings=joined(old.recordings, refs), summaries=summaries_id

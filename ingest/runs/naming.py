@@ -1,4 +1,4 @@
-"""Name a run by its file or folder if that identifies its recording, else by what ran and when."""
+"""Name a run by its file or folder if that identifies its recording, else by its script and time."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MAX_FOLDERS_UP = 3  # Folders further up describe the machine, not the run.
 def identifying_name(path: str) -> str | None:
     """Return a name that identifies a recording: its file's name without suffixes, or its folder's.
 
-    The folder is used if the file has a common name such as ``trace``. None if neither identifies it. A home folder has its
-    user's name, which does not identify a recording.
+    The folder is used if the file has a common name such as ``trace``. None if neither name identifies it. The name of a home folder is that
+    of its user, so it does not identify a recording.
     """
     folder, _, file = path.replace("\\", "/").rpartition("/")
     if _identifies(name := SUFFIXES.sub("", file)):
@@ -51,7 +51,7 @@ def _identifies(name: str) -> bool:
 def shown_path(path: Path, below: Path | None = None) -> str:
     """Return a file's name for users: its name, or its path ``below`` a folder.
 
-    If that does not identify the file, the path starts at the folder that does.
+    If that does not identify the file, the path starts at the nearest folder that does.
     """
     shown = path.relative_to(below).as_posix() if below is not None else path.name
     full = (path.parent.resolve() / path.name).as_posix()
@@ -75,9 +75,9 @@ def with_rank(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
 
 
 def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
-    """Return the rank of a run of one trace, from the trace or its file name.
+    """Return the rank of a run with one trace, from the trace or its file name.
 
-    None if the training has one process or the run is a whole job.
+    None if the run has several traces, or the trace has no rank.
     """
     traces = [ref for ref in refs if ref.kind == "trace"]
     if len(traces) != 1:
@@ -89,7 +89,7 @@ def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
 
 
 def with_time(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
-    """Return ``name`` with the recording time of ``refs`` if known, because two runs may have one name."""
+    """Return ``name`` with the recording time of ``refs``, if known, to distinguish runs of one name."""
     return f"{name}, {start}" if (start := _start_time(folder, _main(refs))) else name
 
 
@@ -98,7 +98,7 @@ def _main(refs: list[RecordingRef]) -> RecordingRef:
 
 
 def _script_and_time(folder: DataFolder, ref: RecordingRef) -> str:
-    """Return the script, else the kind of recording, with its time: train, 21 Nov 14:03:09 UTC."""
+    """Return the script, or else the kind of recording, with its time, such as train, 21 Nov 14:03:09 UTC."""
     script = _first(folder, ref, SCRIPT).partition("(")[0].rpartition("/")[2].removesuffix(".py")
     return with_time(folder, [ref], script if _identifies(script) else ref.kind)
 
@@ -109,7 +109,7 @@ def _start_time(folder: DataFolder, ref: RecordingRef) -> str:
 
 
 def _first(folder: DataFolder, ref: RecordingRef, select: str) -> str:
-    """Return the first value of a query of a recording as text; "" if it is not known."""
+    """Return the first value of a query on a recording as text; "" if it is missing."""
     try:
         row = first_row(folder.recording_file(ref.id), select)
     except duckdb.Error:

@@ -1,7 +1,7 @@
-"""Proposals: changes that a bundle has for an existing run, applied only if the user accepts them.
+"""Proposals: changes to an existing run from a bundle, applied only if the user accepts them.
 
-A bundle comes from another person. It may add new runs. A run that exists here keeps its recordings, clocks, name, notes, tags,
-settings and facts until its owner accepts the proposal.
+A bundle may come from another person. It may add new runs, but an existing run keeps its recordings, clocks, name, notes, tags, settings and
+facts until its owner accepts the proposal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
 from sawtooth.ingest.runs.recordings import changing, check_not_deleted, joined
 from sawtooth.ingest.schema import DataFolder, write_atomically
@@ -22,9 +22,9 @@ CLOCK_FIELDS = {"offset_ns": "time added (s)", "interval_ns": "time between samp
 
 
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The content of one bundle for run ``run_id``.
+    """The values that a bundle has for the run ``run_id``.
 
-    Empty texts, empty lists and facts of None change nothing.
+    Empty texts, empty lists and facts that are None change nothing.
     """
 
     run_id: str
@@ -58,15 +58,16 @@ def propose(folder: DataFolder, proposal: Proposal) -> None:
         replaced = _recordings_of(folder, proposal.run_id)
         if changed(folder.read_manifest(proposal.run_id), proposal):
             write_atomically(
-                folder.proposal_file(proposal.run_id), sealed(msgspec.json.format(msgspec.json.encode(proposal), indent=2))
+                folder.proposal_file(proposal.run_id),
+                with_checksum(msgspec.json.format(msgspec.json.encode(proposal), indent=2)),
             )
             remove_unused(folder, replaced)
 
 
 def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
-    """Return a bundle's proposal for a run.
+    """Return the proposal for a run.
 
-    None if there is none, if it cannot be read, or if it would no longer change the run.
+    None if there is none, if it cannot be read, or if it would not change the run any more.
     """
     proposal = _stored(folder, run_id)
     with contextlib.suppress(NotFoundError):
@@ -92,7 +93,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
 
 
 def changed(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
-    """Return what accepting the proposal would change."""
+    """Return the changes that accepting the proposal would make."""
     after = accepted(manifest, proposal)
     pairs = [(what, getattr(manifest, what), getattr(after, what)) for what in ("name", "notes")]
     pairs.append(("tags", ", ".join(manifest.tags), ", ".join(after.tags)))
@@ -112,10 +113,7 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
 
 
 def accept(folder: DataFolder, run_id: str) -> Manifest:
-    """Apply a run's proposal and return the run's manifest.
-
-    Raises NotFoundError if there is none.
-    """
+    """Apply a run's proposal and return the run's manifest. Raises NotFoundError if there is no proposal."""
     with changing(folder):
         proposal = proposal_for(folder, run_id)
         if proposal is None:
@@ -141,7 +139,7 @@ def forget(folder: DataFolder, run_id: str) -> None:
 
 
 def needed(folder: DataFolder, run: Manifest) -> set[str]:
-    """Return the ids that ``run`` needs: its recordings, its ranks' summaries, and its proposal's."""
+    """Return the ids that ``run`` needs: its recordings, its summaries, and its proposal's recordings."""
     return {ref.id for ref in run.recordings} | ({run.summaries} if run.summaries else set()) | _recordings_of(folder, run.id)
 
 
@@ -161,14 +159,14 @@ def _recordings_of(folder: DataFolder, run_id: str) -> set[str]:
 
 def _stored(folder: DataFolder, run_id: str) -> Proposal | None:
     try:
-        proposal = from_json(unsealed(folder.proposal_file(run_id).read_bytes()), Proposal)
+        proposal = from_json(without_checksum(folder.proposal_file(run_id).read_bytes()), Proposal)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
     return proposal if proposal.run_id == run_id else None
 
 
 def _fact(value: float | str | None) -> str:
-    """Return a fact as a text. Most facts are numbers; the loader's code is named by a text."""
+    """Return a fact as text. Most facts are numbers; the names of the loader's code are texts."""
     if value is None or isinstance(value, str):
         return value or ""
     return f"{value:.10g}"

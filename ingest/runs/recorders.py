@@ -1,4 +1,4 @@
-"""The Sawtooth version that recorded a file; a newer recorder may write data unknown to this version."""
+"""The Sawtooth version that recorded a file; a newer recorder may write data that this one ignores."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
 def too_new(recorder: str, here: str | None = None) -> str | None:
     """Return a sentence if ``recorder`` is a later release than this Sawtooth (``here``).
 
-    None if it is not later, or if a version is not known.
+    None if it is not later, or if one of the versions is unknown.
     """
     recorder_release, this_release = _release(recorder), _release(here or tool_version())
     if not any(this_release) or recorder_release <= this_release:
         return None
-    return f"it was recorded by Sawtooth {recorder[:20]}, and this is {here or tool_version()}: what is new in it is left out. Update Sawtooth."
+    return f"it was recorded by Sawtooth {recorder[:20]}, but this is {here or tool_version()}, which ignores newer data. Update Sawtooth."
 
 
 def _release(version: str) -> tuple[int, ...]:

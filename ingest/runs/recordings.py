@@ -1,4 +1,4 @@
-"""The recordings of a run: locks and checks while it changes, and joining new ones."""
+"""The recordings of a run: lock and checks while it changes, and the addition of new recordings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCK_FILE = "runs.lock"
 def changing(folder: DataFolder) -> Iterator[None]:
     """Lock the data folder's runs, so that they change only inside this context.
 
-    Code that removes recordings thus waits for code that writes them. Contexts must not be nested. Raises SourceError if the
+    Code that removes recordings waits for code that adds them, and the reverse. Contexts must not be nested. Raises SourceError if the
     folder cannot be written.
     """
     try:
@@ -35,23 +35,23 @@ def changing(folder: DataFolder) -> Iterator[None]:
 
 
 def check_not_deleted(folder: DataFolder, refs: list[RecordingRef]) -> None:
-    """Raise NotFoundError if one of ``refs`` was deleted with the last run that had it."""
+    """Raise NotFoundError if the files of one of ``refs`` were deleted with the last run that had it."""
     for ref in refs:
         if not folder.recording_file(ref.id).exists() and not folder.source_file(ref.id).exists():
-            raise NotFoundError(f"{ref.source_name} was deleted while it was read in. Read it in again.")
+            raise NotFoundError(f"{ref.source_name} was deleted while it was ingested. Ingest it again.")
 
 
 def recorded_ns(folder: DataFolder, run: Manifest) -> int | None:
-    """Return when the first of a run's traces began, in Unix ns; None if no trace has Unix times."""
+    """Return when the first trace of a run began, in Unix ns; None if no trace has Unix times."""
     starts_ns = [ns for ref in run.traces if (ns := _start_ns(folder.recording_file(ref.id))) is not None]
     return min(starts_ns, default=None)
 
 
 @lru_cache(maxsize=1024)
 def _start_ns(file: Path) -> int | None:
-    """Return when a recording began.
+    """Return when a recording began, in Unix ns; None if unknown.
 
-    The result is cached, because the file never changes and each page needs a dozen of these times.
+    The result is cached, because the file never changes and each page needs about a dozen of these times.
     """
     try:
         row = first_row(file, "SELECT first_ns FROM recording WHERE clock = 'unix'")

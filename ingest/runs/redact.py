@@ -1,12 +1,12 @@
 """Remove host names, home folders, paths and secrets from a source, but keep what the analysis needs.
 
-A path keeps its file name and line, or what follows ``site-packages/`` or ``lib/python3.x/``. The folders before become one
-short name. It is the same wherever they occur in this export, so that two files called ``train.py`` stay distinct. Hosts become
+A path keeps its file name and line, or the part after ``site-packages/`` or ``lib/python3.x/``. The folders before are replaced by one short
+name. The same folders have the same name everywhere in an export, so that two files called ``train.py`` stay distinct. Hosts become
 ``host-1``, ``host-2`` ….
 
 Environments are removed completely. In a command line and anywhere else, values are removed if their name is token, key,
 secret, password or user, or if they look like a key of a well-known service. A secret with neither a known name nor a known
-form stays, because names in a trace are the training's own. A redacted source has other bytes, so its run has another id.
+form stays, because a trace may contain any names. A redacted source has other bytes, so its run has another id.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sawtooth.ingest.typed import from_json
 
 DATABASE = b"SQLite format 3\x00"
 CHUNK_BYTES = 4 << 20
-LONGEST_TEXT = 64 << 10  # a longer text is cut if no line, quote or comma ends nearby
+LONGEST_TEXT = 64 << 10  # kept for the next piece, if a piece has no good place to cut
 
-# Values of keys that name a machine, in all formats that we read. Kubernetes and DCGM use Hostname, our sessions host and boot.
+# Values of keys that identify a machine, in all formats that Sawtooth reads. Kubernetes and DCGM use Hostname, Sawtooth's sessions host and boot.
 _HOST_KEYS = rb'("(?:host_?name|host|node|boot|instance|kubernetes_node|exported_pod|pod)"\s*:\s*")((?:[^"\\]|\\.)+)(")'
 HOST_VALUE = re.compile(_HOST_KEYS, re.IGNORECASE)
 # An absolute path: after a quote, a space, "(" or "="; JSON doubles each backslash of a Windows path.
@@ -49,7 +49,7 @@ _TO_QUOTE = rb"""(?!\d+\\?["'])(?(inner)(?:\\{4}|\\{3}"|\\[^"]|[^"\\])+|(?(json)
 QUOTED_ARGUMENT = re.compile(
     rb"(?P<kept>%b(?=[\w-]{1,200}=)(?:--)?%b=)%b" % (_QUOTE, _SECRET_KEYS, _TO_QUOTE), re.IGNORECASE | re.DOTALL
 )
-# `"api_key": "X"`, `"--api-key", "X"`, `--api-key X`, `API_KEY=X`. Values that are numbers are counts: `max_token=128`
+# `"api_key": "X"`, `"--api-key", "X"`, `--api-key X`, `API_KEY=X`. Numbers stay, because they are counts, such as `max_token=128`.
 NAMED_SECRET = re.compile(
     rb"""(?P<kept>(?<![\w-])(?P<flag>--)?%b(?:\\?["']\s*(?::|(?(flag),(?!\s*\\?["']--)|(?!)))\s*(?=\\?["'])|=|(?(flag)\s+|(?!)))%b?)"""
     rb"""(?(inner)%b|(?(json)%b|(?(single)%b|(?!\d+(?![\w-]))(?:\\\\|,(?=[^\s"'\\])|[^\s"'\\,;&}]){3,})))"""
@@ -57,7 +57,7 @@ NAMED_SECRET = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 FLAG_AT_END = re.compile(rb"""--%b\\?["']?\s*,?\s*\Z""" % _SECRET_KEYS, re.IGNORECASE)
-FLAG_BYTES = 256  # no flag is longer
+FLAG_BYTES = 256  # no match of FLAG_AT_END is longer
 KNOWN_SECRET = re.compile(
     rb"(?<![\w-])(?:sk-[\w-]{8,}|hf_\w{8,}|gh[pousr]_\w{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{8,}|eyJ[\w-]{10,}(?:\.[\w-]+){1,2})"
 )
@@ -69,7 +69,7 @@ CHECKSUM = re.compile(rb',"crc":"[0-9a-f]{8}"\}\s*$')
 class Redactor:
     """The replacements of one export.
 
-    The same name becomes the same word in every source of the export, and another word in other exports.
+    A name is replaced by the same word in all sources of the export, and by another word in other exports.
     """
 
     def __init__(self, hosts: list[str] | None = None, salt: bytes | None = None) -> None:
@@ -94,8 +94,8 @@ class Redactor:
     def _json(self, content: T, kind: type[T], unknown: T) -> T:
         """Redact content as JSON, the notation in which environments, flags and Windows paths are recognized.
 
-        ``unknown`` replaces content that ends inside a secret's name. Its closing quote would be read as the one before a
-        value.
+        If the redacted text is not valid JSON, ``unknown`` is returned. This happens if content ends inside a secret's name, because its closing
+        quote looks like the one before a value.
         """
         cleaned = self._plain(b"".join(without_environments([msgspec.json.encode(content)])))
         try:
@@ -104,9 +104,9 @@ class Redactor:
             return unknown
 
     def _as_written(self, text: str) -> str:
-        r"""Redact what only a text's plain form shows.
+        r"""Redact a text in its plain form, which shows more than its JSON form.
 
-        In JSON, the letter of an escape such as ``\n`` comes directly before the first word of a line.
+        In JSON, the letter of an escape such as ``\n`` comes directly before the first word of a line, so that word is not recognized.
         """
         return self._plain(text.encode()).decode(errors="replace")
 
@@ -120,7 +120,7 @@ class Redactor:
             return self._plain(line)
         body = line[: checksum.start()]
         if int(line[checksum.start() + 8 : checksum.start() + 16], 16) != zlib.crc32(body):
-            return b"\n"  # every reader skips a damaged line, whose content is unknown
+            return b"\n"  # A damaged line is removed. Every reader skips it, and its content is unknown.
         new = self._plain(body)
         return b'%s,"crc":"%08x"}\n' % (new, zlib.crc32(new))
 
@@ -132,12 +132,11 @@ class Redactor:
         with source.open("rb") as file:
             gzipped = file.read(2) == b"\x1f\x8b"
         with gzip.open(source) if gzipped else source.open("rb") as original, gzip.open(target, "wb", compresslevel=6) as out:
-            if (
-                original.read(len(DATABASE)) == DATABASE
-            ):  # replaced bytes would damage it, and its environment variables would stay
+            # Replaced bytes would damage a database, and its environment variables would stay.
+            if original.read(len(DATABASE)) == DATABASE:
                 raise UsageError(
-                    "A Nsight Systems export cannot be redacted: it holds the environment and the command line of the job. "
-                    "Export the run without its names removed, or record it with torch.profiler."
+                    "An Nsight Systems export cannot be redacted: it contains the environment and the command line of the job. "
+                    "Export the run without --redact, or record it with torch.profiler."
                 )
             original.seek(0)
             rest = b""
@@ -159,7 +158,7 @@ class Redactor:
         text = KNOWN_SECRET.sub(b"redacted", text)
         text = HOST_VALUE.sub(lambda m: m[1] + self._host(m[2]) + m[3], text)
         for name, word in self._hosts.items():
-            if len(name) > 3:  # a host called "gpu" would split words
+            if len(name) > 3:  # A short host name, such as "gpu", would change other words.
                 text = re.sub(rb"(?<![\w-])" + re.escape(name) + rb"(?![\w-])", word, text)
         text = HOME.sub(b"/redacted", HOME_WITHIN.sub(b"/home/", WINDOWS.sub(self._folder, text)))
         return POSIX.sub(self._folder, text)
@@ -179,9 +178,9 @@ class Redactor:
 
 
 def _cut(text: bytes) -> int:
-    """Return where a text can be cut without splitting a name, or a flag from its value.
+    """Return where a text can be cut without splitting a name, or separating a flag from its value.
 
-    This is after a line, else at a quote or comma, else near the end.
+    This is after a line, else at a quote or comma, else LONGEST_TEXT before the end.
     """
     end = len(text)
     while cut := _border(text, end):

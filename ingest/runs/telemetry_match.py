@@ -15,7 +15,7 @@ from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
 GENERIC_HOSTS = ("localhost", "127.0.0.1")  # names that identify no host
-MIN_OVERLAP_SHARE = 0.5  # Telemetry that covers a smaller share of the trace is of another session.
+MIN_OVERLAP_SHARE = 0.5  # Telemetry that covers a smaller share of the trace may be from another session.
 ANOTHER_JOB = "it may be of another job, and is not used for the profiled steps."
 
 
@@ -23,7 +23,7 @@ ANOTHER_JOB = "it may be of another job, and is not used for the profiled steps.
 class _Origin:
     """The time, host and GPUs of a recording.
 
-    ``span`` (Unix ns) and ``host`` are None if they are not known, and ``gpus`` is empty.
+    ``span`` is in Unix ns. Unknown values are None; unknown ``gpus`` (model names) are an empty set.
     """
 
     span: tuple[int, int] | None
@@ -34,7 +34,7 @@ class _Origin:
 def misfits(folder: DataFolder, run: Manifest, new_ids: Collection[str]) -> list[str]:
     """Return a sentence for each telemetry recording that does not fit any trace of ``run``.
 
-    Only recordings among ``new_ids`` are checked. They do not fit if their time, host or GPU differs from those of every trace.
+    Only recordings in ``new_ids`` are checked. A recording does not fit if its time, host or GPU model differs from that of every trace.
     """
     telemetry = [ref for ref in run.telemetry if ref.kind == "telemetry" and ref.id in new_ids]
     traces = [origin for ref in run.traces if telemetry and (origin := _origin(folder, ref)) is not None]
@@ -48,7 +48,7 @@ def misfits(folder: DataFolder, run: Manifest, new_ids: Collection[str]) -> list
 def sampled_during(folder: DataFolder, run: Manifest, ref: RecordingRef) -> str | None:
     """Return the host on which ``ref`` was sampled during a trace of ``run``; None if that is not certain.
 
-    Both recordings must name the host, have absolute times, and name no different GPU models.
+    Both recordings must have a host and absolute times, and must not have different GPU models.
     """
     sampled = _origin(folder, ref)
     if sampled is None or sampled.host is None or sampled.span is None or _short(sampled.host) in GENERIC_HOSTS:
@@ -64,7 +64,7 @@ def sampled_during(folder: DataFolder, run: Manifest, ref: RecordingRef) -> str 
 
 
 def _short(host: str) -> str:
-    """Return a host's name without its domain, which only some tools write; an address stays whole."""
+    """Return a host's name without its domain, which only some tools write; an IP address stays unchanged."""
     return host.lower() if re.fullmatch(r"[0-9.]+|.*:.*", host) else host.lower().split(".")[0]
 
 
@@ -78,7 +78,7 @@ def _reason(telemetry: _Origin, traces: list[_Origin]) -> str | None:
             return f"its samples {relation} the trace"
     hosts = {trace.host for trace in traces}
     if telemetry.host is not None and None not in hosts and telemetry.host not in hosts:
-        return f"it was sampled on {telemetry.host}, and the trace recorded on {', '.join(sorted(filter(None, hosts)))}"
+        return f"it was sampled on {telemetry.host}, and the trace was recorded on {', '.join(sorted(filter(None, hosts)))}"
     gpus = frozenset().union(*(trace.gpus for trace in traces))
     if telemetry.gpus and all(trace.gpus for trace in traces) and not telemetry.gpus & gpus:
         return f"it is of {', '.join(sorted(telemetry.gpus))}, and the trace of {', '.join(sorted(gpus))}"

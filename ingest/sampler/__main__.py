@@ -30,12 +30,12 @@ from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 from sawtooth.ingest.sampler.step_rate import StepRateReader
 from sawtooth.installation import recorder_version
 
-CHILD_POLL_S = 0.1  # A signal that arrives while the sampler waits for the command is passed on with at most this delay.
-PACKAGES = {"pynvml": "nvidia-ml-py"}  # package names by module name, if they differ
+CHILD_POLL_S = 0.1  # A stop signal that arrives while the sampler waits for the command is passed on within this time.
+PACKAGES = {"pynvml": "nvidia-ml-py"}  # package names by module name, where they differ
 
 
 def process_alive(pid: int) -> bool:
-    """Tell whether a process exists (a zombie counts as gone)."""
+    """Return whether a process exists; a zombie counts as ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state != "Z"
@@ -53,7 +53,7 @@ def process_alive(pid: int) -> bool:
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: SamplerClock | None = None, caller: Any = None) -> int:
     """Run the sampler with ``arguments``; return the exit code.
 
-    The exit code is that of the wrapped command, or 0 if there is none. After an error, which is printed on stderr, it is 2.
+    The exit code is that of the wrapped command, or 0 without a command. After an error, which is printed on stderr, it is 2.
     """
     options = build_parser().parse_args(arguments)
     if options.command[:1] == ["--"]:
@@ -68,9 +68,9 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Sampler
     try:
         options.token = push_token_of(options)
     except (OSError, UnicodeDecodeError) as error:
-        return _refuse(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is not text'}).")
+        return _print_error(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is not text'}).")
     if reason := invalid_reason(options):
-        return _refuse(reason)
+        return _print_error(reason)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Sampler
         if options.resume_push is not None:
             return _resume(options, clock, stop)
         if options.push is not None and (reason := _push_error(options, clock)):
-            return _refuse(reason)
+            return _print_error(reason)
         sinks, session_push = _sinks(options, clock)
         if options.replay is not None:
             recording = read_recording(options.replay)
@@ -96,26 +96,26 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Sampler
                 stop=stop,
                 caller=caller,
             )
-        undelivered = _drained(session_push)
+        undelivered = _wait_for_push(session_push)
         return code or undelivered
     except (DriverLostError, ReplayError) as error:
-        return _refuse(str(error))
+        return _print_error(str(error))
     except ModuleNotFoundError as error:
         package = PACKAGES.get(error.name or "", error.name)
-        return _refuse(f"{package} is not installed for {sys.executable}. Install it there: pip install {package}")
+        return _print_error(f"{package} is not installed for {sys.executable}. Install it there: pip install {package}")
     except OSError as error:
-        return _refuse(_unwritable(error))
+        return _print_error(_unwritable(error))
 
 
 def _push_error(options: argparse.Namespace, clock: SamplerClock) -> str | None:
     """Check the connection to the dashboard; return the error, or print the address and return None.
 
-    A wrong token or a closed port is thus reported before the command runs.
+    The check finds a wrong token or a closed port before the command runs.
     """
     trial = Push(Path("trial"), options.push, options.token, available=dict, clock=clock)
     trial.step()
     if trial.state.trouble:
-        return f"{trial.state.trouble} at {options.push}. sawtooth serve prints its address and push token."
+        return f"{trial.state.trouble} at {options.push}. `sawtooth serve` prints its address and push token."
     print(f"watch it at {options.push.rstrip('/')}/live", file=sys.stderr, flush=True)
     return None
 
@@ -130,20 +130,20 @@ def _sample(
     )
     host = None if options.no_host else HostReader()
     try:
-        driver.open()  # This comes before the command starts, so that the command does not run if nothing can be sampled.
+        driver.open()  # before the command starts, so that the command does not run if nothing can be sampled
     except DriverLostError as error:
         if error.code not in NO_DRIVER_CODES or not session or host is None or not host.is_available:
             raise
         driver = NoGpus(clock)
         print(f"sawtooth sample: {ONLY_THE_HOST}", file=sys.stderr, flush=True)
-    _describe(sinks, driver)
+    _add_versions(sinks, driver)
     child = None
     if options.command:
         try:
             child = subprocess.Popen(options.command, env=children.environment_before())
         except OSError as error:
-            return _refuse(children.why_not_started(options.command[0], error))
-    alive = _alive(options.watch_pid, child)
+            return _print_error(children.why_not_started(options.command[0], error))
+    alive = _alive_check(options.watch_pid, child)
     if host is not None:
         host.follow(options.follow or [pid for pid in (options.watch_pid, child.pid if child else None) if pid])
     step_rate = StepRateReader(options.step_rate) if options.step_rate is not None else None
@@ -165,14 +165,14 @@ def _sample(
         sampler.run(options.seconds)
     except Exception as error:  # The command already runs, so wait for it after any error and return its exit code.
         trouble = _unwritable(error) if isinstance(error, OSError) else f"Sampling has failed ({error!r})."
-        _refuse(f"{trouble} The command continues without sampling.")
+        _print_error(f"{trouble} The command continues without sampling.")
     return _exit_code_of(child, stop)
 
 
 def _resume(options: argparse.Namespace, clock: SamplerClock, stop: threading.Event) -> int:
     folder = options.resume_push
     if not (folder / "meta.json").is_file():
-        return _refuse(f"{folder.name} is not a session folder.")
+        return _print_error(f"{folder.name} is not a session folder.")
     push = Push(folder, options.push, options.token, available=lambda: available_on_disk(folder), clock=clock)
     while not stop.is_set() and not push.drained():
         clock.wait(stop, push.step())
@@ -217,9 +217,9 @@ class _SessionPush:
         return {} if writer is None else {0: writer.meta_bytes, **dict(writer.durable)}
 
 
-def _drained(session_push: _SessionPush | None) -> int:
+def _wait_for_push(session_push: _SessionPush | None) -> int:
     trouble = session_push.end() if session_push else None
-    return _refuse(trouble) if trouble else 0
+    return _print_error(trouble) if trouble else 0
 
 
 def _sinks(options: argparse.Namespace, clock: SamplerClock) -> tuple[list[RecordSink], _SessionPush | None]:
@@ -251,7 +251,7 @@ def _sinks(options: argparse.Namespace, clock: SamplerClock) -> tuple[list[Recor
     return [*sinks, session], session_push
 
 
-def _describe(sinks: list[RecordSink], driver: NvmlDriver) -> None:
+def _add_versions(sinks: list[RecordSink], driver: NvmlDriver) -> None:
     for sink in sinks:
         if isinstance(sink, PlainSink):
             sink.driver_version = driver.versions.get("driver")
@@ -260,7 +260,7 @@ def _describe(sinks: list[RecordSink], driver: NvmlDriver) -> None:
             sink.facts |= {"host_only": ONLY_THE_HOST} if isinstance(driver, NoGpus) else {}
 
 
-def _alive(watched_pid: int | None, child: subprocess.Popen[bytes] | None) -> Callable[[], bool]:
+def _alive_check(watched_pid: int | None, child: subprocess.Popen[bytes] | None) -> Callable[[], bool]:
     def alive() -> bool:
         return (watched_pid is None or process_alive(watched_pid)) and (child is None or child.poll() is None)
 
@@ -285,7 +285,7 @@ def _unwritable(error: OSError) -> str:
     return f"The samples cannot be written or served{file}: {error.strerror}."
 
 
-def _refuse(sentence: str) -> int:
+def _print_error(sentence: str) -> int:
     print(f"sawtooth sample: {sentence}", file=sys.stderr)
     return 2
 

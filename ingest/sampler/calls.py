@@ -8,7 +8,7 @@ from typing import Any
 
 from sawtooth.ingest.sampler.clock import SamplerClock
 
-HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
+HUNG_S = 2.0  # NVML answers within milliseconds; a call that takes longer than this hangs
 
 
 class HungError(Exception):
@@ -35,7 +35,7 @@ class CallThread:
     def call(self, work: Callable[[], Any]) -> Any:
         """Run ``work`` on the thread and return its result.
 
-        Raises what ``work`` raises, and HungError after the time limit. Do not call this while ``busy`` is true.
+        Raises the errors of ``work``, and HungError after the time limit. Do not call this while ``busy`` is true.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="nvml", daemon=True)
@@ -59,7 +59,7 @@ class CallThread:
     def close(self) -> None:
         """End the thread; no calls are allowed afterwards.
 
-        If a call hangs, this does not wait for it. The thread then ends when the call returns.
+        This does not wait for a hung call; the thread then ends when the call returns.
         """
         self._closed = True
         self._requested.set()

@@ -14,7 +14,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def boot_id() -> str | None:
     """Return the kernel's boot id, None if unknown.
 
-    Monotonic times of two recordings can be compared only if both have the same boot id.
+    Monotonic times of two recordings can be compared only if their boot ids are equal.
     """
     try:
         return BOOT_ID.read_text().strip()

@@ -1,7 +1,7 @@
 """Host readings once a second: cores, training process, loader workers, memory, swap, disks, network.
 
-Linux reports all of these. On other systems, values that the system does not report are left out.
-If psutil is missing or a call fails, the sampler continues without these values.
+Linux reports all of these values. Values that another system does not report are left out. If psutil is missing or a call fails, the sampler
+continues without these values.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sawtooth.ingest.loop.cores import allowed_cores, core_groups, usable_cores
 PERIOD_NS = 10**9  # The kernel counts CPU time in hundredths of a second, so shorter windows are not precise.
 JITTER_NS = 50_000_000  # A reading that comes this much early still counts as on time.
 SEARCH_NS = 5 * 10**9  # time between searches for child processes; a search reads every process of the host (some milliseconds)
-MAX_WORKERS = 512  # processes whose CPU time is read; no loader is expected to have more workers
-# These devices have no disk of their own, or they are built from other disks that are already counted.
+MAX_WORKERS = 512  # loader workers whose CPU time is read; no training is expected to have more
+# These devices have no disk of their own, or are built from other disks, which are counted already.
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 SPAWN_MODULE = "multiprocessing.spawn"  # in the command lines of spawned workers
 HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # in the command lines of processes that are not loader workers
 
 
 class HostReader:
-    """Reads rates since the last reading.
+    """Reads the host's values; rates are since the last reading.
 
-    ``roots`` are processes to follow besides those that use a GPU: the command that the sampler started or watches.
+    ``roots`` are the processes to follow besides those that use a GPU: the command that the sampler started or watches.
     """
 
     def __init__(self, roots: Iterable[int] = (), psutil: Any = None, proc: Path = Path("/proc")) -> None:
@@ -48,7 +48,7 @@ class HostReader:
 
     @property
     def is_available(self) -> bool:
-        """Tell whether the host can be read, which needs psutil."""
+        """Return whether the host can be read, which needs psutil."""
         return self._psutil is not None
 
     def follow(self, roots: Iterable[int]) -> None:
@@ -100,9 +100,9 @@ class HostReader:
         return readings | {"cores": float(usable)}
 
     def _queue(self, elapsed: float) -> dict[str, float]:
-        """Return the number of runnable tasks, and the percentages of time in which tasks waited.
+        """Return the number of runnable tasks, and the shares of time (%) in which tasks waited, by resource.
 
-        The sampler itself is not counted. Only Linux reports these values.
+        The sampler is not counted as a task. Only Linux reports these values.
         """
         readings: dict[str, float] = {}
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -126,7 +126,9 @@ class HostReader:
 
     def _traffic(self, elapsed: float) -> dict[str, float]:
         disks = self._psutil.disk_io_counters(perdisk=True) or {}
-        disks = {name: disk for name, disk in disks.items() if not name.startswith(VIRTUAL_DISKS) and not _is_part(name, disks)}
+        disks = {
+            name: disk for name, disk in disks.items() if not name.startswith(VIRTUAL_DISKS) and not _is_partition(name, disks)
+        }
         network = self._psutil.net_io_counters(pernic=True) or {}
         network = {name: nic for name, nic in network.items() if name != "lo"}
         sums = {
@@ -195,7 +197,7 @@ class HostReader:
         return float(times.user + times.system)
 
     def _cpu(self, pid: int, elapsed: float) -> float | None:
-        """Return the percentage of one core that a process used since its last reading.
+        """Return the share (%) of one core that a process used since its last reading.
 
         None if this is the first reading or the process has ended.
         """
@@ -211,7 +213,7 @@ class HostReader:
         return 100.0 * max(total - previous, 0.0) / elapsed if previous is not None and elapsed else None
 
     def _waits(self, pid: int, elapsed: float) -> float | None:
-        """Return the percentage of time in which a process's main thread was ready but waited for a core.
+        """Return the share (%) of time in which a process's main thread was ready but waited for a core.
 
         None if the kernel does not count it.
         """
@@ -230,11 +232,11 @@ class HostReader:
 
 
 def is_worker(command: list[str], parent_command: list[str] | None) -> bool:
-    """Tell from its command line whether a process is a copy of its parent or multiprocessing spawned it."""
+    """Return whether a process is a worker by its command: a copy of its parent, or multiprocessing's."""
     text = " ".join(command)
     return bool(command) and not any(word in text for word in HELPERS) and (command == parent_command or SPAWN_MODULE in text)
 
 
-def _is_part(name: str, disks: Iterable[str]) -> bool:
-    """Tell whether ``name`` is a partition of another disk, such as sda1 of sda or nvme0n1p2 of nvme0n1."""
+def _is_partition(name: str, disks: Iterable[str]) -> bool:
+    """Return whether ``name`` is a partition of another disk, such as sda1 of sda or nvme0n1p2 of nvme0n1."""
     return any(name != disk and name.startswith(disk) and name[len(disk) :].lstrip("p").isdigit() for disk in disks)

@@ -1,4 +1,4 @@
-"""Sampling loop: samples at fixed intervals, records gaps, survives hung calls, measures its own cost."""
+"""Sampling loop: samples at an interval, records gaps, survives hung calls, measures its own cost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, S
 from sawtooth.ingest.sampler.step_rate import StepRateReader
 
 OVERHEAD_PERIOD_NS = 10 * 10**9  # time between records of the sampler's own cost
-PLAN_PERIOD_NS = 10**9  # time between updates of the periods
-MAX_CPU_SHARE = 0.01  # share of one core per GPU; above it, all calls except GPM are made less often
+PLAN_PERIOD_NS = 10**9  # time between updates of the calls' periods
+MAX_CPU_SHARE = 0.01  # share of one core, per GPU; if sampling takes more, all calls except GPM become less frequent
 MAX_SLOWDOWN = 8.0  # largest factor by which these calls become less frequent
-# Share of one core per GPU. Above it, the sampling interval doubles too, although this hides fast sawtooth patterns.
+# Share of one core, per GPU. If sampling then takes more than this, the interval doubles too, although this hides fast sawtooth patterns.
 MAX_CPU_SHARE_AT_INTERVAL = 0.05
 MAX_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.
 
@@ -31,17 +31,19 @@ class RecordSink(Protocol):
     """
 
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
-        """Accept the descriptions of the devices. ``m`` and ``w`` are times as in records."""
+        """Accept the descriptions of the devices; ``m`` and ``w`` are the times, as in records."""
 
     def write(self, record: dict[str, Any]) -> None:
         """Accept a record."""
 
     def close(self) -> None:
-        """Finish. No records follow."""
+        """Finish; no records follow."""
 
 
 @dataclass
 class _Cost:
+    """The sampler's own cost since ``since_m``; ``cpu_ns`` is the process's CPU time at that moment."""
+
     since_m: int
     cpu_ns: int
     nvml_ns: int = 0
@@ -86,9 +88,9 @@ class Sampler:
         self._retry_ns = RETRY_FIRST_NS
 
     def run(self, seconds: float | None = None) -> str:
-        """Sample until the end and return its reason: "stopped", "watched process ended" or "time".
+        """Sample until the end; return its reason: "stopped", "watched process ended" or "time".
 
-        Sampling ends if ``stop`` is set, the watched process ends or ``seconds`` have passed. Raises DriverLostError, but only at the start.
+        Sampling ends when ``stop`` is set, the watched process ends or ``seconds`` have passed. Raises DriverLostError only at the start.
         """
         try:
             return self._run(seconds)
@@ -110,11 +112,11 @@ class Sampler:
                 reason = "time"
                 break
             if now >= due:
-                due = self._grid(due, now)
+                due = self._next_due(due, now)
                 self._tick(now)
                 if self.step_rate is not None and (rate := self.step_rate.read(now)) is not None:
                     self._emit({"k": "pace", **rate})
-                self._account(self.clock.monotonic_ns())
+                self._record_cost(self.clock.monotonic_ns())
             else:
                 self.clock.wait(self.stop, (due - now) / 1e9)
         self._emit({"k": "end", "reason": reason})
@@ -129,12 +131,12 @@ class Sampler:
             with contextlib.suppress(HungError, DriverLostError):
                 self.caller.call(self.driver.close)
 
-    def _grid(self, due: int, now: int) -> int:
+    def _next_due(self, due: int, now: int) -> int:
         missed = (now - due) // self.interval_ns
         if missed > 0:
             self._cost.late += missed
         if missed > 2 and self._last_tick_m is not None and self._hung_m is None and self._lost is None:
-            # Three periods without a sample are a telemetry gap. Charts must not draw a line across it.
+            # More than two missed samples are a telemetry gap. Charts must not draw a line across it.
             self._event({"e": "gap", "from_m": self._last_tick_m, "to_m": now, "reason": "the sampler was not scheduled"})
         return due + (missed + 1) * self.interval_ns
 
@@ -218,7 +220,7 @@ class Sampler:
                 gpu.plan(self.interval_ns, self._slowdown)
         self._emit(record)
 
-    def _account(self, now: int) -> None:
+    def _record_cost(self, now: int) -> None:
         cost = self._cost
         if now - cost.since_m < OVERHEAD_PERIOD_NS:
             return
@@ -239,10 +241,14 @@ class Sampler:
         if share_per_gpu > MAX_CPU_SHARE and not self.driver.every_tick:
             if self._slowdown < MAX_SLOWDOWN:
                 self._slowdown *= 2
-                self._event({"e": "slowed", "stretch": self._slowdown, "reason": f"sampling took {share:.1%} of a core"})
+                self._event(
+                    {"e": "slowed", "stretch": self._slowdown, "reason": f"sampling took {100 * share:.1f} % of a core"}
+                )
             elif share_per_gpu > MAX_CPU_SHARE_AT_INTERVAL and 2 * self.interval_ns <= MAX_INTERVAL_NS:
                 self.interval_ns *= 2
-                self._event({"e": "slowed", "interval_ns": self.interval_ns, "reason": f"sampling took {share:.1%} of a core"})
+                self._event(
+                    {"e": "slowed", "interval_ns": self.interval_ns, "reason": f"sampling took {100 * share:.1f} % of a core"}
+                )
         self._cost = _Cost(now, cpu_ns)
 
     def _heartbeat(self, now: int, code: int | None) -> None:

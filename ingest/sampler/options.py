@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder for sessions (default: live/ in the data folder), or a .jsonl file, which sawtooth ingest reads",
     )
     parser.add_argument("--gpus", default=None, metavar="LIST", help="indices or UUIDs, separated by commas (default: all)")
-    parser.add_argument("--seconds", type=float, default=None, help="stop after this long (default: until interrupted)")
+    parser.add_argument("--seconds", type=float, default=None, help="stop after this time (default: when interrupted)")
     parser.add_argument(
         "--format",
         choices=("session", "jsonl"),
@@ -55,12 +55,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--resume-push", type=Path, default=None, metavar="DIR", help="send the rest of an earlier session, then stop"
     )
     parser.add_argument(
-        "--prometheus", default=None, metavar="[HOST]:PORT", help="serve /metrics (on loopback unless a host is given)"
+        "--prometheus",
+        default=None,
+        metavar="[HOST]:PORT",
+        help="serve /metrics for Prometheus (without HOST: for this machine only)",
     )
     parser.add_argument(
         "--replay", type=Path, default=None, metavar="FILE", help="replay a recorded session or .jsonl file instead of sampling"
     )
-    parser.add_argument("--speed", type=float, default=1.0, help="with --replay: this many times as fast")
+    parser.add_argument(
+        "--speed", type=float, default=1.0, help="with --replay: speed, as a multiple of the recorded speed (default 1)"
+    )
     parser.add_argument("--loop", action="store_true", help="with --replay: repeat until stopped")
     parser.add_argument("--copies", type=int, default=1, help="with --replay: show each GPU this many times")
     parser.add_argument("--no-processes", action="store_true", help="do not record which processes use the GPUs")
@@ -104,7 +109,7 @@ def invalid_reason(options: argparse.Namespace) -> str | None:
     ``format`` and ``token`` must have their final values, from ``format_of`` and ``push_token_of``.
     """
     if options.interval < MIN_INTERVAL_S:
-        return f"--interval must be at least {MIN_INTERVAL_S:g} s: nothing NVML reports changes faster."
+        return f"--interval must be at least {MIN_INTERVAL_S:g} s: no value of NVML changes faster."
     if math.isnan(options.speed) or options.speed <= 0 or options.copies < 1:
         return "--speed and --copies must be above 0."
     if options.format == "jsonl" and options.out is not None and not options.out.parent.is_dir():

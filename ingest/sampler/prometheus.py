@@ -1,4 +1,4 @@
-"""Implementation of ``--prometheus``: serves the latest sample as Prometheus metrics.
+"""Implementation of ``--prometheus``, which serves the latest sample as Prometheus metrics.
 
 Names and units follow Prometheus' conventions: base units, ratios from 0 to 1, ``_total`` for counters.
 """
@@ -17,7 +17,7 @@ from sawtooth.ingest.sampler.step_rate import KEYS
 STALE_NS = 10 * 10**9  # Older values are not served.
 SLOW_STALE_NS = 60 * 10**9  # the same limit for columns that are read only a few times a minute
 
-# column: name, factor, help
+# by column: name of the metric, factor to its unit, help text
 EXPORTED = {
     quantity.column: (name, 1 / scale, quantity.about)
     for quantity in QUANTITIES
@@ -27,7 +27,7 @@ SLOW = {column for source in SOURCES for column in source.columns if source.long
 
 
 class PrometheusSink:
-    """Stores the latest value of each column and serves ``/metrics``. Slow columns are not in every tick."""
+    """Serves ``/metrics`` with the latest value of each column; slow columns are not in every tick."""
 
     def __init__(self, clock: SamplerClock) -> None:
         self._clock = clock
@@ -76,9 +76,9 @@ class PrometheusSink:
                 stale = SLOW_STALE_NS if column in SLOW else STALE_NS
                 rows = []
                 for gpu in self._gpus:
-                    held = self._latest.get(gpu["device"], {}).get(column)
-                    if held is not None and now - held[0] <= stale:
-                        rows.append(f"{name}{{{_labels(gpu)}}} {held[1] * factor:.10g}")
+                    latest = self._latest.get(gpu["device"], {}).get(column)
+                    if latest is not None and now - latest[0] <= stale:
+                        rows.append(f"{name}{{{_labels(gpu)}}} {latest[1] * factor:.10g}")
                 if rows:
                     kind = "counter" if name.endswith("_total") else "gauge"
                     lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *rows]
@@ -92,11 +92,11 @@ class PrometheusSink:
         per_second = steps.get("per_s")
         values: list[tuple[str, float | None, str]] = [
             ("sawtooth_step", steps.get("step"), "Number of the newest step"),
-            ("sawtooth_step_time_seconds", _times(steps.get("p50_ms"), 1e-3), "Median of the recent step times"),
-            ("sawtooth_step_time_p95_seconds", _times(steps.get("p95_ms"), 1e-3), "95th percentile of the recent step times"),
+            ("sawtooth_step_time_seconds", _product(steps.get("p50_ms"), 1e-3), "Median of the recent step times"),
+            ("sawtooth_step_time_p95_seconds", _product(steps.get("p95_ms"), 1e-3), "95th percentile of the recent step times"),
             ("sawtooth_steps_per_second", per_second, "Steps per second"),
-            ("sawtooth_samples_per_second", _times(steps.get("samples"), per_second), "Samples per second, with --samples"),
-            ("sawtooth_flops_per_second", _times(steps.get("flops"), per_second), "FLOP/s of a GPU, with --flops"),
+            ("sawtooth_samples_per_second", _product(steps.get("samples"), per_second), "Samples per second, with --samples"),
+            ("sawtooth_flops_per_second", _product(steps.get("flops"), per_second), "FLOP/s of a GPU, with --flops"),
             ("sawtooth_step_age_seconds", (now_m - self._steps_m) / 1e9, "Time since the steps were last reported"),
         ]
         known = [(name, value, about) for name, value, about in values if value is not None]
@@ -131,12 +131,12 @@ class PrometheusSink:
         return int(self._server.server_address[1])
 
 
-def _times(value: float | None, factor: float | None) -> float | None:
+def _product(value: float | None, factor: float | None) -> float | None:
     return value * factor if value is not None and factor is not None else None
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse ``[HOST]:PORT`` or ``PORT``; the host defaults to loopback. Raises ValueError."""
+    """Return host and port of ``[HOST]:PORT`` or ``PORT`` (default: loopback). Raises ValueError."""
     host, _, port = text.rpartition(":")
     return host.strip("[]") or "127.0.0.1", int(port)
 

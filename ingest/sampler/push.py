@@ -18,13 +18,13 @@ from sawtooth.ingest.sampler.segments import segment_name, segments_of
 
 BATCH_BYTES = 1 << 20  # the server's limit for one POST
 FIRST_WAIT_S = 1.0  # wait after the first failed request; it doubles with each further failure
-MAX_WAIT_S = 60.0
+MAX_WAIT_S = 60.0  # longest wait after a failed request
 # Time between checks for new synced lines. Lines are synced once a second, so data on screen is one to two seconds old.
 IDLE_S = 0.25
-DRAIN_S = 30.0  # longest time to send after the last sample; the user can send the rest with --resume-push
+DRAIN_S = 30.0  # time limit for sending after the last sample; the user can send the rest with --resume-push
 MAX_SESSION_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
 FATAL_STATUSES = frozenset({400, 401, 403, 404, 413})  # An immediate retry does not help after these.
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0  # for one request
 
 Send = Callable[[str, str, bytes | None, Mapping[str, str]], tuple[int, dict[str, Any]]]
 
@@ -34,15 +34,15 @@ def send_http(method: str, url: str, body: bytes | None, headers: Mapping[str, s
     request = urllib.request.Request(url, data=body, headers=dict(headers), method=method)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
-            return reply.status, _object(reply.read(1 << 20))
+            return reply.status, _json_object(reply.read(1 << 20))
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, _object(error.read(1 << 16))
+            return error.code, _json_object(error.read(1 << 16))
     except (OSError, ValueError):
         return 0, {}
 
 
-def _object(content: bytes) -> dict[str, Any]:
+def _json_object(content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except ValueError:
@@ -51,7 +51,7 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 def available_on_disk(folder: Path) -> dict[int, int]:
-    """Return the bytes to send of each segment of a finished session (0 is meta.json).
+    """Return how many bytes to send of each segment of a finished session (0 is meta.json).
 
     Only complete lines are sent. An incomplete last line stays on this host.
     """
@@ -104,7 +104,7 @@ class Push:
         return IDLE_S
 
     def drained(self) -> bool:
-        """Tell whether the server has acknowledged all available bytes."""
+        """Return whether the server has acknowledged all available bytes."""
         acked = self._acked
         return acked is not None and all(acked.get(n, 0) >= size for n, size in self._available().items())
 
@@ -138,7 +138,7 @@ class Push:
         if segment:
             complete = body.rfind(b"\n") + 1
             if not complete and len(body) < BATCH_BYTES:
-                return IDLE_S  # The line is not complete yet.
+                return IDLE_S  # The last line is not complete yet.
             body = body[:complete] if complete else body
         headers = {"Content-Type": "application/octet-stream", "X-Content-CRC32": f"{zlib.crc32(body):08x}"}
         status, reply = self._request("POST", f"{self.base}?segment={segment}&offset={offset}", body, headers)
@@ -146,7 +146,7 @@ class Push:
         if status in (200, 409) and isinstance(server_size, int) and server_size >= 0:
             if status == 200:
                 self.state.acknowledged += max(0, server_size - offset)
-            # Continue from the server's size. After 409 it may have more bytes than expected, or fewer if it lost its disk.
+            # Continue from the server's size. After 409, the server has more bytes than expected, or fewer if it lost its disk.
             self._acked[segment] = server_size
             if server_size > size:
                 self.state.trouble = f"the dashboard has another session called {self.folder.name}"

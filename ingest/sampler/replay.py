@@ -1,4 +1,4 @@
-"""Implementation of ``--replay``: sends a recorded session or JSONL file to sinks as if sampled now."""
+"""Implementation of ``--replay``, which sends a recording to sinks as if it were sampled now."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReplayError(Exception):
 
 @dataclass
 class ReplayedRecording:
-    """Devices and ticks. A tick is (wall-clock ns, rows in the order of COLUMNS, driver buffers)."""
+    """Devices and ticks of a recording. A tick is (wall-clock ns, rows in COLUMNS' order, driver buffers)."""
 
     gpus: list[dict[str, Any]]
     ticks: list[tuple[int, list[list[Any] | None], list[list[Any]]]] = field(default_factory=list)
@@ -117,7 +117,7 @@ def _plain_value(row: dict[str, Any], column: str) -> Any:
     return value * factor
 
 
-def _copied(recording: ReplayedRecording, copies: int) -> list[dict[str, Any]]:
+def _copied_gpus(recording: ReplayedRecording, copies: int) -> list[dict[str, Any]]:
     n = len(recording.gpus)
     return [
         g | {"device": k * n + g["device"], "uuid": g["uuid"] + (f"-copy{k}" if k else "")}
@@ -127,7 +127,7 @@ def _copied(recording: ReplayedRecording, copies: int) -> list[dict[str, Any]]:
 
 
 class Replay:
-    """Plays a recording ``speed`` times as fast as recorded. The timestamps keep their recorded distances."""
+    """Plays a recording at ``speed`` times its recorded speed; timestamps keep their recorded distances."""
 
     def __init__(
         self,
@@ -147,13 +147,13 @@ class Replay:
         self.copies = copies
 
     def run(self, *, loop: bool = False, seconds: float | None = None) -> str:
-        """Play the recording once, or repeatedly with ``loop``; return why it ended."""
+        """Play the recording once, or repeatedly with ``loop``; return why the replay ended."""
         started = self.clock.monotonic_ns()
-        # If played faster than recorded, the timestamps begin in the past and end now, so that none is in the future.
+        # If the replay is faster than the recording, its timestamps begin in the past and end now, so that no timestamp is in the future.
         ahead = int(self.recording.duration_ns * (1 - 1 / self.speed)) if not loop else 0
         w0 = self.clock.wall_ns() - ahead
         for sink in self.sinks:
-            sink.devices(_copied(self.recording, self.copies), started, w0)
+            sink.devices(_copied_gpus(self.recording, self.copies), started, w0)
         reason = "end of the recording"
         for offset, record in self._records(loop, w0, started):
             while not self.stop.is_set() and (early := started + int(offset / self.speed) - self.clock.monotonic_ns()) > 0:

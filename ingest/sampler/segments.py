@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -9,15 +10,15 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.json_checksum import sealed
+from sawtooth.ingest.json_checksum import with_checksum
 
-SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files per folder
-SEGMENT_NS = 600 * 10**9  # Ten minutes: a slow session starts a new segment after this time, even if the segment is small.
+SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files in a folder
+SEGMENT_NS = 600 * 10**9  # a new segment starts after ten minutes, even if the last one is small
 SYNC_NS = 10**9  # A power failure loses at most the records of this period.
 # Each segment's head has these keys of meta.json, so that the segment can be read without the others.
 HEAD_KEYS = ("v", "session", "host", "boot", "versions", "name", "interval_ns", "columns", "devices")
 SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")
-MAX_CONTAINERS = 10_000  # lists and objects in a record or in meta.json; with sixteen GPUs, there are a few hundred
+MAX_CONTAINERS = 10_000  # lists and objects in a record or in meta.json; sixteen GPUs have a few hundred
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
@@ -45,7 +46,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 def is_oversized(text: bytes) -> bool:
-    """Tell whether a JSON text has more lists and objects than any sampler writes.
+    """Return whether a JSON text has more lists and objects than any sampler writes.
 
     Parsing such a text would block all other threads, because Python creates each object while it holds the GIL.
     """
@@ -53,7 +54,7 @@ def is_oversized(text: bytes) -> bool:
 
 
 def segment_name(number: int) -> str:
-    """Return the file name of segment ``number``, which begins at 1."""
+    """Return the file name of segment ``number``; the first is 1."""
     return f"samples-{number:04d}.jsonl"
 
 
@@ -64,7 +65,7 @@ def segments_of(folder: Path) -> dict[int, Path]:
 
 
 class SegmentWriter:
-    """Writes one session. ``durable`` has the number of synced bytes per segment; a push may send these."""
+    """Writes one session. ``durable`` has the synced bytes by segment; a push may send these."""
 
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
         self.folder = folder
@@ -77,7 +78,7 @@ class SegmentWriter:
         self._opened_m = 0
         self._synced_m = 0
         folder.mkdir(parents=True, mode=0o700)
-        content = sealed(json.dumps(meta, indent=1, allow_nan=False).encode()) + b"\n"
+        content = with_checksum(json.dumps(meta, indent=1, allow_nan=False).encode()) + b"\n"
         self.meta_bytes = len(content)
         _write_once(folder / "meta.json", content)
 
@@ -120,13 +121,13 @@ class SegmentWriter:
         line = encode_line({"k": record["k"], "q": self.sequence, **record})
         written = os.write(self._file, line)
         if written != len(line):
-            # A full disk cut the line. End the line, so that the next one can be read. Readers skip this one because of its CRC.
+            # A full disk cut the line. End it with a newline, so that the next line can be read. Readers skip the cut line because of its CRC.
             self._bytes += written
             try:
                 self._bytes += os.write(self._file, b"\n")
             except OSError:
                 self._give_up_segment()
-            raise OSError(28, "the disk took only part of a record")
+            raise OSError(errno.ENOSPC, "the disk took only part of a record")
         self.sequence += 1
         self._bytes += written
 

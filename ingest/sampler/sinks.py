@@ -18,21 +18,21 @@ from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.installation import default_data_folder, recorder_version
 
-DISK_RETRY_NS = 10 * 10**9  # time between attempts to begin a new segment after a full disk; the sampler itself never stops
+DISK_RETRY_NS = 10 * 10**9  # time between attempts to begin a new segment after a full disk; the sampler continues meanwhile
 
-# Keys of plain lines: the column, and the factor to its unit. Plain lines have PCIe and NVLink in MiB/s, as GPM reports them.
+# By key of plain lines: the column, and the factor to its unit. Plain lines have PCIe and NVLink in MiB/s, as GPM reports them.
 PLAIN_KEYS = {key: (column, factor) for key, (column, factor) in names_in("nvml_jsonl").items() if column in COLUMNS}
 
 
 def default_folder() -> Path:
-    """Return the live folder of the data folder."""
+    """Return the default folder for sessions, which is live/ in the data folder."""
     return default_data_folder() / "live"
 
 
 def new_session_id(w: int, host: str | None = None) -> str:
     """Return a new session id, such as ``20261121T050405Z-node7-a1b2c3d4e5f60718``.
 
-    Its random part prevents guessing it from the host and the time.
+    The random part prevents that anyone guesses the id from the host and the time.
     """
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(w / 1e9))
     name = "".join(c if c.isalnum() and c.isascii() else "-" for c in (host or socket.gethostname()))[:40].strip("-")
@@ -42,7 +42,7 @@ def new_session_id(w: int, host: str | None = None) -> str:
 class SessionSink:
     """Writes a session folder under ``parent``.
 
-    If the disk is full, samples are lost, but the sampler continues. It records the gap when there is room again.
+    If the disk is full, samples are lost, but the sampler continues. The sink records the gap when there is room again.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class SessionSink:
 
 
 class PlainSink:
-    """Writes plain JSON lines for scripts: one about the devices, then one per GPU and tick.
+    """Writes plain JSON lines for scripts: about the devices, per GPU and tick, and per event.
 
     Missing values are left out.
     """
@@ -155,7 +155,7 @@ class PlainSink:
     def write(self, record: dict[str, Any]) -> None:
         """Write the lines of a tick, or an event as a line with the key ``event``.
 
-        Only session folders contain the driver's buffers.
+        The driver's buffers are not written; only sessions have them.
         """
         if record["k"] != "tick":
             if record["k"] == "event" and record["e"] not in ("overhead", "capability"):
@@ -181,7 +181,7 @@ class PlainSink:
         self._flush()
 
     def close(self) -> None:
-        """Flush and sync."""
+        """Flush and close."""
         if self._file is not None:
             self._flush()
             self._file.close()

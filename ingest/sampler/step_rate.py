@@ -1,7 +1,7 @@
 """Reader for the step rate of a training, from a file that `sawtooth run` writes.
 
 The file is one JSON object of numbers: ``step``, ``p50_ms``, ``p95_ms`` and ``per_s`` of the recent steps, and ``samples`` and
-``flops`` of a step if they are known. The writer replaces the file atomically. The sampler checks it once a second and writes a
+``flops`` per step if they are known. The writer replaces the file atomically. The sampler checks it once a second and writes a
 record into the session when it has changed.
 """
 
@@ -11,8 +11,8 @@ import json
 import math
 from pathlib import Path
 
-PERIOD_NS = 10**9  # People cannot read a line of text that changes more often than once a second.
-MAX_BYTES = 4096  # bytes of the file that are read
+PERIOD_NS = 10**9  # time between checks; people cannot read text that changes more often
+MAX_BYTES = 4096  # largest number of bytes that are read
 KEYS = ("step", "p50_ms", "p95_ms", "per_s", "samples", "flops")
 
 

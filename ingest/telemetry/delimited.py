@@ -1,4 +1,4 @@
-"""Tables of samples with a header and delimiters (CSV), of any tool: rows into the common table."""
+"""Read tables of samples with a header and delimiters (CSV), of any tool, into the common table."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from sawtooth.ingest.telemetry.values import CountedTimes, cells, number, rows_o
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
-DEFAULT_INTERVAL_NS = 1_000_000_000
-CACHED_CELLS = 100_000  # different cell texts whose numbers are cached, because most values of a log recur
-LARGEST_RATIO = 1.0  # a column without a unit and without larger values has shares from 0 to 1, not percent
+DEFAULT_INTERVAL_NS = 1_000_000_000  # assumed time between samples without times, because most tools print once a second
+CACHED_CELLS = 100_000  # cell texts per column whose numbers are cached, because most values of a log recur
+LARGEST_RATIO = 1.0  # If no value of a column without a unit is larger, the values are ratios from 0 to 1, not percent.
 BATCH = 8192  # lines read at once, because whole columns are converted faster than single rows
-MOST_LINES_OF_ROW = 4  # longest row with line breaks inside its cells
+MOST_LINES_OF_ROW = 4  # largest number of lines of a row with line breaks inside its cells
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
-EXAMPLE_CHARACTERS = 200  # of a row that cannot be read
-BLANKS_SHOWN = 6  # columns without values that a note lists
+EXAMPLE_CHARACTERS = 200  # shown of a row that cannot be read
+BLANKS_SHOWN = 6  # number of columns without values that a note lists
 WHOLE_GPU = ("", "0", "N/A", "-", "[N/A]")  # cells of a partition's column in the row of the whole GPU
 
 
 def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
     """Read the rows of a table with a known header.
 
-    Raises SourceError if the header is missing, or if no row can be read.
+    Raises SourceError if the header is missing, or if the table has rows and none can be read.
     """
     text = text_of(lines)
     header, _ = find_header(text)
@@ -52,9 +52,9 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
 
 
 def _joined_rows(text: Iterator[str]) -> Iterator[str]:
-    """Yield the rows; the lines of a row with a line break inside a quoted cell are joined.
+    """Yield the rows. If a quoted cell contains line breaks, the lines of its row are joined.
 
-    If a quote is not closed within MOST_LINES_OF_ROW lines, only its own line counts as broken.
+    If a quote is not closed within MOST_LINES_OF_ROW lines, its lines are yielded separately.
     """
     open_row: list[str] = []  # lines of a row with an open quote
     for line in text:
@@ -152,7 +152,7 @@ class _RowReader:
             self._store(cells_of, np.array(times, np.int64), np.array(devices, np.int64))
 
     def _find_time(self, rows: list[list[str]]) -> None:
-        """Find the column of times by its cells if no title is known; if there is none, count the rows."""
+        """Find the column of times by its cells if no title is known; without one, count the printouts."""
         header = self.header
         if header.time is None:
             header.time = time_position(header, rows)
@@ -160,7 +160,7 @@ class _RowReader:
             self.counted_times = CountedTimes(DEFAULT_INTERVAL_NS, self.table, self.tool)
 
     def _complete(self, lines: list[str], rows: list[list[str]]) -> list[list[str]]:
-        """Return the rows with as many cells as the header; count the others as unreadable."""
+        """Return the rows that have as many cells as the header; count other rows as unreadable."""
         titles = self.header.titles
         whole = []
         for line, row in zip(lines, rows, strict=True):
@@ -173,7 +173,7 @@ class _RowReader:
                     self._count_unreadable(1, line)
                     continue
             elif row[-1].strip() == titles[-1] and [row[0].strip("# "), *map(str.strip, row[1:])] == titles:
-                continue  # a repeated header: of an appended log, or of rocm-smi, which prints it between samples
+                continue  # a repeated header, in an appended log or between samples of rocm-smi
             whole.append(row)
         self.count += len(whole)
         return whole
@@ -183,14 +183,14 @@ class _RowReader:
         self.example = self.example or line[:EXAMPLE_CHARACTERS]
 
     def _store(self, cells_of: list[tuple[str, ...]], times: I64, devices: I64) -> None:
-        """Store the values; a table with columns per GPU gives as many rows for each of its rows."""
+        """Store the values. In a table with columns per GPU, each row of the file becomes one row per GPU."""
         in_titles = {column.device for column in self.header.columns if column.device is not None}
         for device in sorted(in_titles) if in_titles else (None,):
             values = self._values(cells_of, device, len(times))
             self.rows.extend(devices if device is None else np.full(len(times), device), times, values)
 
     def _values(self, cells_of: list[tuple[str, ...]], device: int | None, count: int) -> list[F64]:
-        """Return an array for each of ``names``; in a table with columns per GPU, those of GPU ``device``."""
+        """Return an array for each of ``names``; only of GPU ``device`` if the table has columns per GPU."""
         values = {name: np.full(count, np.nan) for name in self.names}
         clocks = []
         for column in self.header.columns:
@@ -215,7 +215,7 @@ class _RowReader:
         return list(values.values())
 
     def _times(self, cells_of: list[tuple[str, ...]], devices: list[int | None]) -> Iterator[int | None]:
-        """Yield the time of each row of a known device."""
+        """Yield the time of each row; None for a row of an unknown device."""
         header = self.header
         if header.time is None:
             yield from (None if device is None else self._printout_ns(device) for device in devices)
@@ -248,7 +248,7 @@ class _RowReader:
             self.table.note("line_unreadable", "data_loss", UNREADABLE, example=self.example, count=self.unreadable)
         if self.count and self.count == self.unreadable:
             titles, filled = len(self.header.titles), len(cells(self.example, self.header.delimiter))
-            advice = "Expected are times such as 2026-09-27 08:00:00 and as many cells as the header has."
+            advice = "A row needs a time such as 2026-09-27 08:00:00 and as many cells as the header."
             if filled != titles and len(self.example) < EXAMPLE_CHARACTERS:
                 advice = f"The header has {titles} titles, but this row has {filled} cells. Give each cell its title."
             raise SourceError(
@@ -283,5 +283,7 @@ class _RowReader:
             if len(values) and values.max() <= LARGEST_RATIO and (values % 1).any():
                 for series in per_device:
                     series.values = type(series.values)("d", (np.array(series.values) * 100).tolist())
-                note = f"{BY_COLUMN[column].label} was taken as ratios from 0 to 1: its largest value is {values.max():g}."
+                note = (
+                    f"{BY_COLUMN[column].label} was read as ratios from 0 to 1, because its largest value is {values.max():g}."
+                )
                 self.table.note("scale_inferred", "info", note)

@@ -17,8 +17,8 @@ BLANKS = ("", "-", "n/a", "na", "none", "null", "nan", "unknown")
 def device_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
     """Return the position of the column that identifies the GPU of a row; None if there is none.
 
-    If several columns may do so (``gpu`` and ``index``), it is the one with the fewest repeated pairs of time and GPU. Among
-    equals it is the one with the fewest different cells, because the other may be a running number of rows.
+    If several columns may identify it (``gpu`` and ``index``), the column with the fewest repeated pairs of time and GPU is used. Among
+    equals, the column with the fewest different cells is used, because the other may number the rows.
     """
     if len(header.devices) < 2 or header.time is None:
         return next(iter(header.devices), None)
@@ -33,7 +33,7 @@ def device_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None
 
 
 class DeviceNumbers:
-    """Numbers the GPUs of a table, and describes each at its first row."""
+    """Numbers the GPUs of a table, and stores the description of each from its first row."""
 
     def __init__(self, header: Header, table: SampleTable, rows: Sequence[Sequence[str]]) -> None:
         self.header, self.table = header, table
@@ -42,7 +42,7 @@ class DeviceNumbers:
         self.devices: dict[tuple[str, str], int] = {}  # (host, UUID or index) → number
 
     def numbers(self, rows: Sequence[Sequence[str]], cells_of: Sequence[Sequence[str]]) -> list[int | None]:
-        """Return the number of the GPU that each row describes; None if it is impossible."""
+        """Return the number of the GPU that each row describes; None if its cells identify no GPU."""
         positions = (self.header.host, self.position, self.header.uuid)
         keys = zip(*(cells_of[position] if position is not None else ("",) * len(rows) for position in positions), strict=True)
         known = self.known
@@ -88,6 +88,4 @@ class DeviceNumbers:
         hosts = {known for known, _ in self.devices if known}
         self.table.host = host if len(hosts) == 1 else None
         if len(hosts) > 1 and "several_hosts" not in self.table.diagnostics:
-            self.table.note(
-                "several_hosts", "info", "The file holds several hosts; their GPUs are numbered one after the other."
-            )
+            self.table.note("several_hosts", "info", "The file has several hosts; their GPUs are numbered one after the other.")

@@ -1,4 +1,4 @@
-"""UTF-16 text, which Windows PowerShell's ``>`` and Excel write, as UTF-8."""
+"""Convert UTF-16 text, which Windows PowerShell's ``>`` and Excel write, to UTF-8."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 BOMS_OF_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-LOOKED_AT = 512  # bytes; every second one is 0 in UTF-16 of plain letters
-MOSTLY = 0.9  # share of these bytes that must be 0: units such as °C have none
+LOOKED_AT = 512  # number of examined bytes; every second one is 0 in UTF-16 of Latin letters
+MOSTLY = 0.9  # share of every second byte that must be 0; for other characters, such as ℃ (U+2103), it is not 0
 
 
 def encoding_of(head: bytes) -> str | None:
@@ -35,7 +35,7 @@ def as_utf8(head: bytes) -> bytes:
 
 
 def decoded(pieces: Iterable[bytes], encoding: str | None) -> Iterator[bytes]:
-    """Yield ``pieces`` of a text in ``encoding`` as UTF-8; unchanged if it is None."""
+    """Yield ``pieces`` of a text in ``encoding`` as UTF-8; yield them unchanged if ``encoding`` is None."""
     if encoding is None:
         yield from pieces
         return

@@ -9,7 +9,7 @@ from sawtooth.ingest.telemetry.headers import HEADER_SEARCH_LINES, Header, heade
 from sawtooth.ingest.telemetry.timestamps import are_times
 from sawtooth.ingest.telemetry.values import cells
 
-DECIDING_ROWS = 64  # rows by which a column of times is found
+DECIDING_ROWS = 64  # number of rows from which a column of times is found
 
 
 def text_of(lines: Iterator[bytes]) -> Iterator[str]:
@@ -18,9 +18,10 @@ def text_of(lines: Iterator[bytes]) -> Iterator[str]:
 
 
 def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
-    """Return the first header with a known quantity, else the first line that looks like a table's header.
+    """Return (header, None) for the first header with a known quantity.
 
-    At most HEADER_SEARCH_LINES lines are read.
+    Without one, return (None, header) for the first line that looks like a table's header, else (None, None). At most HEADER_SEARCH_LINES
+    lines are read.
     """
     table: Header | None = None
     for line in itertools.islice(text, HEADER_SEARCH_LINES):
@@ -39,13 +40,13 @@ def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
 
 
 def rows_below(header: Header, lines: Iterable[bytes]) -> list[list[str]]:
-    """Return the first rows after the first line that have the header's number of cells."""
+    """Return those of the first rows, after the first line, that have the header's number of cells."""
     rows = [cells(line, header.delimiter) for line in itertools.islice(text_of(iter(lines)), 1, DECIDING_ROWS)]
     return [row for row in rows if len(row) == len(header.titles) and [cell.strip() for cell in row] != header.titles]
 
 
 def time_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
-    """Return the position of a column whose title is unknown, but whose cells are all dated times."""
+    """Return the position of the first unused column in which all cells are absolute times; else None."""
     used = {column.position for column in header.columns}
     unused = (position for position in range(len(header.titles)) if position not in used)
     return next((position for position in unused if are_times([row[position] for row in rows])), None)

@@ -1,4 +1,4 @@
-"""Headers of telemetry tables: what each column is, of which GPU, and in which unit."""
+"""Headers of telemetry tables: the quantity, unit and GPU of each column."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
 from sawtooth.ingest.telemetry.values import UNITS, cells
 
 DELIMITERS = ",;\t|"
-MOST_CHARACTERS = 1 << 16  # of a header line; nvitop's and W&B's have some thousand columns
-MOST_TITLE_CHARACTERS = 1000  # Grafana's titles contain all labels of a series
+MOST_CHARACTERS = 1 << 16  # longest header line; those of nvitop and W&B have some thousand columns
+MOST_TITLE_CHARACTERS = 1000  # longest title; Grafana's contain all labels of a series
 MARKUP = ("{", "[", "<", "}")  # a line that begins with these is JSON or XML, not a table's header
-HEADER_SEARCH_LINES = 40  # banners, warnings and comments can precede a header
-# Best first: if a table has several, an absolute time is better than one since the start.
+HEADER_SEARCH_LINES = 40  # number of lines in which a header is searched; banners, warnings and comments can precede it
+# In order of preference, if a table has several: an absolute time is better than a time since the start.
 TIMES = (
     "timestamp", "datetime", "date_time", "query_time", "time", "ts", "unix_time", "epoch", "created_at", "timestamp_s", "timestamp_ms",
     "timestampus", "timestamp_us", "timestamp_ns", "unix_timestamp", "last_timestamp", "time_s", "time_ms", "elapsed_sec", "elapsed_s",
@@ -41,7 +41,7 @@ VALUES = ("value", "values", "val", "reading")
 NAMES = ("name", "gpu_name", "model", "product_name", "model_name", "device_name")
 HOSTS = ("host", "hostname", "node", "instance", "machine")
 PARTITIONS = ("xcp", "tile_id", "tileid", "gpu_i_id", "mig")
-# Name of a maker's device → titles that only tools for this maker write.
+# Name for a maker's devices → titles that only tools for this maker write.
 MAKERS = {
     "AMD GPU": {"gfx_activity", "umc_activity", "socket_power", "gfx_0_clk", "gfx_clk", "gpu_use", "current_socket_graphics_package_power",
                 "average_graphics_package_power", "hotspot_temperature"},
@@ -56,13 +56,13 @@ ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 FIELDS: dict[Source, dict[str, tuple[str, float]]] = {
     source: names_in(source) for source in ("nvidia_smi", "table", "dcgm_exporter")
 }
-# Units at the end of a name, such as power_w. Units in brackets are removed from the name before.
+# Factors of units at the end of a name, such as power_w. Units in brackets were removed from the name before.
 NAME_UNITS = {
     "pct": 1.0, "percent": 1.0, "percentage": 1.0, "perc": 1.0, "w": 1.0, "watts": 1.0, "watt": 1.0, "mw": 1e-3, "c": 1.0, "celsius": 1.0,
     "degc": 1.0, "mhz": 1.0, "ghz": 1e3, "hz": 1e-6, "b": 1.0, "bytes": 1.0, "kib": 1024.0, "kb": 1024.0, "mib": float(1 << 20), "mb": float(1 << 20),
     "gib": float(1 << 30), "gb": float(1 << 30), "j": 1.0, "joules": 1.0, "mj": 1e-3, "ratio": 100.0,
 }  # fmt: skip
-# Tools write MB and GB of memory but mean MiB and GiB, as gpustat and amd-smi do.
+# gpustat, amd-smi and others write MB and GB of memory but mean MiB and GiB.
 BRACKET_UNITS = UNITS | {"mb": float(1 << 20), "gb": float(1 << 30), "kb": 1024.0, "watts": 1.0, "celsius degree": 1.0, "celsius": 1.0, "percent": 1.0, "°c": 1.0, "ghz": 1e3, "hz": 1e-6}  # fmt: skip
 # nvidia-smi can also write each reason for lower clocks into its own column, as "Active" or "Not Active".
 REASONS = {
@@ -71,7 +71,7 @@ REASONS = {
     if reason.nvidia_smi
     for prefix in ("clocks_event_reasons", "clocks_throttle_reasons")
 }
-# Suffixes that the name of a time column may have. The unit of a Unix time is known from its size.
+# Suffixes that the name of a time column may have. They are ignored for Unix times, whose unit is known from their size.
 TIME_UNITS = ("s", "sec", "seconds", "ms", "us", "ns", "utc", "unix", "local")
 SECONDS_PER_UNIT = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "minutes": 60.0}
 _LABELLED = re.compile(r"([A-Za-z_:][\w:]*)\{(.*)\}")
@@ -88,7 +88,7 @@ _XCD = re.compile(r"gfx_\d+_clk")
 class SourceColumn:
     """One column of a file: its position, column of ``samples``, factor to that column's unit, and GPU.
 
-    ``device`` is None if the rows say which GPU they describe.
+    ``device`` is None if the table has no columns per GPU; its rows then identify their GPU.
     """
 
     position: int
@@ -99,20 +99,20 @@ class SourceColumn:
 
 @dataclass
 class Header:
-    """A header line: the positions of times and names, and the used columns."""
+    """A header line: the positions of times, names and other roles, and the used columns."""
 
     delimiter: str
     titles: list[str]
     time: int | None = None
     date: int | None = None
-    devices: list[int] = field(default_factory=list)  # columns that may say which GPU a row describes, best name first
+    devices: list[int] = field(default_factory=list)  # positions of columns that may identify the GPU of a row, best name first
     uuid: int | None = None
     name: int | None = None
     host: int | None = None
     driver: int | None = None
     partition: int | None = None
     columns: list[SourceColumn] = field(default_factory=list)
-    reasons: dict[int, int] = field(default_factory=dict)  # position → bit of NVML's mask
+    reasons: dict[int, int] = field(default_factory=dict)  # position → bit of NVML's mask of reasons for lower clocks
     by_nvidia_smi: bool = False  # whether a title is a field of nvidia-smi
     utc: bool = False  # whether the title of the time ends with _utc
     unit_s: float = 1.0  # unit of times since the start, in seconds
@@ -121,10 +121,7 @@ class Header:
 
     @property
     def maker(self) -> str | None:
-        """The name for devices of the maker whose tool wrote these titles.
-
-        None if tools of other makers write them too.
-        """
+        """The name for devices of the maker whose tools alone write some of these titles; None without one."""
         names = {plain(title)[0] for title in self.titles}
         return next((maker for maker, only_there in MAKERS.items() if names & only_there), None)
 
@@ -135,7 +132,7 @@ class Header:
 
     @property
     def long(self) -> bool:
-        """Whether each row has the name of one quantity and its value (long format)."""
+        """Whether the table is in long format: each row has the name of one quantity and its value."""
         return not self.known and None not in (self.time, self.metric, self.value)
 
     @property
@@ -145,20 +142,20 @@ class Header:
 
 
 def plain(title: str) -> tuple[str, str]:
-    """Return a header's name in lower case with ``_`` between words, and its unit from the brackets."""
+    """Return a title in lower case with ``_`` between words, and the unit in its brackets."""
     unit = " ".join(_BRACKETS.findall(title)).strip().lower()
     return _OTHER.sub("_", _BRACKETS.sub(" ", title).lower().replace("%", " percent ")).strip("_"), unit
 
 
 def header_of(line: str) -> Header:
-    """Return what the cells of a header line mean."""
+    """Return the header that a line contains; its columns are empty if no title is known."""
     if len(line) > MOST_CHARACTERS or line.lstrip().startswith(MARKUP):
         return Header(",", [])
     delimiter = max(DELIMITERS, key=line.count)
     titles = [cell.strip() for cell in cells(line.lstrip("# "), delimiter)]
     header = Header(delimiter, titles)
     best: dict[tuple[str, int | None], tuple[int, SourceColumn]] = {}
-    xcd_clocks: list[SourceColumn] = []  # clocks of a GPU's dies
+    xcd_clocks: list[SourceColumn] = []  # clocks of the dies (XCDs) of an AMD GPU
     for position, title in enumerate(titles):
         if len(title) > MOST_TITLE_CHARACTERS:
             continue
@@ -220,7 +217,7 @@ def _bare(title: str) -> str:
 
 
 def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | None:
-    """Return a title's rank among the names of its quantity, and its column; None if it is unknown."""
+    """Return a title's rank among the names of its quantity (0: best), and its column; None if unknown."""
     if (labelled := _LABELLED.fullmatch(title.strip())) is not None:
         return _of_labels(labelled[1], dict(_LABEL.findall(labelled[2])), position)
     name, unit = plain(title)

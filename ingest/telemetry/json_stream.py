@@ -1,4 +1,4 @@
-"""JSON documents one after the other with text between them, as tools print in watch mode."""
+"""Read JSON documents with text between them, as tools print them in watch mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DECODER = json.JSONDecoder()
 
 
 def documents(lines: Iterator[bytes], table: SampleTable) -> Iterator[Any]:
-    """Yield every JSON document of a file; what is not a whole document is noted in ``table``."""
+    """Yield every JSON document of a file; incomplete documents are noted in ``table``."""
     text = b"\n".join(lines).decode("utf-8", errors="replace").lstrip("\ufeff")
     at = 0
     while (start := _START.search(text, at)) is not None:

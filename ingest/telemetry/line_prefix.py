@@ -22,14 +22,14 @@ PREFIXES = tuple(
         rb"(?P<source>[a-z][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*) ",  # stern: pod and container
     )
 )
-LINES = 20  # lines of the head that must all have the prefix
-# What is done with a prefix's time, by whether the format takes times from lines of their own.
+LINES = 20  # number of the first lines, which must all have the prefix
+# Part of the note on the prefix, by whether the prefix has a time and the reader takes dates.
 TIME_USE = {True: ", and its time is used if the lines have none", False: ""}
-LEAST_LINES = 2  # one line with a prefix may be a line of any text
+LEAST_LINES = 2  # a single line that looks like this may be any text
 
 
 def prefix_of(head: bytes) -> re.Pattern[bytes] | None:
-    """Return the pattern of the prefix that all of the first lines have; None without one."""
+    """Return the pattern of the prefix that all of the first lines have; None if they have none."""
     first = [line for line in head.split(b"\n")[:LINES] if line.strip()]
     if len(first) < LEAST_LINES:
         return None
@@ -39,7 +39,7 @@ def prefix_of(head: bytes) -> re.Pattern[bytes] | None:
 def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
     """Return ``reader`` for lines that begin with ``prefix``.
 
-    Its ``read`` raises SourceError if the lines come from several hosts or tasks, because their GPUs have the same numbers.
+    The result's ``read`` raises SourceError if the lines come from several hosts or tasks, because their GPUs have the same numbers.
     """
 
     def read(lines: Iterator[bytes]) -> TelemetryTables:
@@ -53,13 +53,13 @@ def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
 
 
 def behind(prefix: re.Pattern[bytes], line: bytes) -> int:
-    """Return where the content of ``line`` begins; 0 if it has no prefix."""
+    """Return the position after the prefix of ``line``; 0 without a prefix."""
     match = prefix.match(line)
     return match.end() if match else 0
 
 
 def _without(prefix: re.Pattern[bytes], lines: Iterator[bytes], dated: bool) -> Iterator[bytes]:
-    """Yield the lines without ``prefix``; if ``dated``, its time comes before them as a line of its own."""
+    """Yield the lines without ``prefix``; if ``dated``, each new time of it comes first, as its own line."""
     first: bytes | None = None
     last: bytes | None = None
     for line in lines:

@@ -1,4 +1,4 @@
-"""The registry of telemetry readers, and the steps that all formats share: clock order, gaps, storing."""
+"""The registry of telemetry readers, and the steps that all formats share: sorting, gaps, storing."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def readers() -> list[Reader]:
 def reader_for(head: bytes) -> Reader | None:
     """Return the reader that recognizes ``head``; None if it is not telemetry.
 
-    A log collector's prefix before each line is left out.
+    The reader leaves out a log collector's prefix before each line.
     """
     text = as_utf8(head)
     prefix = prefix_of(text)
-    if prefix is not None and not spaced_tables.sniff(text):  # These tables read the time before each line themselves.
+    if prefix is not None and not spaced_tables.sniff(text):  # The reader of these tables uses the time before each line.
         bare = b"\n".join(line[behind(prefix, line) :] for line in text.split(b"\n"))
         if (reader := _recognizes(bare)) is not None:
             return behind_prefix(reader, prefix)
@@ -122,16 +122,16 @@ def _without_duplicates(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.nd
 
 
 def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, Any]) -> dict[str, Any]:
-    """Read ``source``, write its tables, and return the row ``recording`` with telemetry's columns.
+    """Read ``source``, write its tables, and return the row ``recording`` with telemetry's columns added.
 
-    Raises SourceError if it has no sample.
+    Raises SourceError if ``source`` has no sample.
     """
     try:
         with closing(lines(source)) as text:
             telemetry = reader.read(text)
     except READ_ERRORS as error:
         raise SourceError(
-            "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."
+            "E-JSON", f"This file begins like {reader.name}, but its content is invalid ({error}). Record or copy it again."
         ) from error
     columns = telemetry.columns
     times = columns["time_ns"] if columns else np.empty(0, np.int64)
@@ -142,7 +142,9 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
     columns, duplicates = _without_duplicates(columns)
     if duplicates:
         telemetry.diagnostics.append(
-            ImportDiagnostic("samples_twice", "info", "Samples with the same device and time were kept once.", duplicates)
+            ImportDiagnostic(
+                "samples_twice", "info", "Of samples with the same device and time, only the first was stored.", duplicates
+            )
         )
     writer.insert("samples", columns)
     writer.insert("host_samples", telemetry.host_columns)
@@ -172,7 +174,7 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
 
 
 def _no_samples(reader: Reader, telemetry: TelemetryTables) -> str:
-    """Return why a file of a known format has no samples: it has no rows, or none that can be read."""
+    """Return why a file of a known format has no samples: it has no rows, or no row with a usable value."""
     unusable = next(
         (d for d in telemetry.diagnostics if d.key in ("line_unreadable", "blank_value", "instances_left_out")), None
     )
@@ -180,13 +182,13 @@ def _no_samples(reader: Reader, telemetry: TelemetryTables) -> str:
         return f"This {reader.name} file has no samples. Let the sampler run for a while and give the file again."
     example = f" The first is {as_shown(unusable.example)}." if unusable.example else ""
     return (
-        f"This {reader.name} file has {unusable.count:,} rows and none with a usable value.{example} "
+        f"This {reader.name} file has {unusable.count:,} rows, but none has a usable value.{example} "
         "Record it again with utilization, power, clocks and temperature."
     )
 
 
 def vendor_of(devices: list[dict[str, Any]]) -> str | None:
-    """Return the manufacturer of the devices if a name shows it."""
+    """Return the manufacturer of the devices, from their names; None if unknown."""
     names = " ".join(str(d.get("name") or "") for d in devices).lower()
     makers = {"nvidia": "nvidia", "tesla": "nvidia", "geforce": "nvidia", "amd": "amd", "instinct": "amd", "intel": "intel"}
     return next((maker for sign, maker in makers.items() if sign in names), None)

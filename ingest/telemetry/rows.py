@@ -1,4 +1,4 @@
-"""Rows of a table of samples, collected by device, with their times repaired."""
+"""Collect rows of samples by device, and repair their times."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
 SECOND = 1_000_000_000
-CLOCK_WAS_SET = 946_684_800 * SECOND  # 2000-01-01: a host that shows an earlier date has not set its clock yet
-MOST_CLOCK_STEPS = 3  # if times go back more often, the rows are unordered and no clock was set
+CLOCK_WAS_SET = 946_684_800 * SECOND  # 2000-01-01; a host with an earlier date has not set its clock yet
+MOST_CLOCK_STEPS = 3  # If times go back more often, no clock was set: the rows are unordered.
 # The end of summer time sets a local clock back by an hour. SLACK allows for the time between two samples.
 HOUR, SLACK = 3600 * SECOND, 300 * SECOND
-MOST_SWAPPED_ROWS = 2  # up to so many rows before an earlier one are swapped lines; setting a clock back affects more rows
-SHARED_SHARE = 0.2  # if several rows share at least this part of the timestamps, these are coarser than the sampling
+MOST_SWAPPED_ROWS = 2  # If at most this many rows are too early after a step back, lines were swapped. A clock that is set back affects more rows.
+SHARED_SHARE = 0.2  # If at least this share of timestamps belongs to several rows, timestamps are coarser than the sampling.
 
 
 class SampleRows:
-    """Values by device in order of arrival; ``store`` puts them into a SampleTable.
+    """Collects values by device in order of arrival; ``store`` puts them into a SampleTable.
 
-    ``NaN`` means not recorded. ``columns`` are the columns of ``samples`` in the order of the values of ``add``.
+    NaN means not recorded. ``columns`` are the columns of ``samples`` in the order of the values that ``add`` takes.
     """
 
     def __init__(self, columns: list[str]) -> None:
@@ -69,9 +69,9 @@ class SampleRows:
 
 
 class PrintoutTimes:
-    """Times of printouts that have none themselves, from date lines.
+    """Times of printouts without own times, from date lines.
 
-    A printout has the time of the date line before it. Without one, it follows the previous printout after one interval. If no date line
+    A printout has the time of the date line before it. Without a date line, it is one interval after the previous printout. If no date line
     precedes the first printout, the printouts are counted from 0.
     """
 
@@ -83,7 +83,7 @@ class PrintoutTimes:
         self._index, self._time_ns = -1, 0
 
     def take_if_date(self, line: str) -> bool:
-        """Use ``line`` as the time of the next printout if it is a date, and return whether it is one."""
+        """Return whether ``line`` is a date; if so, use it as the time of the next printout."""
         if self._counted_times is not None or ":" not in line or not any(map(str.isdigit, line)):
             return False
         date = self.stamps.ns(line.strip("= \t"))
@@ -106,7 +106,7 @@ class PrintoutTimes:
 
 
 class Printouts:
-    """Samples of a tool that prints all GPUs repeatedly, with or without a date before each printout."""
+    """Collects samples of a tool that prints all GPUs repeatedly, with or without date lines."""
 
     def __init__(self, columns: list[str], tool: str) -> None:
         self.table = SampleTable()
@@ -131,9 +131,9 @@ class Printouts:
 
 
 def repair_times(times: I64, table: SampleTable) -> I64:
-    """Return the times of one device's rows without the jumps of a clock that was set while sampling.
+    """Return the times of one device's rows, corrected for a clock that was set while sampling.
 
-    ``times`` are in order of arrival. Rows that share a coarse timestamp are spread over its second. Changes are noted in ``table``.
+    ``times`` are in order of arrival. Rows with the same coarse timestamp are spread over its second. Changes are noted in ``table``.
     """
     if len(times) < 2:
         return times
@@ -148,14 +148,14 @@ def _move_rows_before_first_date(times: I64, table: SampleTable) -> I64:
     if not wrong[0] or wrong.all() or wrong[first:].any() or table.clock == "unknown":
         return times
     period = _usual_period(times[:first] if first > 2 else times[first:])
-    table.note("clock_step", "info", "The clock was set while sampling; samples stayed in place.")
+    table.note("clock_step", "info", "The clock was set while sampling; the sample times were corrected.")
     moved = times.copy()
     moved[:first] += times[first] - period - times[first - 1]
     return moved
 
 
 def _move_rows_after_backward_step(times: I64, table: SampleTable) -> I64:
-    """Move the rows after a clock was set back so that they continue one usual period later."""
+    """Move the rows after a step back of the clock so that they follow one usual period later."""
     last_before_step = np.flatnonzero(np.diff(times) < 0)
     if not len(last_before_step) or len(last_before_step) > MOST_CLOCK_STEPS:
         return times
@@ -167,18 +167,18 @@ def _move_rows_after_backward_step(times: I64, table: SampleTable) -> I64:
         if not summer_time_ends and (int(too_early.sum()) <= MOST_SWAPPED_ROWS or not overlaps):
             continue  # swapped lines, or an older log that was appended to a newer one
         moved[i + 1 :] += moved[i] - moved[i + 1] + period
-        table.note("clock_step", "info", "The clock was set while sampling; samples stayed in place.")
+        table.note("clock_step", "info", "The clock was set while sampling; the sample times were corrected.")
     return moved
 
 
 def _usual_period(times: I64) -> int:
-    """Return the median time between rows of different times; a second if there are none."""
+    """Return the median time between rows with different times; a second if all times are equal."""
     steps = np.diff(times)
     return int(np.median(steps[steps > 0])) if (steps > 0).any() else SECOND
 
 
 def _spread(times: I64, table: SampleTable) -> I64:
-    """Spread consecutive rows with one timestamp in whole seconds evenly until the next timestamp."""
+    """Spread rows with the same timestamp in whole seconds evenly until the next timestamp."""
     same = np.diff(times) == 0
     if not same.any() or (times % SECOND).any():
         return times

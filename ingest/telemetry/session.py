@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.json_checksum import unsealed
+from sawtooth.ingest.json_checksum import without_checksum
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_oversized, join_segments, segment_name, segments_of
 from sawtooth.ingest.telemetry.reader import SampleGap
@@ -22,11 +22,11 @@ from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per read and segment, so that one read of a long session stays short
-MOST_EVENTS = 1000  # in the recording's metadata; a session of a faulty GPU can have thousands
-# What our code raises on JSON of an unexpected form.
+MOST_EVENTS = 1000  # stored in the recording's metadata; a session of a faulty GPU can have thousands
+# Errors of our code on JSON with an unexpected structure.
 INVALID_RECORD_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
 MOST_DEVICES = 1024  # larger device numbers are damage; the largest hosts have 16 GPUs
-# NTP slews a clock by at most 0.05 %. If wall time moves further against monotonic time than 1 ms + 0.1 %, the clock was set.
+# NTP slews a clock by at most 0.05 %. If the difference of wall and monotonic time changes by more than 1 ms + 0.1 %, the clock was set.
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001
 
 
@@ -41,9 +41,9 @@ def is_time(value: object) -> TypeGuard[int]:
 
 
 class SessionReader:
-    """Follows one session folder from ``segment`` on.
+    """Reads a growing session folder from ``segment`` on.
 
-    ``poll`` returns new records; ``damaged`` counts skipped lines.
+    ``poll`` returns new records. ``damaged`` counts skipped lines. ``ended`` is the reason in the session's last record, None before.
     """
 
     def __init__(self, folder: Path, segment: int = 1) -> None:
@@ -62,24 +62,24 @@ class SessionReader:
         """
         if self._meta is None:
             try:
-                content = unsealed((self.folder / "meta.json").read_bytes())
+                content = without_checksum((self.folder / "meta.json").read_bytes())
                 value = None if is_oversized(content) else json.loads(content)
             except (OSError, ValueError, RecursionError):
                 value = None
             if not isinstance(value, dict) or not isinstance(value.get("columns"), list):
-                raise SourceError("E-TYPE", "This folder holds no sampler session: its meta.json is missing or damaged.")
+                raise SourceError("E-TYPE", "This folder has no sampler session: its meta.json is missing or damaged.")
             self._meta = value
         return self._meta
 
     @property
     def position(self) -> tuple[int, int]:
-        """The segment and byte offset up to which it has been read."""
+        """The segment, and the byte offset up to which it was read."""
         return self._segment, self._offset
 
     def poll(self, most_bytes: int | None = None) -> list[dict[str, Any]]:
-        """Return the complete records appended since the last call, in order.
+        """Return the complete records that were appended since the last call, in order.
 
-        If they are more than about ``most_bytes``, the next call returns the rest.
+        If they have more than about ``most_bytes``, the next call returns the rest.
         """
         records: list[dict[str, Any]] = []
         left = most_bytes
@@ -98,7 +98,7 @@ class SessionReader:
         return records
 
     def _skip_missing(self) -> bool:
-        """Skip segments that were deleted after they were pushed and acknowledged."""
+        """Skip segments that were deleted after their push was acknowledged; return whether there were any."""
         later = [number for number in segments_of(self.folder) if number > self._segment]
         if not later or (self.folder / segment_name(self._segment)).exists():
             return False
@@ -135,7 +135,7 @@ class SessionReader:
 
 
 class SessionClock:
-    """Converts monotonic time to wall time; it follows slews of the wall clock, but not its steps."""
+    """Converts monotonic time to wall time. It follows slews of the wall clock, but not its steps."""
 
     def __init__(self) -> None:
         self.offset_ns: int | None = None
@@ -200,7 +200,7 @@ class SessionTable:
     def table(self) -> SampleTable:
         """Return the collected table."""
         if self.clock.steps:
-            note = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); samples stayed in place."
+            note = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); the sample times were corrected."
             self.table_.diagnostics.pop("clock_step", None)
             self.table_.note("clock_step", "info", note)
         self.table_.metadata["processes"] = self._by_device()
@@ -285,15 +285,15 @@ def note_damage(table: SampleTable, lines: int) -> None:
 
 
 def write_session_file(folder: Path, target: Path, behind_ns: int | None = None) -> int:
-    """Join the complete lines of a session's segments into one file for ingest; return its bytes.
+    """Join the complete lines of a session's segments into one file for ingest; return its size in bytes.
 
-    ``behind_ns`` is how far the sampling host's clock was behind this host's during the push; it is written into the file.
+    ``behind_ns`` is how far the sampling host's clock was behind this host's clock during the push; it is written into the file.
     Raises SourceError if the folder has no session or no sample.
     """
     assert SessionReader(folder).meta
     if not join_segments(folder, target):
         target.unlink()
-        raise SourceError("E-NOEV", "The session holds no samples yet.")
+        raise SourceError("E-NOEV", "The session has no samples yet.")
     if behind_ns is not None:
         with target.open("ab") as out:
             out.write(encode_line({"k": "push", "clock_offset_ns": behind_ns, "host": socket.gethostname()}))

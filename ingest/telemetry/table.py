@@ -15,10 +15,10 @@ from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
 from sawtooth.ingest.telemetry.reader import SampleGap, TelemetryTables
 
-BUFFER_GAP_NS = 3_000_000_000  # in a driver's buffer, longer gaps mean a failed read; polled values fill them
+BUFFER_GAP_NS = 3_000_000_000  # longer gaps in a driver's buffer mean a failed read; polled values fill them
 SHORTEST_GAP_NS = 1_000_000  # shorter gaps are jitter
 MOST_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
-LAST_NS = 1 << 62  # the year 2116
+LAST_NS = 1 << 62  # the first impossible time, in the year 2116
 # The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
 BLANK = "blank_value", "info", "Blank or impossible values were left out as not recorded."
 UNREADABLE = "Lines that are not whole samples were left out."
@@ -49,9 +49,9 @@ class Series:
 class SampleTable:
     """Values in any order; ``columns`` sorts them and removes duplicates.
 
-    ``devices`` are rows of the store's ``devices`` table as dicts. ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` has
-    the values that a tool read at its interval. ``finer`` has the values of a driver's buffer with their own, denser times; they
-    replace polled values. Both, by (device, column). ``of_host`` has the host's values by column.
+    ``devices`` are rows of the table ``devices``, as dicts. ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` has the values that a tool
+    read at its interval. ``finer`` has the values of a driver's buffer, with denser times; they replace polled values. Keys of ``polled`` and
+    ``finer`` are (device, column). ``of_host`` has the host's values by column.
     """
 
     clock: str = "unix"
@@ -86,7 +86,7 @@ class SampleTable:
             self._append(self.finer, (device, column), time_ns, column, value)
 
     def _is_possible(self, device: object, time_ns: object) -> bool:
-        """Return whether device and time are possible, and note it if not."""
+        """Return whether device and time are possible; if not, note the line as unreadable."""
         if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS:
             return True
         self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
@@ -110,7 +110,7 @@ class SampleTable:
         store[key].add(time_ns, valid)
 
     def note(self, key: str, severity: str, sentence: str, *, example: str | None = None, count: int = 1) -> None:
-        """Count a problem of this kind."""
+        """Add a diagnostic, or add ``count`` to the one with the same ``key``."""
         if key in self.diagnostics:
             self.diagnostics[key].count += count
         else:
@@ -126,9 +126,9 @@ class SampleTable:
         return sorted(described | {device for device, _ in self.polled} | {device for device, _ in self.finer})
 
     def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return times and values of a column, from the finer buffer if it exists.
+        """Return times and values of a column; the arrays are empty without values.
 
-        The arrays are empty where nothing is known.
+        If the column has a buffer, polled values are used only before, after and in gaps of the buffer.
         """
         times, values = self.polled.get((device, column), Series()).arrays()
         if (device, column) not in self.finer:
@@ -144,9 +144,9 @@ class SampleTable:
         return order, np.concatenate([fine_values, values[keep]])[first]
 
     def telemetry(self) -> TelemetryTables:
-        """Return the table in the store's form.
+        """Return the table as a reader's result.
 
-        Telemetry gaps are found in the times of all columns together, so that a column that is read rarely is not a gap.
+        Telemetry gaps are found in the times of all columns together, so that a rarely read column has no gaps.
         """
         columns = self.columns()
         for name in INTEGER_COLUMNS:
@@ -199,7 +199,7 @@ class SampleTable:
 
 def _distinct_times(times: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return all distinct times of several columns, in order."""
-    # Most columns are read together and have the times of the first one; skipping them saves memory.
+    # Most columns have the same times as the first one, because they are read together. Skipping them saves memory.
     others = [each for each in times if len(each) and not np.array_equal(each, times[0])]
     whole = np.concatenate([*times[:1], *others]) if times else np.empty(0, np.int64)
     return whole if (np.diff(whole) > 0).all() else np.unique(whole)

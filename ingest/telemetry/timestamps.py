@@ -16,9 +16,9 @@ EPOCH = date(1970, 1, 1)
 SECOND = 1_000_000_000
 DAY = 86_400 * SECOND
 HALF_DAY = DAY // 2
-SHORTEST_TIME = 10  # characters; a Unix time in seconds has ten digits
+SHORTEST_TIME = 10  # characters of the shortest absolute time: a Unix time in seconds has ten digits
 FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # 2000 and 2100
-LEAST_UNIX_SECONDS = 1e8  # in 1973; smaller numbers are seconds since the start of the recording
+LEAST_UNIX_SECONDS = 1e8  # in 1973; smaller numbers count from the start of the recording
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
 _ZONE = r"\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
 YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$)(?:" + _CLOCK + _ZONE + r")?")
@@ -35,16 +35,16 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 class Timestamps:
     """Converts the timestamps of one file into nanoseconds.
 
-    Times with a zone, and numbers since 1970, are Unix times. Times without a zone are as if they were UTC, and the clock of the
-    recording is ``local``. Times without a date, and small numbers, count from an unknown start. Call ``finish`` after the last
-    time, because only the dates of the whole file show the order of day and month, as in 03-11-2026.
+    Times with a zone, and numbers since 1970, become Unix times. Times without a zone are converted as if they were UTC, and the recording's
+    clock is then ``local``. Times without a date, and small numbers, count from an unknown start. Call ``finish`` after the last time,
+    because only the dates of the whole file show the order of day and month, as in 03-11-2026.
     """
 
     def __init__(self, table: SampleTable, *, utc: bool = False, unit_s: float = 1.0) -> None:
         self._table = table
         self._unit_s = unit_s  # unit, in seconds, of numbers that count from the start of the recording
         self._utc = utc  # whether times without a zone are UTC
-        self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second, year) → day that ``ns`` used
+        self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second field, year) → the day that ``ns`` assumed
         self._separator = ""
         self._last = -1
         self._midnights = 0
@@ -111,7 +111,9 @@ class Timestamps:
             self._table.note("no_times", "info", note)
 
     def _day(self, first: int, separator: str, second: int, year: int) -> int | None:
-        """Return the day of a date that ends with the year; if both orders fit, the month is first."""
+        """Return the day of a date that ends with the year.
+
+        If both orders of day and month are possible, the month is assumed to be first; with dots between the fields, the day."""
         key = (first, second, year if year >= 100 else 2000 + year)
         if key not in self._dates:
             self._separator = separator
@@ -123,9 +125,9 @@ class Timestamps:
         return self._dates[key]
 
     def finish(self) -> dict[int, int]:
-        """Return corrections of days, used day → true day.
+        """Return corrections of days, as assumed day → true day.
 
-        If nothing in the file shows the order of day and month, note the assumed order.
+        If nothing in the file shows the order of day and month, the assumed order is noted.
         """
         if not self._dates or self._separator == ".":
             return {}
@@ -156,7 +158,7 @@ def are_times(cells: Sequence[str]) -> bool:
 
 
 def with_corrected_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArray[np.int64]:
-    """Return ``times`` with each day (since 1970) that is a key of ``days`` replaced by its value."""
+    """Return ``times`` with days (since 1970) replaced according to ``days``, the result of ``finish``."""
     if not days:
         return times
     used_days, of_day = np.divmod(times, DAY)
@@ -173,7 +175,7 @@ def _day(year: int, month: int, day: int) -> int | None:
 def _time_of_day_ns(
     hour: str | None, minute: str | None, second: str | None, fraction: str | None, am_pm: str | None
 ) -> int | None:
-    """Return the ns since midnight of the groups of _CLOCK; None if they are impossible."""
+    """Return the ns since midnight from the groups of _CLOCK; None if they are impossible."""
     hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
     if am_pm:
         hours = hours % 12 + (12 if am_pm[0] in "pP" else 0)
@@ -191,6 +193,6 @@ def _zone_ns(zone: str) -> int:
 
 
 def _jumps(days: dict[tuple[int, int, int], int | None]) -> int:
-    """Return the total of days by which each date of a file differs from the day after the date before."""
+    """Return by how many days, in total, the dates of a file differ from consecutive days."""
     known = [day for day in days.values() if day is not None]
     return sum(abs(b - a - 1) for a, b in itertools.pairwise(known))

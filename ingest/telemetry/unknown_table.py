@@ -22,13 +22,13 @@ RECORD_SERIES = (
 )
 XID_ADVICE = "Look them up in NVIDIA's list of Xid errors. Samples of DCGM or nvidia-smi show what the GPUs did before."
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d+)")
-TITLES_SHOWN = 8
-LEAST_ROWS = 2
+TITLES_SHOWN = 8  # number of titles that an error lists
+LEAST_ROWS = 2  # smallest number of rows of a table
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
-UNNAMED = "?"  # shown for a column for which no title can be suggested
-# A title that names a GPU, but no quantity; Grafana's have the host before it, or all labels of a series.
+NO_SUGGESTION = "?"  # in place of a column's title if none can be suggested
+# A title that names a GPU but no quantity. Grafana's titles have the host before the GPU, or all labels of a series.
 _ONE_GPU = re.compile(r"(?:[^,]*[^a-z0-9])?(?:gpu|device|card)[ _=\"-]*(\d+)[^a-z0-9]*(?:,.*)?", re.IGNORECASE)
-# Unit → titles to suggest for the first and for further columns with it.
+# Unit → titles to suggest for the first column with this unit, and for further columns.
 SUGGESTED = {
     "%": ("utilization.gpu [%]", "utilization.memory [%]"),
     "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
@@ -52,7 +52,7 @@ TITLE_WORDS = (
 def refuse_printed(head: bytes) -> None:
     """Raise SourceError for one printout of nvidia-smi or nvitop, and for a log of Xid errors."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
-    several = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # printed again and again, they are telemetry
+    several = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # several printouts are telemetry
     if not several and not start.startswith((b"{", b"[")) and any(sign in start for sign in PRINTED):
         raise refuse_type("human-readable output of nvidia-smi or nvitop", RECORD_SERIES)
     if xids := sorted({int(number) for number in _XID.findall(head)}):
@@ -100,7 +100,7 @@ def _refuse_without_header(lines: list[bytes]) -> None:
     if any(not any(number(cell) is not None for cell in row[1:]) for row in dated):
         return  # The lines are a log without numbers.
     names = [_title_by_unit(cell, times, dated[0][:position]) for position, cell in enumerate(dated[0])]
-    guess = f" By its units it may be: {', '.join(names)}." if any(name != UNNAMED for name in names[1:]) else ""
+    guess = f" By its units it may be: {', '.join(names)}." if any(name != NO_SUGGESTION for name in names[1:]) else ""
     raise SourceError(
         "E-TYPE",
         f"This table has no header, so its columns have no names. The first row is {as_shown(', '.join(dated[0]))}. "
@@ -114,7 +114,7 @@ def _title_by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
         return "timestamp"
     unit = _unit_of(cell)
     if unit is None:
-        return UNNAMED
+        return NO_SUGGESTION
     earlier = sum(other.strip().endswith(f" {unit}") for other in before)
     return SUGGESTED[unit][min(earlier, len(SUGGESTED[unit]) - 1)]
 
@@ -183,6 +183,6 @@ def _advice(header: Header, rows: list[list[str]]) -> str:
             renamings.append(f"{as_shown(title)} to {suggested}")
     missing = "" if "timestamp" in taken or header.time is not None else " It needs a column timestamp."
     if renamings:
-        which = " Use the quantity that the columns hold." if any(map(_ONE_GPU.fullmatch, header.titles)) else ""
+        which = " Use the quantity that the columns contain." if any(map(_ONE_GPU.fullmatch, header.titles)) else ""
         return f"Rename {', '.join(renamings)}.{which}{missing}"
     return f"None of them names a GPU quantity.{missing}"

@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from sawtooth.ingest.telemetry.table import SampleTable
 
 MIB = 1 << 20
-MOST_CHARACTERS = 1 << 16  # characters of a line; the widest W&B tables have some thousand columns
+MOST_CHARACTERS = 1 << 16  # read of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
 HOUR = timedelta(hours=1)  # the shift of summer time; only Lord Howe Island has another
-SET_BACK_SLACK = timedelta(minutes=5)  # longest time between two samples; it adds to the hour of the shift
+# The shift of an hour is recognised if the time between two samples changes it by less than this.
+SET_BACK_SLACK = timedelta(minutes=5)
 # Unit in a header or a cell → factor to the store's unit of the columns that use it.
 UNITS = {
     "%": 1.0,
@@ -75,10 +76,10 @@ def rows_of(lines: Sequence[str], delimiter: str) -> list[list[str]]:
 
 
 class LocalTimes:
-    """Convert local times of one file into nanoseconds as if they were UTC.
+    """Converts local times of one file into nanoseconds as if they were UTC.
 
-    The recording's clock is ``local`` until a user enters the zone. If the clock was set back by an hour (the end of summer
-    time), times continue to rise.
+    The recording's clock is ``local`` until a user enters the zone. If the clock is set back by an hour (the end of summer time), the
+    converted times continue to rise.
     """
 
     def __init__(self, table: SampleTable) -> None:
@@ -109,7 +110,7 @@ class LocalTimes:
 
 
 class CountedTimes:
-    """Times for the samples of a file without times: ``default_ns`` apart, from 0, on an unknown clock.
+    """Times for samples without times: multiples of ``default_ns`` from 0, on an unknown clock.
 
     A user can enter the true start and interval later.
     """
@@ -118,7 +119,7 @@ class CountedTimes:
         self._interval = default_ns
         table.clock = "unknown"
         table.metadata["assumed_interval_ns"] = default_ns
-        note = f"{tool} wrote no times. Samples are assumed to be {default_ns / 1e9:g} s apart, from 0. Enter the start to show them with a trace."
+        note = f"{tool} wrote no times. Samples are assumed to be {default_ns / 1e9:g} s apart and to begin at 0. Enter the start to show them with a trace."
         table.note("no_times", "info", note)
 
     def ns(self, index: int) -> int:

@@ -13,12 +13,11 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.graph_annotations import annotated_nodes
 from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
 from sawtooth.ingest.trace.overruns import Overruns
-from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, TABLES, Facts, TraceTables
+from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, TABLES, UNIX_NS, Facts, TraceTables
 from sawtooth.ingest.trace.spool import Columns, slices
 from sawtooth.ingest.writer import Writer
 
 GPU_SLICE_ROWS = 1 << 18  # half of SLICE_ROWS, because GPU operations have twice as many columns as other tables
-UNIX_NS = 10**17  # Larger times are Unix times. As Unix time, this is in 1973. As time since boot, it is three years.
 
 
 def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:

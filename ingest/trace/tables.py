@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import NULL, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Limits
-from sawtooth.ingest.trace.source import GPU_KINDS, TABLES
+from sawtooth.ingest.trace.source import GPU_KINDS, TABLES, UNNAMED
 from sawtooth.ingest.trace.spool import Columns, Spool, SpooledTable
 
-UNNAMED = "(unnamed)"
 NO_ID = np.int32(-1)
 UNKNOWN = np.int64(NULL)
 NO_NUMBER = np.float64("nan")

@@ -318,7 +318,7 @@ def _profile(bundle: Path, answer: str) -> str:
 
     with zipfile.ZipFile(bundle) as archive:
         kinds = {about["kind"] for about in json.loads(archive.read("manifest.json"))["runs"][0]["recordings"]}
-    return NONE if "trace" not in kinds else POSTPONED if "The profile began after step" in answer else TAKEN
+    return NONE if "trace" not in kinds else POSTPONED if "The profile began only after step" in answer else TAKEN
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts, new_manifest
 from sawtooth.ingest.runs.proposals import Proposal, proposal_for, propose
 from sawtooth.ingest.schema import DataFolder
@@ -59,7 +59,7 @@ def test_a_bit_flip_in_any_byte_of_a_proposal_makes_it_none(kept: tuple[DataFold
 def test_a_manifest_without_a_seal_opens(kept: tuple[DataFolder, Manifest]) -> None:
     folder, run = kept
     path = folder.manifest_file(run.id)
-    for old in (unsealed(path.read_bytes()), msgspec.json.encode(run)):
+    for old in (without_checksum(path.read_bytes()), msgspec.json.encode(run)):
         path.write_bytes(old)
         assert folder.read_manifest(run.id) == run
 
@@ -76,7 +76,7 @@ def test_an_unknown_key_is_refused_and_named(kept: tuple[DataFolder, Manifest], 
 def test_only_an_indented_object_is_sealed() -> None:
     for content in (b"{}", b"[]", b'{"a":1}', b"{\n}"):
         with pytest.raises(ValueError, match="only an indented JSON object"):
-            sealed(content)
+            with_checksum(content)
 
 
 def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
@@ -85,20 +85,20 @@ def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
     In a file that accepts unknown keys, a checksum under another name would make the file look like one without a
     checksum.
     """
-    content = sealed(b'{\n "a": 1\n}') + b"\n"
+    content = with_checksum(b'{\n "a": 1\n}') + b"\n"
     for bit in range(len(content) * 8):
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         try:
-            assert msgspec.json.decode(unsealed(bytes(flipped))) == {"a": 1}, bit
+            assert msgspec.json.decode(without_checksum(bytes(flipped))) == {"a": 1}, bit
         except ValueError:
             continue
-    assert unsealed(b'{"a": 1}') == b'{"a": 1}'
+    assert without_checksum(b'{"a": 1}') == b'{"a": 1}'
 
 
 @pytest.mark.parametrize("more", [b" ", b"}", b'{\n  "notes": "more"\n}'])
 def test_what_stands_behind_a_seal_is_refused(more: bytes) -> None:
-    content = sealed(b'{\n  "a": 1\n}')
-    assert unsealed(content + b"\n") == b'{\n  "a": 1\n}'
+    content = with_checksum(b'{\n  "a": 1\n}')
+    assert without_checksum(content + b"\n") == b'{\n  "a": 1\n}'
     with pytest.raises(ValueError, match="does not match the content"):
-        unsealed(content + more)
+        without_checksum(content + more)

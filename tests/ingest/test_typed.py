@@ -17,7 +17,7 @@ import sys, threading
 from sawtooth.analysis import result_cache
 from sawtooth.ingest.errors import SawtoothError
 sys.setswitchinterval(1e-6)
-content, start = result_cache.sealed(b"\\x81\\xa6result\\x80"), threading.Barrier(6)
+content, start = result_cache.with_checksum(b"\\x81\\xa6result\\x80"), threading.Barrier(6)
 def open_it():
     start.wait()
     try:

@@ -46,6 +46,6 @@ def test_rows_that_the_engine_lost_are_told_and_nothing_is_kept(tmp_path: Path, 
         writer._connection.execute("DELETE FROM recording_file.names WHERE name_id % 2 = 0")
 
     monkeypatch.setattr(writer, "_store", loses)
-    with pytest.raises(SourceError, match=r"3,000 rows of names were stored and the file holds 1,500: nothing was kept"):
+    with pytest.raises(SourceError, match=r"3,000 rows of names were written, but the file has 1,500. Nothing was stored"):
         writer.finish()
     writer.close()

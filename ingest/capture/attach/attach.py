@@ -1,6 +1,6 @@
 """Record a training that already runs, for a limited time, and leave it running.
 
-If its Python can run code from outside, the hook of `sawtooth run` marks its steps and profiles a few.
+If the training's Python (3.14 or newer) accepts code from another process, the hook of `sawtooth run` marks the steps and profiles a few.
 Otherwise only the process and its GPU are sampled.
 Standard library only, as all of the recorder.
 """
@@ -27,7 +27,7 @@ from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.installation import recorder_version
 
-LOOK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.2  # between checks of the processes and the written profiles
 LEAST_S = 30.0  # shortest recording with a profile, so that step marks and telemetry cover time around it
 MOST_S = 600.0  # longest wait for a profile; by then, even a loop with steps of 20 s has been profiled
 OTHERS_S = 30.0  # wait for the other ranks' profiles after the first one; they are usually written within seconds
@@ -37,13 +37,13 @@ RUNNING = "recording {which}, {until}. Ctrl-C ends the recording early and write
 RECORDED_ALREADY = "Process {pid} was started by sawtooth run, which records it: there is nothing to attach."
 OUTSIDE = "No step marks and no profile: {why}. The GPU and the process are sampled from outside instead. `sawtooth run` records both from a training's start."
 NO_STEP = (
-    "No training loop was seen while attached: no optimizer of PyTorch stepped, and no backward pass, module or loader came again and again. "
-    "A loop inside a CUDA graph that was captured before is not seen."
+    "No training loop was seen while attached: no PyTorch optimizer stepped, and no backward pass, module call or loader batch was repeated. "
+    "A loop inside a CUDA graph that was captured earlier cannot be seen."
 )
 PROFILED = "So a few seconds of the program were profiled. The answer covers only this time and has no steps."
 NO_PROFILE = (
-    "No profile: {steps:,} steps were seen in {seconds:.3g} s. A profile is taken after {after:g} s with 20 steady steps or more. Attach for longer "
-    "(--seconds), or with a smaller --after."
+    "No profile: {steps:,} steps were seen in {seconds:.3g} s. The profile begins after {after:g} s and at least 20 steady steps. Attach for longer "
+    "(--seconds), or use a smaller --after."
 )
 ENDED = "The training ended while it was recorded."
 
@@ -52,11 +52,11 @@ ENDED = "The training ended while it was recorded."
 class AttachOptions:
     """Options of a recording.
 
-    If ``seconds`` is None, it lasts until the profile is taken, or OUTSIDE_S if no profile is expected.
+    If ``seconds`` is None, the recording lasts until the profile is taken. It lasts OUTSIDE_S if no profile is expected.
     """
 
     name: str = ""
-    steps: int = launch.PROFILED_STEPS  # to profile; 0: no profile
+    steps: int = launch.PROFILED_STEPS  # number of steps to profile; 0: no profile
     after_s: float = settings.LEAST_SECONDS
     seconds: float | None = None
     sample: bool = True
@@ -129,13 +129,13 @@ class _Recording:
         self._missing: list[str] = []
         self._at_start: list[str] = []
         self._began_ns = time.monotonic_ns()
-        self._first = {target.pid: readings.read(target.pid, self._began_ns) for target in targets}
-        self._last = dict(self._first)
+        self._first_readings = {target.pid: readings.read(target.pid, self._began_ns) for target in targets}
+        self._last_readings = dict(self._first_readings)
         self.seconds = 0.0
         self._profiled_s: float | None = None  # seconds after the start at which the first profile was written
 
     def begin(self, name: str) -> None:
-        """Start the sampler and inject the hook; print what is not possible."""
+        """Start the sampler and inject the hook; print what cannot be recorded, and why."""
         if self.options.sample:
             follow = [word for target in self.targets for word in ("--follow", str(target.pid))]
             self._sampler, self._at_start = telemetry.start_sampler(self.folder, None, name, *follow)
@@ -149,7 +149,7 @@ class _Recording:
             self._stacks = stacks.Stacks(self.targets[0].pid, self.folder)
         for sentence in self._at_start:
             _say(sentence)
-        _say(RUNNING.format(which=_named(self.targets), until=self._until()))
+        _say(RUNNING.format(which=_target_names(self.targets), until=self._until()))
 
     def _environment(self) -> dict[str, str]:
         options = {
@@ -184,7 +184,7 @@ class _Recording:
             self.seconds = (now_ns - self._began_ns) / 1e9
             alive = [target for target in self.targets if target.is_alive()]
             for target in alive:
-                self._last[target.pid] = readings.read(target.pid, now_ns) or self._last[target.pid]
+                self._last_readings[target.pid] = readings.read(target.pid, now_ns) or self._last_readings[target.pid]
             if self.injection is not None:
                 self.injection.renew()
             if not alive or self.seconds >= self._limit_s:
@@ -193,7 +193,7 @@ class _Recording:
                 return
 
     def _are_profiled(self, ranks: int) -> bool:
-        """Tell whether ``ranks`` profiles are written, or the first one was written OTHERS_S ago."""
+        """Return whether ``ranks`` profiles are written, or the first one was written OTHERS_S ago."""
         profiles = sum(1 for kind in ("trace", timed_profile.KIND) for _ in self.folder.glob(f"{kind}-*.json"))
         if profiles and self._profiled_s is None:
             self._profiled_s = self.seconds
@@ -205,9 +205,9 @@ class _Recording:
             for sentence in self.injection.detach():
                 _say(sentence)
         if self._sampler is not None:
-            self._missing += telemetry.missing_telemetry(telemetry.session_of(self._sampler, self.folder))
-        of_processes = [readings.in_words(pid, first, self._last[pid]) for pid, first in self._first.items()]
-        self._missing += list(filter(None, of_processes))
+            self._missing += telemetry.missing_telemetry(telemetry.write_session(self._sampler, self.folder))
+        usage = [readings.in_words(pid, first, self._last_readings[pid]) for pid, first in self._first_readings.items()]
+        self._missing += list(filter(None, usage))
         if self._stacks is not None:
             self._missing += self._stacks.end()
         if not any(target.is_alive() for target in self.targets):
@@ -222,7 +222,7 @@ def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launch
     launched.missing += remarks(recording.folder)
     runs = runs_of(recording.folder)
     if recording.injection is not None:
-        launched.missing += _lacks(runs, recording.options)
+        launched.missing += _missing_from_hook(runs, recording.options)
     if runs:
         launch.write(bundle, name, recording.targets[0].command, recorded, runs, launched)
     else:
@@ -230,7 +230,7 @@ def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launch
         launched.missing.append("Nothing was recorded, so no file was written.")
 
 
-def _lacks(runs: Sequence[RecordedRun], options: AttachOptions) -> list[str]:
+def _missing_from_hook(runs: Sequence[RecordedRun], options: AttachOptions) -> list[str]:
     """Return a sentence if the hook saw no loop or took no profile; an empty list if nothing is missing."""
     kinds = {about["kind"]: path for run in runs[:1] for path, about in run.sources}
     if "marks" not in kinds:
@@ -241,10 +241,12 @@ def _lacks(runs: Sequence[RecordedRun], options: AttachOptions) -> list[str]:
     return [NO_PROFILE.format(steps=steps, seconds=seconds, after=options.after_s)]
 
 
-def _named(targets: Sequence[Process]) -> str:
-    each = [f"{target.pid}" + (f" (rank {target.rank})" if target.rank is not None else "") for target in targets]
+def _target_names(targets: Sequence[Process]) -> str:
+    names = [f"{target.pid}" + (f" (rank {target.rank})" if target.rank is not None else "") for target in targets]
     program = name_of(targets[0].command)
-    return f"process {each[0]}, {program}" if len(each) == 1 else f"the {len(each)} processes of {program}: {', '.join(each)}"
+    return (
+        f"process {names[0]}, {program}" if len(names) == 1 else f"the {len(names)} processes of {program}: {', '.join(names)}"
+    )
 
 
 def _say(sentence: str) -> None:

@@ -26,7 +26,7 @@ def attach_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", type=Path, default=None, metavar="FILE", help="path of the recording, a .sawtooth file"
     )
-    parser.add_argument("--name", default="", help="name of the run (default: the name of the script)")
+    parser.add_argument("--name", default="", help="name of the run (default: the name of -o's FILE, else of the script)")
     parser.add_argument(
         "--seconds",
         type=float,

@@ -1,6 +1,6 @@
-"""Script that runs inside a training: loads the recorder there, and attaches or detaches it.
+"""Script that `sawtooth attach` runs inside a training to load the recorder and attach or detach it.
 
-`sawtooth attach` sends the text of this file with a last line that calls ``enter``. Python executes it outside any module.
+The sent text is this file and a last line that calls ``enter``. Python executes the text outside any module.
 Errors are written into the answer file.
 """
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 ENTER = Path(__file__).with_name("enter.py")
 ANSWER_S = 30.0  # limit for an answer; a main thread that waits for its GPU or a batch returns to Python within seconds
-LOOK_EVERY_S = 0.01
-AGAIN_S = 0.02  # pause before a request is repeated because an optimizer's hook was running; the hook has ended by then
+LOOK_EVERY_S = 0.01  # between checks for answers
+AGAIN_S = 0.02  # pause before a request is repeated, if an optimizer's hook was running; a hook takes microseconds
 LEASE = "attached"  # The modification time of this file shows that the recorder is still alive.
 BEGIN = "begin_ns"  # This file contains the time from which all ranks count steps.
 LEAD_NS = 500_000_000  # time between writing that file and the first counted step, so that each rank has read it
-SILENT = "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or its system lacks room for a file"
+SILENT = "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or the disk for its answer is full"
 
 
 class Injection:
@@ -64,17 +64,14 @@ class Injection:
         return None
 
     def renew(self) -> None:
-        """Show that the recorder is still alive.
-
-        Without this, the hooks end themselves after half a minute.
-        """
+        """Show the hooks that the recorder is alive; otherwise they end themselves after half a minute."""
         with contextlib.suppress(OSError):
             (self._folder / LEASE).touch()
 
     def detach(self) -> list[str]:
         """Remove the hook from all targets that still run.
 
-        Returns sentences that say what stays loaded in each process, or why the hook could not be removed.
+        Return sentences that say what stays loaded in each process, or why the hook could not be removed.
         """
         running = [target for target in self._targets if target.is_alive()]
         sentences = []
@@ -87,14 +84,14 @@ class Injection:
                 sentences.append(f"Not detached from process {pid}: {answer['error']}. Its hook ends itself within a minute.")
         return sentences
 
-    def _ask(self, targets: Sequence[Process], what: str, **more: Any) -> dict[int, HookAnswer]:
+    def _ask(self, targets: Sequence[Process], action: str, **more: Any) -> dict[int, HookAnswer]:
         """Send a request to each target and return the answers by PID.
 
         Repeats the request if a target answers "again".
         """
         until = time.monotonic() + self._answer_s
         answers: dict[int, HookAnswer] = {}
-        awaited = {target.pid: (target, self._send(target, what, more)) for target in targets}
+        awaited = {target.pid: (target, self._send(target, action, more)) for target in targets}
         while awaited:
             for pid, (target, sent) in list(awaited.items()):
                 answer = sent.answer(is_over=time.monotonic() > until or not target.is_alive())
@@ -102,11 +99,13 @@ class Injection:
                     continue
                 if answer.get("again") and time.monotonic() < until:
                     time.sleep(AGAIN_S)
-                    awaited[pid] = target, self._send(target, what, more)
+                    awaited[pid] = target, self._send(target, action, more)
                     continue
                 del awaited[pid]
                 answers[pid] = (
-                    answer if "again" not in answer else {"error": f"process {pid} is never outside its optimizer's hooks"}
+                    answer
+                    if "again" not in answer
+                    else {"error": f"process {pid} was inside an optimizer's hook at every attempt"}
                 )
                 if answer.get("silent"):
                     seconds = self._answer_s
@@ -115,10 +114,10 @@ class Injection:
             time.sleep(LOOK_EVERY_S)
         return answers
 
-    def _send(self, target: Process, what: str, more: Mapping[str, Any]) -> _Sent:
+    def _send(self, target: Process, action: str, more: Mapping[str, Any]) -> _Sent:
         self._sent += 1
-        sent = _Sent(self._folder / f"answer-{target.pid}-{self._sent}.json", what)
-        sent.write({**self._settings, **more, "do": what, "answer": str(sent.file)})
+        sent = _Sent(self._folder / f"answer-{target.pid}-{self._sent}.json", action)
+        sent.write({**self._settings, **more, "do": action, "answer": str(sent.file)})
         if (trouble := self._remote.execute(target, sent.script)) is not None:
             sent.trouble = trouble
         return sent
@@ -127,11 +126,11 @@ class Injection:
 class _Sent:
     """A script that was sent, and the file for its answer.
 
-    The script is outside the recording's folder, because a process that reads it late must still find it.
+    The script is not in the recording's folder, which may be deleted before a slow process reads the script.
     """
 
-    def __init__(self, file: Path, what: str) -> None:
-        self.file, self._what = file, what
+    def __init__(self, file: Path, action: str) -> None:
+        self.file, self._action = file, action
         self.trouble: str | None = None
         handle, name = tempfile.mkstemp(prefix="sawtooth-attach-", suffix=".py")
         os.close(handle)
@@ -152,6 +151,6 @@ class _Sent:
             return answer
         if not is_over:
             return None
-        if self._what == "attach":
+        if self._action == "attach":
             self.script.write_text("")  # If the process reads it later, it must not attach. A late detach is harmless.
         return {"silent": True}

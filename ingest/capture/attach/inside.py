@@ -1,6 +1,6 @@
 """Hook optimizers and patch modules of a running training for `sawtooth attach`; undo both.
 
-``enter.py`` calls ``obey`` between two instructions of the training's main thread, at any point of its program.
+``enter.py`` calls ``obey`` on the training's main thread, between any two instructions of its program.
 Standard library only.
 """
 
@@ -29,14 +29,14 @@ from ..process_rank import number_of
 LEASE = "attached"  # This and BEGIN must equal those of injection.py, which is not loaded inside the training.
 BEGIN = "begin_ns"
 LEASE_NS = 30_000_000_000  # A recorder that does not renew its lease for this long was stopped or killed (Ctrl-Z, kill -9).
-LOOK_NS = 2_000_000_000
+LOOK_NS = 2_000_000_000  # between looks at the lease file
 OPTIMIZERS = "torch.optim.optimizer"
-# The hook must not be changed while code of this file, or this function, runs in the middle of a step.
-OWN = hooks.Hook.on_step.__code__.co_filename
+# The hook must not be changed while a thread runs code of hook.py or ``on_event``, because that is in the middle of a step.
+HOOK_FILE = hooks.Hook.on_step.__code__.co_filename
 ON_EVENT = BoundaryDetector.on_event.__code__
 # PyTorch's wrapper around an optimizer's step stores the step's result in this variable, and then calls the hooks.
 STEPPED = "out"
-NO_OPTIMIZERS = "its PyTorch is still being imported, or is older than 2.1: try again in a few seconds"
+NO_OPTIMIZERS = "its PyTorch is still being imported (try again in a few seconds), or is older than 2.1"
 ATTACHED = "process {pid} is recorded already, by another sawtooth attach or run"
 
 Undo = Callable[[], object]
@@ -45,7 +45,7 @@ Undo = Callable[[], object]
 class Attachment:
     """The hook in this process.
 
-    It marks steps from the time in the folder's file ``begin_ns`` until the recorder stops renewing the lease.
+    It marks steps from the time in the file ``begin_ns`` until it is removed or the recorder stops renewing the lease.
     """
 
     def __init__(self, settings: HookSettings, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
@@ -55,19 +55,19 @@ class Attachment:
         self._undo: list[Undo] = []
         self._begun = False
         self._lease = (0, clock_ns())  # modification time of the lease file, and when it was first seen
-        self._next_look_ns = 0  # time of the next look at the folder
+        self._next_look_ns = 0  # time of the next look at the folder's files
         self._remove: Undo = lambda: None
         self.is_over = False
 
     def on_step(self, optimizer: Any, *rest: Any) -> None:
-        """Mark a step, while the recorder records."""
+        """Mark a step, if steps count now."""
         if self.counts():
             self.hook.on_step(optimizer, *rest)
 
     on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as for the hook of a step
 
     def counts(self) -> bool:
-        """Return whether steps count now: after all ranks have begun, and while the recorder is alive."""
+        """Return whether steps count now: after the ranks' common start, and while the recorder is alive."""
         if self.is_over:
             return False
         try:
@@ -105,7 +105,8 @@ class Attachment:
             self._patch(name, watch)
         for name, watch_loader in LOADER_PATCHES.items() if time_loader else ():
             self._patch(name, watch_loader, self._folder)
-        PROFILERS.looks(sys.modules["torch"])  # A second profiler would crash the training.
+        # If the training's own profiler runs, a second one would crash the training.
+        PROFILERS.find_running(sys.modules["torch"])
 
     def _patch(self, module: str, watch: Callable[..., Undo | None], *arguments: Path) -> None:
         if module in sys.modules:
@@ -128,7 +129,7 @@ class Attachment:
         self._remove()
 
 
-# For each loaded module: the function that watches it. Programs call `torch.save`, so the patch for saving is on torch itself.
+# By module: the function that patches it, if it is loaded. Programs call `torch.save`, so the patch for saving is on torch itself.
 PATCHES: Mapping[str, Callable[[Any], Undo | None]] = {
     "torch.nn.modules.module": hooks.watch_evaluation,
     "torch": hooks.watch_saving,
@@ -140,7 +141,7 @@ PATCHES: Mapping[str, Callable[[Any], Undo | None]] = {
     "torch.utils.data.dataloader": hooks.watch_batches,
     "torch._dynamo.trace_rules": leave_out_recorder,
 }
-LOADER_PATCHES: Mapping[str, Callable[[Any, Path], Undo]] = {  # times batches in files of a folder
+LOADER_PATCHES: Mapping[str, Callable[[Any, Path], Undo]] = {  # as PATCHES; the second argument is the folder for the times
     "torch.utils.data._utils.fetch": batches.watch,
     "torch.utils.data._utils.pin_memory": batches.watch_pinning,
 }
@@ -155,8 +156,8 @@ _current: list[Attachment] = []  # the attachment of this process, if there is o
 class HookAnswer(TypedDict, total=False):
     """Answer of a training to a request; empty after attaching.
 
-    ``stays`` lists what remains loaded after detaching. ``again`` says that an optimizer's hook runs now. The sender sets ``silent`` if
-    no answer came in time.
+    ``stays`` lists what remains loaded after detaching. With ``again``, an optimizer's hook is running, so the request must be repeated.
+    The sender sets ``silent`` if no answer came in time.
     """
 
     stays: list[str]
@@ -166,7 +167,7 @@ class HookAnswer(TypedDict, total=False):
 
 
 def obey(settings: Mapping[str, Any]) -> HookAnswer:
-    """Attach or detach as ``settings`` say; return the answer."""
+    """Attach or detach, according to ``settings["do"]``; return the answer."""
     if _runs_a_hook(sys.modules.get(OPTIMIZERS)):
         return {"again": True}
     return _attach(settings) if settings["do"] == "attach" else _detach()
@@ -180,8 +181,8 @@ def _attach(settings: Mapping[str, Any]) -> HookAnswer:
         return {"error": ATTACHED.format(pid=os.getpid())}
     _detach()
     variables = {**os.environ, **settings["environment"]}
-    here = number_of("LOCAL_WORLD_SIZE", variables) or number_of("WORLD_SIZE", variables) or 1
-    if settings["processes"] < here:
+    ranks_here = number_of("LOCAL_WORLD_SIZE", variables) or number_of("WORLD_SIZE", variables) or 1
+    if settings["processes"] < ranks_here:
         variables[BY_ITSELF] = "1"  # Other ranks are not recorded, so this one cannot agree with them on the steps to profile.
     attached = Attachment(HookSettings.of(variables))
     _current.append(attached)
@@ -192,8 +193,8 @@ def _attach(settings: Mapping[str, Any]) -> HookAnswer:
 def _detach() -> HookAnswer:
     while _current:
         _current.pop().remove()
-    own = sum(name.startswith(f"{__name__.partition('.')[0]}.") for name in sys.modules)
-    return {"stays": [f"{own} modules of the recorder", *STAYS]}
+    count = sum(name.startswith(f"{__name__.partition('.')[0]}.") for name in sys.modules)
+    return {"stays": [f"{count} modules of the recorder", *STAYS]}
 
 
 def _runs_a_hook(optimizers: Any) -> bool:
@@ -206,7 +207,7 @@ def _runs_a_hook(optimizers: Any) -> bool:
         frame: FrameType | None = innermost
         while frame is not None:
             code = frame.f_code
-            if code.co_filename == OWN or code is ON_EVENT:
+            if code.co_filename == HOOK_FILE or code is ON_EVENT:
                 return True
             around_step = code.co_filename == file and code.co_name == "wrapper"
             if around_step and (STEPPED not in code.co_varnames or STEPPED in frame.f_locals):

@@ -55,6 +55,6 @@ def in_words(pid: int, first: ProcessReading | None, last: ProcessReading | None
     grew = last.memory_bytes - first.memory_bytes
     change = f" ({grew / GIB:+.2f} GiB in {seconds:.0f} s)" if abs(grew) > GREW * first.memory_bytes else ""
     return (
-        f"Process {pid} used {cores:.2f} cores for {seconds:.0f} s. Its main thread ran {main:.0%} of the time and waited for a core {waits:.0%}. "
+        f"Process {pid} used {cores:.2f} cores on average over {seconds:.0f} s. Its main thread ran for {100 * main:.0f} % of the time and waited for a core for {100 * waits:.0f} %. "
         f"It has {last.memory_bytes / GIB:.2f} GiB of memory{change} and {last.threads} threads."
     )

@@ -21,10 +21,10 @@ LEAST_VERSION = (3, 14)
 CALL_S = 20.0  # limit for starting a Python, which takes a tenth of a second, or some seconds on a shared file system
 DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
 DISABLED_OPTIONS = ("disable_remote_debug", "disable-remote-debug")  # values of Python's option -X
-ASK = "import json, sys; print(json.dumps([list(sys.version_info[:2]), hasattr(sys, 'remote_exec')]))"
+ASK_VERSION = "import json, sys; print(json.dumps([list(sys.version_info[:2]), hasattr(sys, 'remote_exec')]))"
 CALL = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
 PERMISSION = (
-    "this user may not write into the memory of process {pid}: it takes `sysctl kernel.yama.ptrace_scope=0`, or CAP_SYS_PTRACE (root; "
+    "this user may not write into the memory of process {pid}. Allow it with `sysctl kernel.yama.ptrace_scope=0`, or with CAP_SYS_PTRACE (root; "
     "docker run --cap-add=SYS_PTRACE)"
 )
 
@@ -41,14 +41,14 @@ class RemoteExecution:
         program = _program(target.pid)
         if not PYTHON.fullmatch(Path(program).name):
             return f"process {target.pid} runs {program or 'an unknown program'}, which is not a Python executable, or was replaced since the process began"
-        answer, trouble = _ask(target, ASK)
+        answer, trouble = _ask(target, ASK_VERSION)
         try:
             version, has_it = json.loads(answer)
         except ValueError:
             return f"{program} cannot be asked for its version ({trouble or 'no answer'})"
         if tuple(version) < LEAST_VERSION:
             least, own = (".".join(map(str, each)) for each in (LEAST_VERSION, version))
-            return f"process {target.pid} runs Python {own}, and code can be added to a running process from Python {least} on"
+            return f"process {target.pid} runs Python {own}, but only Python {least} or newer accepts code from another process"
         return None if has_it else f"{program} was built without remote execution (--without-remote-debug)"
 
     def execute(self, target: Process, script: Path) -> str | None:
@@ -64,7 +64,7 @@ class RemoteExecution:
 def _ask(target: Process, program: str, *arguments: str) -> tuple[str, str]:
     """Run ``program`` with the target's Python; return its output and its last error line.
 
-    Python runs isolated (-I -S), so that neither the environment nor the folder adds code.
+    Python runs isolated (-I -S), so that neither the environment nor the current folder adds code.
     """
     command = [_program(target.pid), "-I", "-S", "-c", program, *arguments]
     try:

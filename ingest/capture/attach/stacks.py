@@ -1,7 +1,7 @@
 """Functions in which a process's main thread spends its time, from stacks that py-spy reads.
 
 py-spy (https://github.com/benfred/py-spy) is a separate program, used if it is installed. With ``--nonblocking`` it does not pause the
-process. A few stacks then change while py-spy reads them, and are missing or wrong.
+process. A few stacks change while py-spy reads them, so they are missing or wrong.
 Standard library only.
 """
 
@@ -22,9 +22,9 @@ MOST = 5  # functions named in the message
 LEAST_STACKS = 20  # With fewer stacks, the result would be chance.
 INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
 FRAME = re.compile(r"(?P<function>.+) \((?P<file>.+?)(:(?P<line>\d+))?\)")
-INSTALL = "Without its Python stacks: py-spy is not installed. `pip install py-spy` beside Sawtooth adds them."
+INSTALL = "Without its Python stacks: py-spy is not installed. Install it with `pip install py-spy` in Sawtooth's environment."
 PERMISSION = (
-    "Without its Python stacks: this user may not read another process's memory. It takes `sysctl kernel.yama.ptrace_scope=0`, or CAP_SYS_PTRACE "
+    "Without its Python stacks: this user may not read another process's memory. Allow it with `sysctl kernel.yama.ptrace_scope=0`, or with CAP_SYS_PTRACE "
     "(root; docker run --cap-add=SYS_PTRACE)."
 )
 FAILED = "Without its Python stacks: py-spy failed ({why})."
@@ -77,7 +77,7 @@ def _command(program: str, pid: int, file: Path) -> list[str]:
 def in_words(stacks: str, pid: int) -> list[str]:
     """Name the functions in which the main thread of ``pid`` spent its time.
 
-    ``stacks`` is py-spy's raw format. Each line has the frames, the outermost first, and then the number of times the stack was seen.
+    ``stacks`` is py-spy's raw format. A line has the frames of a stack, outermost first, and the number of times that the stack was seen.
     """
     functions: Counter[tuple[str, str]] = Counter()
     lines: Counter[tuple[str, str, str]] = Counter()
@@ -92,11 +92,11 @@ def in_words(stacks: str, pid: int) -> list[str]:
             function = call["function"], call["file"]
             functions[function] += int(count)
             lines[(*function, call["line"] or "")] += int(count)
-    every = sum(functions.values())
-    if every < LEAST_STACKS:
-        return [FEW.format(count=every)]
-    named = []
+    total = sum(functions.values())
+    if total < LEAST_STACKS:
+        return [FEW.format(count=total)]
+    descriptions = []
     for place, times in functions.most_common(MOST):
         line = max((key for key in lines if key[:2] == place), key=lambda key: lines[key])[2]
-        named.append(f"{place[0]} ({Path(place[1]).name}:{line}) {times / every:.0%}")
-    return [f"Its main thread was in these functions of the training ({every} stacks): {', '.join(named)}."]
+        descriptions.append(f"{place[0]} ({Path(place[1]).name}:{line}) {100 * times / total:.0f} %")
+    return [f"Its main thread was in these functions of the training ({total} stacks): {', '.join(descriptions)}."]

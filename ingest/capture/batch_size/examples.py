@@ -27,7 +27,7 @@ def sample_count(torch: Any, batch: Any) -> int | None:
 
 
 def resized(torch: Any, value: Any, example_size: int, size: int) -> Any:
-    """Repeat or cut the samples of an example to ``size``, in each tensor with ``example_size`` samples."""
+    """Return an example with ``size`` samples instead of ``example_size``: samples are repeated or cut."""
     if isinstance(value, torch.Tensor):
         if not value.dim() or value.shape[0] != example_size or size == example_size:
             return value
@@ -37,7 +37,7 @@ def resized(torch: Any, value: Any, example_size: int, size: int) -> Any:
         parts = {key: resized(torch, part, example_size, size) for key, part in value.items()}
         try:
             return type(value)(parts)  # type: ignore[call-arg]
-        except TypeError:  # The first argument of a defaultdict is the factory of its values.
+        except TypeError:  # A defaultdict, for example, expects the factory of its values first.
             return parts
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(resized(torch, part, example_size, size) for part in value))

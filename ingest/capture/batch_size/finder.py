@@ -41,9 +41,9 @@ TIMINGS = 3  # timings per size: the median is the step time, the spread its unc
 MAX_SIZE_FACTOR = 1024  # default upper limit, as a multiple of the example's batch size
 MAX_STEPS = 500  # steps per timing
 PROFILED_STEPS = 5
-# Messages of out-of-memory errors that are plain RuntimeErrors.
+# Messages of plain RuntimeErrors that also mean that memory ran out.
 OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|(?:CUBLAS|CUDNN|CUSOLVER|NCCL)\w*ALLOC_FAILED", re.I)
-# Messages of errors for tensors beyond 32-bit indexing. Larger batches fail with them too.
+# Messages about tensors too large for 32-bit indices. They limit the batch as memory does.
 INDEX_OVERFLOW = re.compile(r"32.?bit index|canUse32BitIndexMath|INT_MAX", re.I)
 
 
@@ -65,8 +65,8 @@ def find_batch_size(
 
     The search starts at ``start``, by default the size of the example. ``least`` is by default a quarter of ``start``, but not below 2,
     because a batch norm needs two samples. Each size is timed for ``seconds``. No new size is begun after ``at_most_s`` seconds.
-    With ``path``, a ``.sawtooth`` file gets the measured sizes and a trace, from which other sizes are predicted. The trace is of a step
-    with ``start`` samples, or with the largest batch that fits if ``start`` does not.
+    With ``path``, the measured sizes and a trace are written into a ``.sawtooth`` file, from which other sizes are predicted. The trace is
+    of steps with ``start`` samples, or with the largest timed batch if ``start`` does not fit.
 
     Raises ValueError if ``start`` is not known or no tensor of the example has as many samples, TypeError for changes without a state, and
     any error of ``train_step`` except out-of-memory errors.
@@ -80,10 +80,10 @@ def find_batch_size(
         )
     example_size = start or (None if callable(batch) else sample_count(torch, batch))
     if not example_size:
-        raise ValueError("The example has no tensor to take the batch size from: give start=…")
+        raise ValueError("The batch size is unknown: batch is a function or has no tensor with dimensions. Give start=…")
     if not callable(batch) and not any(tensor.dim() and tensor.shape[0] == example_size for tensor in tensors_of(torch, batch)):
         raise ValueError(
-            f"No tensor of the example has {example_size:,} samples along its first dimension, so no other size can be made of it: "
+            f"No tensor of the example has {example_size:,} samples along its first dimension, so it cannot be resized: "
             "leave start out, or give a function that makes a batch of a size."
         )
     make_batch = batch if callable(batch) else lambda size: resized(torch, batch, example_size, size)
@@ -124,7 +124,7 @@ def report_lines(sizes: BatchSizes) -> list[str]:
         return [*rows, f"sawtooth: a batch of {sizes.largest:,} fits; no larger one was tried."]
     return [
         *rows,
-        f"sawtooth: the largest batch that fits is {sizes.largest:,}. Recommended: {sizes.advised:,}, about {RULE:.0%} of it, which "
+        f"sawtooth: the largest batch that fits is {sizes.largest:,}. Recommended: {sizes.advised:,}, about {100 * RULE:.0f} % of it, which "
         "leaves room for longer samples, fragmentation and evaluation.",
     ]
 
@@ -134,7 +134,7 @@ class _OutOfMemoryError(Exception):
 
 
 class _TrialRunner:
-    """Runs steps with batches of a size; restores the training's state after each size and at the end."""
+    """Runs steps with batches of given sizes, and restores the training's state after each size."""
 
     def __init__(
         self,
@@ -156,14 +156,14 @@ class _TrialRunner:
         self._state.restore_random()
 
     def timed(self, size: int) -> BatchSizeTrial:
-        """Time a batch of ``size``; the trial has no times if the batch does not fit."""
+        """Time steps with a batch of ``size``; the trial has no times if the batch does not fit."""
         try:
             return self.attempt(lambda: self._measured(size))
         except _OutOfMemoryError:
             return BatchSizeTrial(size)
 
     def fits(self, size: int) -> bool:
-        """Tell whether a batch of ``size`` runs."""
+        """Return whether a step with a batch of ``size`` runs."""
         try:
             self.attempt(lambda: self._steps(self._make_batch(size), WARMUP_STEPS))
         except _OutOfMemoryError:
@@ -211,7 +211,7 @@ class _TrialRunner:
         return max((time.perf_counter() - start_s) / count, 1e-9)
 
     def _optimizer_ms(self, batch: Any) -> float | None:
-        """Return the optimizers' ms per step, with the GPU idle before and after; None without optimizers."""
+        """Return the ms per step that the optimizers take, GPU included; None without optimizers."""
         spent_s = start_s = 0.0
 
         def begin(*_: Any) -> None:
@@ -258,7 +258,7 @@ class _TrialRunner:
             self._torch.cuda.empty_cache()
             self._torch.cuda.reset_peak_memory_stats()
         if "torch._dynamo" in sys.modules:
-            # PyTorch limits the number of recompilations, and each size needs one.
+            # PyTorch limits the number of recompilations, and each size needs at least one.
             self._torch.compiler.reset()
 
     def _is_out_of_memory(self, error: Exception) -> bool:
@@ -272,7 +272,7 @@ class _TrialRunner:
 def _profile_and_pack(
     runner: _TrialRunner, sizes: BatchSizes, example_size: int, target: Path, name: str, settings: Mapping[str, Any]
 ) -> None:
-    """Profile a step with the example's size, or the largest that fits, and write the bundle."""
+    """Profile steps with the example's size, or the largest timed size, and write the bundle."""
     by_size = {trial.batch: trial for trial in sizes.trials if trial.step_ms}
     trial = by_size.get(example_size) or (by_size[max(by_size)] if by_size else None)
     if trial is None:
@@ -286,7 +286,7 @@ def _profile_and_pack(
             return
         run = {
             "name": name or target.stem,
-            "notes": "Steps timed by find_batch_size, with the samples at hand: a loader's time is not in them.",
+            "notes": "Steps timed by find_batch_size. Data loading is not included.",
             "settings": {**{str(k): str(v) for k, v in settings.items()}, "batch_size": str(trial.batch)},
             "facts": {"samples_per_step": float(trial.batch), "step_time_ms": trial.step_ms},
             "batches": [result.row() for result in sizes.trials],

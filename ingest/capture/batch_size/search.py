@@ -11,7 +11,7 @@ from typing import Any
 
 from sawtooth.ingest.loop.batch_rule import accumulated_gain, advised_below
 
-# The search stops when the largest batch is known to a sixteenth. The recommended batch is smaller by more than that.
+# The search stops when the largest batch is known to 1/16. The recommended batch is a fifth smaller, so this is precise enough.
 PRECISION_DIVISOR = 16
 
 
@@ -19,7 +19,7 @@ PRECISION_DIVISOR = 16
 class BatchSizeTrial:
     """A batch of ``batch`` samples: step time (median, lowest, highest), optimizer time, and peak memory.
 
-    All are None if the batch did not fit into memory; without a GPU, only ``memory_bytes`` is None.
+    All are None if the batch did not fit into memory. ``optimizer_ms`` is also None without an optimizer, ``memory_bytes`` without a GPU.
     """
 
     batch: int
@@ -31,7 +31,7 @@ class BatchSizeTrial:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second."""
+        """Samples per second; None if the batch did not fit."""
         return 1e3 * self.batch / self.step_ms if self.step_ms else None
 
     def accumulated_per_s(self, batch: float) -> float | None:
@@ -47,7 +47,7 @@ class BatchSizeTrial:
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Trials by size, the largest batch that ran, and the smallest that did not fit; None if none."""
+    """Trials by size, the largest batch that ran, and the smallest that did not fit (None without one)."""
 
     trials: tuple[BatchSizeTrial, ...]
     largest: int | None
@@ -55,7 +55,7 @@ class BatchSizes:
 
     @property
     def advised(self) -> int | None:
-        """The recommended share of the largest batch; the largest itself if no batch was too large."""
+        """The recommended batch size: smaller than the largest that ran, but equal if no batch was too large."""
         if self.largest is None or self.too_large is None:
             return self.largest
         return advised_below(self.largest)
@@ -71,7 +71,7 @@ def search(
 ) -> BatchSizes:
     """Return trials from ``min_size`` to the largest batch that fits, at most ``max_size``.
 
-    ``try_size`` times a size, ``fits`` only runs it. ``has_time`` tells whether another size may begin after the first that ran.
+    ``try_size`` times a size, ``fits`` only runs it. ``has_time`` returns whether another size may begin; it is not asked before a size has run.
     """
     trials: dict[int, BatchSizeTrial] = {}
 

@@ -1,6 +1,6 @@
 """Save the state that a trial step changes in host memory, and restore it in place.
 
-The state is parameters, buffers, gradients, optimizer states and settings, other objects with a ``state_dict``, and random numbers.
+The state is parameters, buffers, gradients, optimizer states and settings, other objects with a ``state_dict``, and random generators.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TrainingState:
         self._random_restorers = _random_restorers(torch)
 
     def restore(self) -> None:
-        """Restore everything except the random numbers. Memory that is no longer needed is freed first."""
+        """Restore everything except random generators. First free the memory that the steps allocated."""
         for tensor, _, grad, _ in self._tensors.values():
             if tensor.is_leaf and tensor.grad is not grad:
                 tensor.grad = grad
@@ -41,7 +41,7 @@ class TrainingState:
                     grad.copy_(grad_values)
 
     def restore_random(self) -> None:
-        """Restore the random numbers."""
+        """Restore the random generators."""
         for restore in self._random_restorers:
             restore()
 

@@ -1,4 +1,4 @@
-"""Call sites of optimizer steps, which distinguish two loops that use one optimizer.
+"""Call sites of optimizer steps, which distinguish two loops that use the same optimizer.
 
 Standard library only.
 """
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 MOST_FRAMES = 100  # At most this many frames of a stack are examined; Lightning's stacks have 40.
 MOST_SITES = 64  # Limit for programs whose stack differs at each step; more call sites carry no information.
-YIELDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-LINES = 8  # Lines of a stack that are written, innermost first. Two loops differ within so many lines.
+GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+LINES = 8  # the innermost lines of a stack that are written; two loops differ in one of them
 RECORDER = str(Path(__file__).resolve().parents[1])
 STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - must equal the beginning of its modules' file names
 INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
@@ -58,7 +58,7 @@ class _CallPath:
 class CallSites:
     """The call sites of a process.
 
-    After ``here`` has seen the stack at two steps, it checks only the lines within the loop. Each line takes 0.1 µs.
+    ``here`` examines the whole stack at the first two steps of a loop. Afterwards it checks only the lines within the loop, each in 0.1 µs.
     """
 
     def __init__(self) -> None:
@@ -68,8 +68,8 @@ class CallSites:
     def here(self, optimizer: int = 0, depth: int = 1) -> CallSite:
         """Return the call site of the frame ``depth`` levels above.
 
-        Stacks with the same lines have the same call site, so that a loop over epochs is one place. Steps of one ``optimizer`` usually
-        have the same call path.
+        Stacks with the same lines have the same call site, so that all epochs of a loop have one. The call path is stored by ``optimizer``,
+        because the steps of one optimizer usually have the same path.
         """
         path = self._paths.get(optimizer)
         if path is not None:
@@ -86,12 +86,12 @@ class CallSites:
         return self._walk(sys._getframe(depth), optimizer, depth)
 
     def _walk(self, innermost: FrameType, optimizer: int, depth: int) -> CallSite:
-        """Find the call site by the whole stack from ``innermost``, at ``depth``, and store the call path."""
+        """Find the call site from the whole stack above ``innermost``, and store the call path."""
         frames = _stack(innermost)
-        named = _named(frames)
-        site = self._site([frames[at] for at in named])
+        indices = _users_frames(frames)
+        site = self._site([frames[at] for at in indices])
         first = optimizer not in self._paths or self._paths[optimizer] is not None
-        self._paths[optimizer] = None if first else _call_path(frames, named, depth, site)
+        self._paths[optimizer] = None if first else _call_path(frames, indices, depth, site)
         for frame in frames:
             if frame.f_trace is None:
                 frame.f_trace = _FrameMark()
@@ -120,32 +120,34 @@ def _stack(innermost: FrameType) -> list[FrameType]:
 def line_at(innermost: FrameType) -> str:
     """Return the innermost line of the user's files on a stack, such as train.py:12; "" without one."""
     frames = _stack(innermost)
-    return next(map(_line, (frames[at] for at in _named(frames))), "")
+    return next(map(_line, (frames[at] for at in _users_frames(frames))), "")
 
 
 def _line(frame: FrameType) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
-def _call_path(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: CallSite) -> _CallPath | None:
-    """Return the call path from the innermost marked frame, except generators (others can resume them)."""
+def _call_path(frames: Sequence[FrameType], indices: Sequence[int], depth: int, site: CallSite) -> _CallPath | None:
+    """Return the call path from the innermost frame with a mark; None without one.
+
+    Frames of generators and coroutines do not count, because another caller can resume them."""
     for loop, frame in enumerate(frames):
         mark = frame.f_trace
-        if isinstance(mark, _FrameMark) and not frame.f_code.co_flags & YIELDS:
-            lines = [(depth + at, frames[at].f_code, frames[at].f_lasti) for at in named if at <= loop]
+        if isinstance(mark, _FrameMark) and not frame.f_code.co_flags & GENERATOR_FLAGS:
+            lines = [(depth + at, frames[at].f_code, frames[at].f_lasti) for at in indices if at <= loop]
             return _CallPath(depth + loop, mark, lines, site)
     return None
 
 
-def _named(frames: Sequence[FrameType]) -> list[int]:
-    """Return the indices of the user's frames, or else of installed packages except PyTorch."""
-    every = []
+def _users_frames(frames: Sequence[FrameType]) -> list[int]:
+    """Return the indices of frames in the user's files, or else in installed packages except PyTorch."""
+    candidates = []
     for at, frame in enumerate(frames):
         file = frame.f_code.co_filename
         if not file.startswith((RECORDER, STANDARD_LIBRARY + os.sep + "runpy", "<frozen")):
-            every.append((at, file))
-    users = [at for at, file in every if not _is_installed(file)]
-    return users or [at for at, file in every if not file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))]
+            candidates.append((at, file))
+    users = [at for at, file in candidates if not _is_installed(file)]
+    return users or [at for at, file in candidates if not file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))]
 
 
 def _is_installed(file: str) -> bool:
@@ -158,6 +160,6 @@ def _is_installed(file: str) -> bool:
 
 
 def _pytorch() -> tuple[str, ...]:
-    """Return the folder that PyTorch was imported from; it may be a checkout."""
+    """Return the folder of the imported PyTorch, which may be a checkout; () if it is not imported."""
     file = getattr(sys.modules.get("torch"), "__file__", None)
     return (os.path.dirname(file) + os.sep,) if file else ()  # noqa: PTH120

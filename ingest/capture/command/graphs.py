@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ..in_process.shared import process_wide, watch
 
-POLL_S = 0.01  # between looks whether a capture has ended
+POLL_S = 0.01  # between two checks whether a capture has ended
 
 
 class Graphs:
@@ -24,30 +24,30 @@ class Graphs:
     def __init__(self) -> None:
         self.capturing = False
         self.on_step: Callable[[Any], None] | None = None
-        self._optimizer: Any = None  # the first that stepped in the graph that is being captured
+        self._optimizer: Any = None  # the first one that stepped in the graph that is being captured
         self._optimizer_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by graph
-        self._may_begin = threading.Lock()
+        self._begin_lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=lambda: setattr(self, "_may_begin", threading.Lock()))
+            os.register_at_fork(after_in_child=lambda: setattr(self, "_begin_lock", threading.Lock()))
 
     @contextlib.contextmanager
     def none_captured(self) -> Iterator[None]:
-        """Wait for the end of a running capture, and let none begin inside this context.
+        """Wait for the end of a running capture, and let no other begin inside this context.
 
-        Waiting for the GPU from another thread would break a capture.
+        The caller waits for the GPU in this context, which would break a capture in another thread.
         """
-        self._may_begin.acquire()
+        self._begin_lock.acquire()
         while self.capturing:
-            self._may_begin.release()
+            self._begin_lock.release()
             time.sleep(POLL_S)
-            self._may_begin.acquire()
+            self._begin_lock.acquire()
         try:
             yield
         finally:
-            self._may_begin.release()
+            self._begin_lock.release()
 
     def captures(self, optimizer: Any) -> bool:
-        """Return whether a graph is being captured, and note that ``optimizer`` stepped in it."""
+        """Return whether a graph is being captured; if so, note that ``optimizer`` stepped in it."""
         if self.capturing:
             self._optimizer = self._optimizer or optimizer
         return self.capturing
@@ -60,8 +60,8 @@ class Graphs:
 
         def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
             def begun(graph: Any, *arguments: Any, **named: Any) -> Any:
-                with self._may_begin:
-                    result = begin(graph, *arguments, **named)  # If it fails, no capture begins, so none is counted.
+                with self._begin_lock:
+                    result = begin(graph, *arguments, **named)  # If this fails, no capture has begun.
                     self.capturing, self._optimizer = True, None
                 return result
 

@@ -1,6 +1,6 @@
 """The hook of `sawtooth run` in a training process: it marks and profiles optimizer steps.
 
-``startup/sitecustomize.py`` loads this module when the training imports PyTorch's optimizers. The hook reads its settings from the
+``startup/sitecustomize.py`` loads this module when the training imports PyTorch. The hook reads its settings from the
 environment (``HookSettings``) and writes only into the run's folder. Its errors never reach the training. A mark takes two microseconds,
 and a few more if the training's data fills the processor's caches.
 """
@@ -64,8 +64,8 @@ class Hook:
     ) -> None:
         """Start without marks or a profile.
 
-        ``boundary`` is the kind of step boundary and a module's name, if no optimizer makes the steps. ``patience()`` is a factor on the wait for
-        the profile. ``on_loop`` is called when an optimizer steps for the second time.
+        ``boundary`` is the kind of step boundary and a module's name, if no optimizer makes the steps. The wait for the profile is multiplied
+        by ``patience()``. ``on_loop`` is called when an optimizer steps for the second time.
         """
         self.settings = settings
         self._torch = torch
@@ -80,13 +80,13 @@ class Hook:
         self._extent = Extent(settings.steps)  # of the current or next profile
         self._profiler: StepProfiler | None = None
         self._profiled_optimizer = 0  # the optimizer that led the loop when the profile began
-        self._until = 0  # the step of this optimizer that ends the profile
-        self._began = 0  # the loop's step before the profile
-        self._not_before = 0  # the loop's step before which no profile begins
+        self._until = 0  # the step of that optimizer that ends the profile
+        self._began = 0  # the loop's last step before the profile
+        self._not_before = 0  # no profile begins before this step of the loop
         self._taken = False  # whether the first profile was taken
         self._later: list[Path] = []  # traces after the first
         self._postponed, self._cost = Postponed(settings.folder), ProfileCost(settings.folder, settings.ranks)
-        self._over, self._broken = settings.steps <= 0, False  # _over: no further profile is taken
+        self._over, self._broken = settings.steps <= 0, False  # no further profile; nothing more at all
         self._boundary, self._patience, self._on_loop = boundary, patience, on_loop
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
@@ -102,7 +102,7 @@ class Hook:
             self._break(error)
 
     def on_boundary(self, place: int) -> None:
-        """Mark a step that no optimizer makes; ``place`` is the number of its place in the program."""
+        """Mark a step that no optimizer makes; ``place`` is the number of the program's line that ended it."""
         if self._broken:
             return
         try:
@@ -110,7 +110,7 @@ class Hook:
         except Exception as error:
             self._break(error)
 
-    # So torch.compile does not trace on_step. torch.compiler.disable has the same effect, but loads the compiler.
+    # With this, torch.compile does not trace on_step. torch.compiler.disable has the same effect, but loads the compiler.
     on_step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _advance(self, optimizer: int) -> None:
@@ -167,17 +167,17 @@ class Hook:
         if self.settings.ranks > self.settings.ranks_here:
             return index >= ALONE_STEPS
         if self.settings.ranks == 1:
-            return self._chosen()
+            return self._can_begin()
         first = self.settings.rank == 0
-        if self._begin_at is None and (self._chosen() if first else self._looks.are_due(index)):
+        if self._begin_at is None and (self._can_begin() if first else self._looks.are_due(index)):
             mine = (*self._extent, self._watch.step_ns) if first else None
             agreed = agreed_start(self.settings.folder, index, mine)
             if agreed is not None:
                 self._begin_at, self._extent = agreed[0], Extent(*agreed[1:])
         return self._begin_at is not None and index >= self._begin_at
 
-    def _chosen(self) -> bool:
-        """Return whether the loop is steady and a profile can begin now; store the profile's extent."""
+    def _can_begin(self) -> bool:
+        """Return whether a profile can begin, because the loop is steady; store the profile's extent."""
         least_s = self.settings.after_s
         if not self._watch.is_steady(least_s) or not self._watch.is_steady(least_s * self._patience()):
             return False
@@ -211,7 +211,7 @@ class Hook:
         self._end(with_loop=True) if keeps else self._drop()
 
     def _try_later(self, keep: bool) -> None:
-        """End a profile whose loop has ended: a new place calls its optimizer, or ``keep`` is false."""
+        """End a profile whose loop has ended, and wait for the next loop; without ``keep``, drop the profile."""
         self._end_with_loop() if keep else self._drop()
         self._watch.begins_anew()
         self._not_before = self._loop.steps + LEAST_STEPS
@@ -223,7 +223,7 @@ class Hook:
             profiler.abandon()
 
     def _publish(self, part: Path) -> None:
-        """Publish a trace. Without ``every``, a later trace shows a longer loop and replaces the first."""
+        """Publish a trace. Without ``every``, a later trace is of a longer loop and replaces the first."""
         publish(
             part, self._file("trace", "json"), self._later, self._began if self._taken and self.settings.every > 0 else None
         )
@@ -249,7 +249,7 @@ class Hook:
             note_error(self._file("trouble", "json"), error, self.settings.rank)
 
     def forget(self) -> None:
-        """Do nothing more in a forked process; the parent writes the data that is not written yet."""
+        """Do nothing more in a forked process; its parent writes the remaining data."""
         self._broken, self._marks, self._profiler = True, None, None
 
     def drop(self) -> None:
@@ -269,12 +269,12 @@ class Hook:
         self.finish()
 
 
-def _into_the_folder(watch: Callable[[Any, Path], object]) -> Callable[[Any], object]:
+def _with_run_folder(watch: Callable[[Any, Path], object]) -> Callable[[Any], object]:
     return lambda module: watch(module, Path(os.environ[FOLDER])) if os.environ.get(LOADER) != "0" else None
 
 
 # The modules are torch.utils.data._utils.fetch and torch.utils.data._utils.pin_memory.
-watch_loaders, watch_pinning = _into_the_folder(batches.watch), _into_the_folder(batches.watch_pinning)
+watch_loaders, watch_pinning = _with_run_folder(batches.watch), _with_run_folder(batches.watch_pinning)
 
 
 def install(optimizers: Any) -> None:
@@ -293,7 +293,7 @@ def install(optimizers: Any) -> None:
 def hook_and_detector(
     settings: HookSettings, counts: Callable[[], bool] = lambda: True
 ) -> tuple[Hook, boundaries.BoundaryDetector]:
-    """Return the hook of optimizer steps, and the detector, whose events count while ``counts()``."""
+    """Return the hook of optimizer steps and the detector of other boundaries (active while ``counts()``)."""
     detector = boundaries.DETECTOR = boundaries.BoundaryDetector(
         settings, lambda *boundary: Hook(settings, boundary=boundary, patience=detector.patience), counts
     )

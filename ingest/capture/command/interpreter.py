@@ -18,24 +18,25 @@ from sawtooth.ingest.loop.command import PYTHON
 
 IGNORES_RECORDER = "-{options} makes {python} ignore what `sawtooth run` adds to it, so no step is marked and no profile is taken. Leave the option out."
 NOT_LOADED = (
-    "No Python of this command loaded the recorder, so no step was marked. Options -I, -E and -S, or a PYTHONPATH that the command sets, keep it out: "
-    "leave them out, or record from inside: from sawtooth.capture import profile."
+    "No Python of this command loaded the recorder, so no step was marked. Python's options -I, -E and -S prevent this, and so does a PYTHONPATH "
+    "set by the command. Leave them out, or record from inside: from sawtooth.capture import profile."
 )
-# Options with which Python does not load the recorder: isolated mode, no environment variables, no module site.
+# Options with which Python does not load the recorder: isolated (I), no environment variables (E), no module site (S).
 IGNORING = "IES"
 NEEDED = "torch"  # the module that a training always needs
 IMPORT_CHECK_SECONDS = 20.0  # Python starts in 0.1 s, on a shared file system in some seconds
-# Exit code 1 means that a module is missing. A Python that cannot run this ends with another code.
+# Exit code 1 means that a module is missing, or that this Python is too old for importlib.util.
 _IMPORT_CHECK = (
     "import importlib.util, sys; sys.exit(int(any(importlib.util.find_spec(name) is None for name in sys.argv[1:])))"
 )
-TAKEN = "{program} is run by {python}: {usual}, the first on the PATH, lacks {lacks}."
+OTHER_PYTHON = "{program} is run with {python}, because {usual}, the first Python on the PATH, lacks {lacks}."
 
 
-def words_of(command: Sequence[str]) -> tuple[list[str], str | None]:
+def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the command to start, and a sentence if an unexpected Python runs it (else None).
 
-    A Python file or module is run by the first Python that has PyTorch and what the file imports: this one, else those on the PATH in turn.
+    The first Python that has PyTorch and the script's other imports runs a script or module: this Python, then those on the PATH. If none
+    has all, PyTorch is enough. If none has PyTorch, the first Python on the PATH runs it.
     """
     if not (command[0].endswith(".py") or command[0] == "-m"):
         return list(command), None
@@ -49,7 +50,7 @@ def words_of(command: Sequence[str]) -> tuple[list[str], str | None]:
     if python in (usual, sys.executable):
         return [python, *command], None
     lacks = " and ".join(name for name in needed if not has(usual, [name]))
-    return [python, *command], TAKEN.format(
+    return [python, *command], OTHER_PYTHON.format(
         program=" ".join(command[:2] if command[0] == "-m" else command[:1]), python=python, usual=usual, lacks=lacks
     )
 
@@ -65,8 +66,8 @@ def has(python: str, modules: Sequence[str]) -> bool | None:
     return {0: True, 1: False}.get(check.returncode)
 
 
-def sentences_before(words: Sequence[str]) -> list[str]:
-    """Return a sentence about a Python option in ``words`` that disables the recorder; [] without one."""
+def option_warnings(words: Sequence[str]) -> list[str]:
+    """Return a sentence about a Python option that keeps the recorder from loading; [] without one."""
     for at, word in enumerate(words):
         if PYTHON.fullmatch(Path(word).name):
             ignoring = [option for option in _options(words[at + 1 :]) if option in IGNORING]

@@ -1,6 +1,7 @@
 """Launcher of `sawtooth run`: sample, mark steps, profile a few and pack one ``.sawtooth`` file.
 
-Exit code, output and signals stay the command's own. Standard library only: ``startup/sitecustomize.py`` goes on PYTHONPATH for this run.
+The command keeps its exit code, output and signals. Its PYTHONPATH begins with ``startup``, so that Python loads the hook.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pathlib import Path
 from sawtooth.ingest import children
 from sawtooth.ingest.capture.command import no_profile, parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
-from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
+from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, command_with_python, has, option_warnings
 from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, keep_unpacked, left_over, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, remarks, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
-from sawtooth.ingest.capture.command.telemetry import STEP_RATE_FILE, missing_telemetry, session_of, start_sampler
+from sawtooth.ingest.capture.command.telemetry import STEP_RATE_FILE, missing_telemetry, start_sampler, write_session
 from sawtooth.ingest.capture.in_process import postponed
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.process_rank import member_of_job
@@ -31,13 +32,13 @@ from sawtooth.installation import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
-STEP_RATE_PERIOD_S = 1.0  # between two step rates for the Live page
-SCALARS_S = 10.0  # between scalars; dense enough for a curve over hours
+STEP_RATE_PERIOD_S = 1.0  # interval of step rates for the Live page
+SCALARS_S = 10.0  # interval of scalars; short enough for a smooth curve over hours
 PYTHON_FAILED = 1  # Python's exit code after an exception, such as a failed import
-AT_ONCE_S = 10.0  # if a command fails sooner and before a step, its samples are not stored
+AT_ONCE_S = 10.0  # if a command fails in less time and before its first step, its telemetry is not stored
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
-NO_STEP = f"{ENDED_WITH} {{code}} before a step was seen: no run was made of it.{{kept}}"
-BY_SIGNAL = 128  # larger exit codes mean a signal, which ends a process with up to a second of marks not written
+NO_STEP = f"{ENDED_WITH} {{code}} before its first step, so no run was written.{{kept}}"
+BY_SIGNAL = 128  # Larger exit codes mean that a signal ended the process. Up to a second of marks was then not written.
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
 NO_ROOM = "Nothing was recorded: the temporary folder cannot be written ({why}). Free space there, or choose another folder with TMPDIR=…"
@@ -103,12 +104,12 @@ class RunOptions:
 
 def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions(), *, name: str = "") -> Launched:
     """Run ``command``; record into ``bundle``."""
-    words, python = words_of(command)
+    words, python = command_with_python(command)
     name = name or name_of(command)
     if _starts_nothing(words):
         return Launched(run_in_foreground(words, os.environ))
-    before = [] if python is None else [python]
-    _say([*before, *sentences_before(words), *(LEFT.format(folder=folder) for folder in left_over())])
+    other_python = [] if python is None else [python]
+    _say([*other_python, *option_warnings(words), *(LEFT.format(folder=folder) for folder in left_over())])
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(parts_folder())
@@ -130,7 +131,7 @@ def _say(sentences: Sequence[str]) -> None:
 
 
 def _train(words: Sequence[str], folder: Path, name: str, options: RunOptions) -> tuple[Launched, float]:
-    """Run the training; sampler and hook write into ``folder``. Return the result and the seconds."""
+    """Run the training; its sampler and hook write into ``folder``. Return the result and the seconds."""
     serving = ("--prometheus", options.metrics) if options.metrics else ()
     sampler, missing = start_sampler(folder, options.push, name, *serving) if options.sample else (None, [])
     _say([f"{sentence} The command runs without it." for sentence in missing])  # now, not after hours of training
@@ -141,7 +142,7 @@ def _train(words: Sequence[str], folder: Path, name: str, options: RunOptions) -
         seconds = time.monotonic() - began
     launched = Launched(code, missing=missing, at_start=at_start)
     if sampler is not None:
-        launched.missing += missing_telemetry(session_of(sampler, folder))
+        launched.missing += missing_telemetry(write_session(sampler, folder))
     return launched, seconds
 
 
@@ -156,9 +157,9 @@ def _pack(
     words: Sequence[str],
     seconds: float,
 ) -> None:
-    """Write what ``folder`` holds into ``bundle``, and add sentences on what is missing to ``launched``.
+    """Write the parts in ``folder`` into ``bundle``, and add sentences on missing data to ``launched``.
 
-    No run is made of a command that failed before its first step. Its samples are kept if it ran for AT_ONCE_S.
+    No run is written if the command failed before its first step. Its telemetry is kept if it ran for AT_ONCE_S.
     """
     errors = errors_in(folder)
     launched.missing += [*errors, *remarks(folder)]
@@ -171,14 +172,16 @@ def _pack(
         return
     if not errors:
         unseen = NOT_LOADED if not no_profile.has_marks(runs) and not (folder / LOADED).exists() else None
-        launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, options.steps, options.after_s, folder)
-    for one in runs:
-        one.facts.update({"samples_per_step": options.samples} if options.samples else {})
-        one.facts.update({"flops_per_step": options.flops} if options.flops else {})
+        launched.missing += (
+            [unseen] if unseen else _missing_parts(runs, launched.exit_code, options.steps, options.after_s, folder)
+        )
+    known = {"samples_per_step": options.samples, "flops_per_step": options.flops}
+    for recorded in runs:
+        recorded.facts.update({fact: value for fact, value in known.items() if value})
     if options.memory:
         launched.missing += parts.keep_snapshots(folder, bundle)
     if runs:
-        write(bundle, name, command, f"{RECORDED_BY} {' '.join(_text(command))}`.", runs, launched)
+        write(bundle, name, command, f"{RECORDED_BY} {' '.join(_valid_unicode(command))}`.", runs, launched)
 
 
 def _starts_nothing(words: Sequence[str]) -> bool:
@@ -194,8 +197,10 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
     return [NO_TORCH.format(python=python, command=" ".join(own))] if failed else []
 
 
-def _lacks(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
-    """Return sentences on what ``runs`` lack, from the hook's notes in ``folder``: exit, loop or profile."""
+def _missing_parts(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
+    """Return sentences about a failed command, a missing loop or a missing profile.
+
+    ``folder`` has the hook's notes about the reasons."""
     profiled = steps <= 0 or no_profile.is_profiled(runs)
     if exit_code:
         more = OR_MORE if exit_code > BY_SIGNAL else ""
@@ -216,7 +221,7 @@ def _lacks(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: flo
 def _progress(folder: Path, options: RunOptions, missing: list[str]) -> contextlib.ExitStack:
     """Return a context that reports progress to the sampler and, on request, to stderr and TensorBoard.
 
-    ``missing`` gets a sentence if TensorBoard's folder cannot be written.
+    If TensorBoard's folder cannot be written, a sentence is added to ``missing``.
     """
     samples, seconds, scalars = options.samples, options.progress_s, options.scalars
     stack = contextlib.ExitStack()
@@ -235,7 +240,7 @@ def _progress(folder: Path, options: RunOptions, missing: list[str]) -> contextl
 
 
 def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, str]:
-    """Return the training's environment with what the hook needs."""
+    """Return the environment of the training, with the variables that load and configure the hook."""
     variables = children.environment_before()
     path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
     own = {
@@ -248,7 +253,7 @@ def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, 
     return {**variables, "PYTHONPATH": path, **own}
 
 
-def _text(words: Sequence[str]) -> list[str]:
+def _valid_unicode(words: Sequence[str]) -> list[str]:
     return [word.encode(errors="replace").decode() for word in words]  # a file name may not be valid Unicode
 
 
@@ -261,7 +266,7 @@ def write(
     for run in runs:
         title = name if run is runs[0] else f"{name}, step {run.step:,}"
         settings = {} if len(runs) == 1 else {STEP: str(run.step)}
-        about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": _text(command)}
+        about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": _valid_unicode(command)}
         packed.append((about, run.sources))
     if (free := free_name(bundle)) != bundle:  # Another recording has taken the name in the meantime.
         launched.missing.append(TAKEN.format(taken=bundle, free=free))

@@ -11,27 +11,27 @@ from typing import NamedTuple
 
 from ...loop.rounds import MAX_STEPS, MIN_ROUNDS, rounds_of
 
-# Steps before the profile. In most loops, the loader's first queue is used up by then and cuDNN has finished its searches.
+# Steps before the profile. In most loops, the loader's first batches are used up by then, and cuDNN has chosen its algorithms.
 LEAST_STEPS = 20
-# A loop is steady if the median of its last ten steps differs by at most this share from that of the ten before.
+# A loop is steady if the median step time of its last ten steps differs by at most this share from that of the ten before.
 STEADY_WITHIN = 0.10
-PATIENCE_S = 60.0  # after this time, a loop that is not steady is profiled too
-# A longer round is profiled only if it has no more steps than requested. A loop that launches kernels all the time fills a trace
-# with hundreds of thousands of events in this time.
+PATIENCE_S = 60.0  # after this time, a loop is profiled even if it is not steady
+# A round that takes longer than this is profiled only if it has no more steps than requested, because the trace would be too large:
+# in this time, a loop that launches kernels all the time makes hundreds of thousands of events.
 LONGEST_S = 3.0
-# If two rounds take no longer than this, both are profiled. A longer round may not have come often enough to be recognised.
+# If two rounds together take no longer than this, both are profiled. After two rounds that took longer than this, the profile waits for a third.
 SHORT_S = 1.0
 
 
 class Extent(NamedTuple):
-    """Number of steps to profile, and of steps in a round (1 if the loop has no rounds)."""
+    """Number of steps to profile, and number of steps in a round (1 if the loop has no rounds)."""
 
     steps: int
     round: int = 1
 
 
 class LoopTimes:
-    """The steps of one loop so far: their number, the time of the first, and the times of the last ones."""
+    """The steps of one loop so far: their number, the time of the first, and the times of the most recent."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -52,7 +52,7 @@ class LoopTimes:
 
     @property
     def step_ns(self) -> float:
-        """The median time of the last LEAST_STEPS steps."""
+        """The median time of the last LEAST_STEPS steps, in ns."""
         return _median_gap(list(self._recent_ns)[-LEAST_STEPS - 1 :])
 
     def is_steady(self, least_s: float) -> bool:
@@ -66,8 +66,8 @@ class LoopTimes:
     def extent(self, least: int) -> Extent | None:
         """Return the extent of a profile that begins now and has at least ``least`` steps.
 
-        The extent is whole rounds if the loop has rounds that are short enough. The result is None within a round, because a profile must begin
-        at a round's start. It is also None if only two long rounds began, because a third is needed to recognise the rhythm.
+        If the loop has rounds that are short enough, the extent is a number of whole rounds. The result is None within a round, because a profile
+        must begin at a round's start. It is also None after only two rounds longer than SHORT_S, because a third must confirm the rhythm.
         """
         times = list(self._recent_ns)
         durations = [b - a for a, b in pairwise(times)]
@@ -88,8 +88,8 @@ class LoopTimes:
 class LoopWatch:
     """Times of the loop to profile: the first steady loop, later a loop at other places that ran longer.
 
-    A place is an optimizer's number and the number of its call site. A later loop is profiled if it ran longer than everything before it: the first
-    loop may have been a warm-up or a pre-training.
+    A place is an optimizer's number and the number of its call site. A later loop is profiled if it ran longer than everything before it,
+    because the first loop may have been a warm-up or a pre-training.
     """
 
     def __init__(self) -> None:
@@ -121,8 +121,8 @@ class LoopWatch:
         """Return whether the loop to profile has run ``least_s`` seconds and is steady."""
         if self._leader is None:
             return False
-        passed_ns = 0 if self._passed_ns is None or self._first_ns is None else self._passed_ns - self._first_ns
-        return self._times.is_steady(max(least_s, passed_ns / 1e9))
+        earlier_ns = 0 if self._passed_ns is None or self._first_ns is None else self._passed_ns - self._first_ns
+        return self._times.is_steady(max(least_s, earlier_ns / 1e9))
 
     def extent(self, least: int) -> Extent | None:
         """Return the extent of a profile that begins now; None if it must begin later."""
@@ -130,7 +130,7 @@ class LoopWatch:
 
     @property
     def step_ns(self) -> float:
-        """The median time of the last steps of a steady loop."""
+        """The median time of the last LEAST_STEPS steps, in ns."""
         return self._times.step_ns
 
     def profiled(self, now_ns: int) -> None:

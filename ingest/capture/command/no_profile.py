@@ -17,7 +17,7 @@ from sawtooth.ingest.capture.in_process.rank_agreement import lead
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
 NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
-# By the note of the attempt to profile a program without a loop; None if there was no attempt.
+# By the reason that the timed profile noted; None if there was no attempt.
 WHY = {
     timed_profile.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
     timed_profile.IDLE: "PyTorch ran nothing in the seconds that were profiled{at}. Give the command that computes, such as sawtooth run train.py.",
@@ -35,10 +35,10 @@ TOO_SHORT = (
     "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{reason}. Train longer{or_sooner}."
 )
 UNSTEADY = (
-    "No profile: in {steps} and {seconds} the loop never was steady, or ended while the profile was taken. "
+    "No profile: in {steps} and {seconds} the loop was never steady, or it ended while it was profiled. "
     "After {patience_s:g} s a loop is profiled even if it is not steady: train longer."
 )
-# The advised --after is this share of the longest possible one, so that a somewhat shorter loop is profiled too.
+# The advised --after is this share of the longest --after that would have worked, so that a somewhat shorter loop is profiled too.
 ADVISED_SHARE = 0.5
 
 
@@ -48,7 +48,7 @@ def has_marks(runs: Sequence[RecordedRun]) -> bool:
 
 
 def has_loop(runs: Sequence[RecordedRun]) -> bool:
-    """Return whether ``runs`` have the marks of a loop, of two steps or more."""
+    """Return whether ``runs`` have the marks of a loop of at least two steps."""
     return any(about["kind"] == "marks" and is_loop(path) for run in runs for path, about in run.sources)
 
 
@@ -58,7 +58,10 @@ def is_profiled(runs: Sequence[RecordedRun]) -> bool:
 
 
 def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) -> str:
-    """Return a sentence that no loop was seen, and what was recorded in ``folder`` instead."""
+    """Return sentences that say that no loop was seen, and what was recorded instead.
+
+    ``folder`` has the notes of the timed profile.
+    """
     notes = list(timed_profile.notes_of(folder))
     if is_profiled(runs):
         longest = max((note for note in notes if "seconds" in note), key=lambda note: float(note["seconds"]), default=None)
@@ -75,14 +78,14 @@ def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) 
 
 
 def no_profile_sentence(run: RecordedRun, profiled: int, after_s: float) -> str:
-    """Return a sentence with the steps that ``run`` took and the steps that its profile needs.
+    """Return a sentence that says how many steps ``run`` took, and how many its profile needs.
 
-    The profile has ``profiled`` steps after ``after_s`` seconds. ``run`` has step marks; with several ranks, those of the first count.
+    The profile should have ``profiled`` steps after ``after_s`` seconds. ``run`` has step marks; of several ranks, the first counts.
     """
     marks = _marks_of(run)
     steps, seconds = loop_of(marks[0])
     step_s = seconds / (steps - 1) if steps > 1 else 0.0
-    # Also the step in which the profile begins, and the one that ends it. Ranks begin together some steps after the decision.
+    # Two more: the step in which the profile begins, and the one that ends it. Several ranks begin together some steps after the decision.
     needed = min(profiled, LEAST_KEPT) + 2 + (lead(step_s * 1e9) if len(marks) > 1 else 0)
     least = LEAST_STEPS + needed
     by_time = ceil(after_s / step_s) + needed if step_s else least

@@ -1,6 +1,6 @@
-"""The temporary folder with the parts of a recording until they are packed.
+"""The temporary folder of a recording, which has its parts (files) until they are packed.
 
-The module also finds the folders of killed runs and saves the parts if packing fails. Standard library only.
+The module also finds the folders of killed runs, and saves the parts if packing fails. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LOCK = "lock"
 LOADED = "loaded"  # made by startup/sitecustomize.py in every Python that it reaches
 RECORDED = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
 AT = "-at"  # Later traces are named NAME-atSTEP, where STEP is the last step before the profile.
-LATER_PROFILES = 9  # Of the profiles after the first, only so many are stored, because weeks of training would fill the disk.
-RESERVED_BYTES = 4096  # for a note on an error and its process
-TAIL_BYTES = 64  # a trace ends with a brace, and perhaps a line break
-LOW_BYTES = 1 << 20  # with less free space the disk counts as full: one flush of sampler and marks needs more
+LATER_PROFILES = 9  # newest profiles that are stored besides the first; all those of weeks of training would fill the disk
+RESERVED_BYTES = 4096  # for a note on an error: its message, process and folder
+TAIL_BYTES = 64  # read to find a trace's closing brace, which only white space may follow
+LOW_BYTES = 1 << 20  # With less free space, the disk counts as full: the sampler and the marks need more for one write.
 FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
 KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or ingest it with the recording."
@@ -52,7 +52,7 @@ def parts_folder() -> Iterator[Path]:
 
 
 def left_over() -> list[Path]:
-    """Return the folders of killed runs of this user that hold something recorded."""
+    """Return the folders that killed runs of this user left behind, if they have recorded files."""
     folders_left: list[Path] = []
     try:
         folders = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
@@ -70,7 +70,8 @@ def _in_use(folder: Path) -> bool:
     try:
         with (folder / LOCK).open("r+") as lock:
             return is_locked(lock)
-    except FileNotFoundError:  # A version without locks made the folder and may still record, or keep() made it.
+    except FileNotFoundError:
+        # Either an older version without locks made the folder and may still record, or ``keep`` made it.
         return "-files" not in folder.name
 
 
@@ -103,10 +104,11 @@ def check_whole(trace: Path) -> None:
 
 
 def publish(part: Path, trace: Path, later: list[Path], began: int | None) -> None:
-    """Move the trace in ``part`` to ``trace``, with the step ``began`` in the name of a later profile.
+    """Move the trace in ``part`` to ``trace``; insert the step ``began`` into the name if it is not None.
 
-    ``began``, given for every profile after the first, is the last step before it. ``later`` lists these traces; the oldest is
-    deleted if there are more than LATER_PROFILES. Raises OSError if the trace is not whole.
+    ``began`` is the last step before a repeated profile; it is None for the first profile and for one that replaces the first. ``later``
+    lists the traces of repeated profiles; the oldest is deleted if there are more than LATER_PROFILES. Raises OSError if the trace is
+    not whole.
     """
     check_whole(part)
     if began is not None:
@@ -118,7 +120,7 @@ def publish(part: Path, trace: Path, later: list[Path], began: int | None) -> No
 
 
 def errors_in(folder: Path) -> list[str]:
-    """Return a sentence for each process that stopped recording, and for a disk that is full now."""
+    """Return a sentence for each process that stopped recording because of an error or a full disk."""
     sentences = []
     for path in sorted(folder.glob("trouble-*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -135,7 +137,7 @@ def free_name(path: Path) -> Path:
 
 
 def keep(folder: Path, bundle: Path) -> Path:
-    """Move the parts beside ``bundle`` and return their path; if that fails, use the temporary folder."""
+    """Move the parts beside ``bundle``, else to a folder in the temporary folder; return the path."""
     for own in (folder / LOCK, reserved_error(folder)):
         own.unlink(missing_ok=True)
     for target in (bundle.with_name(f"{bundle.stem}-files"), folder.with_name(f"{folder.name}-files")):
@@ -143,19 +145,19 @@ def keep(folder: Path, bundle: Path) -> Path:
         try:
             return Path(shutil.move(folder, target))
         except OSError:  # shutil.Error too
-            shutil.rmtree(target, ignore_errors=True)  # an incomplete copy would look like a whole recording
+            shutil.rmtree(target, ignore_errors=True)  # An incomplete copy would look like a complete recording.
     return folder
 
 
 def keep_unpacked(error: Exception, folder: Path, bundle: Path) -> str:
-    """Save the files of ``folder`` beside ``bundle`` or in place; return a sentence with reason and path."""
+    """Save the files of ``folder`` as ``keep`` does; return a sentence with the ``error`` and the path."""
     kept = keep(folder, bundle)
     why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
     return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."
 
 
 def keep_samples(folder: Path, bundle: Path) -> str:
-    """Move the telemetry of a training without steps beside ``bundle``; return a sentence with its path."""
+    """Move the telemetry beside ``bundle``; return a sentence with its path, "" if there is no telemetry."""
     samples = folder / "telemetry.jsonl"
     if not samples.exists():
         return ""

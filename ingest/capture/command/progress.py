@@ -1,7 +1,7 @@
 """Progress of a running training from its step marks: step time percentiles and samples per second.
 
-It goes to stderr, to TensorBoard as scalars, to a file for the sampler, or to all of them. It is read from the file of marks, so that the
-training itself does no extra work. Standard library only.
+It is printed to stderr, written as scalars for TensorBoard, and written into a file for the sampler. The progress is computed from the file
+of marks, so that the training itself does no extra work. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 from sawtooth.ingest.loop.numbers import in_words, significant
 
-RECENT = 200  # most steps in a report: enough for a 95th percentile, few enough to show a change
-LEAST = 5  # steps; fewer are not reported
-READ_BYTES = 1 << 20
+RECENT = 200  # largest number of steps in a report: enough for a 95th percentile, few enough to show a change
+LEAST = 5  # smallest number of steps in a report
+READ_BYTES = 1 << 20  # of the marks that are read at once
 
 
 @dataclass(frozen=True)
 class StepRate:
-    """The recent steps of a training up to ``step``: percentiles of the step time, and steps per second."""
+    """Percentiles of the step time, and steps per second, over the recent steps up to ``step``."""
 
     step: int
     p50_ms: float
@@ -37,7 +37,7 @@ class StepRate:
     per_s: float
 
     def line(self, samples: float | None) -> str:
-        """Return a line for a terminal; ``samples`` is the number per step, if it is known."""
+        """Return a line for a terminal; ``samples`` is the number of samples per step, if it is known."""
         rate = f"{significant(samples * self.per_s, 4)} samples/s" if samples else f"{significant(self.per_s)} steps/s"
         return f"sawtooth: step {self.step:,}: median {in_words(self.p50_ms, 4)}, 95th percentile {in_words(self.p95_ms, 4)}, {rate}"
 
@@ -51,9 +51,9 @@ class StepRate:
 
 
 def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
-    """Return the step rate and step times of one optimizer's ordered marks (step, end ns, phase).
+    """Return the step rate from the ordered marks (step, end ns, phase) of one optimizer.
 
-    None if there are fewer than LEAST training steps.
+    None if the marks have fewer than LEAST training steps.
     """
     marks = list(marks)[-RECENT - 1 :]
     spans = [b[1] - a[1] for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
@@ -65,16 +65,16 @@ def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
 
 
 class MarksTail:
-    """Reads what was added to the files of marks in ``folder``, of the process that steps most.
+    """Reads new marks in ``folder``, from the largest file, which is of the process with the most steps.
 
-    It stores the last ``most`` marks of each optimizer; all of them if ``most`` is None.
+    It stores the last ``most`` marks of each optimizer, or all of them if ``most`` is None.
     """
 
     def __init__(self, folder: Path, most: int | None = RECENT + 1) -> None:
         self._folder, self._most = folder, most
         self._path: Path | None = None
-        self._at = 0
-        self._torn = b""
+        self._offset = 0  # bytes of the file that were read
+        self._partial_line = b""
         self._loop = LeadingOptimizer()
         self._by_optimizer: dict[int, list[tuple[int, int, str]]] = {}
 
@@ -86,7 +86,7 @@ class MarksTail:
         return self._by_optimizer[self._loop.number] if self._by_optimizer else ()
 
     def step_rate(self) -> StepRate | None:
-        """Return the step rate now; None if no step came since the last time."""
+        """Return the current step rate; None if no step was added since the last call."""
         with contextlib.suppress(OSError):
             self._choose()
             if self._read():
@@ -94,46 +94,46 @@ class MarksTail:
         return None
 
     def _choose(self) -> None:
-        every = sorted(self._folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size)
+        by_size = sorted(self._folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size)
         if (
-            every
-            and every[-1] != self._path
-            and (self._path is None or every[-1].stat().st_size > 2 * self._path.stat().st_size)
+            by_size
+            and by_size[-1] != self._path
+            and (self._path is None or by_size[-1].stat().st_size > 2 * self._path.stat().st_size)
         ):
-            self._path, self._at, self._torn = every[-1], 0, b""
+            self._path, self._offset, self._partial_line = by_size[-1], 0, b""
             self._loop, self._by_optimizer = LeadingOptimizer(), {}
 
     def _read(self) -> bool:
         if self._path is None:
             return False
-        before = self._at
+        before = self._offset
         with self._path.open("rb") as file:
-            file.seek(self._at)
+            file.seek(self._offset)
             while piece := file.read(READ_BYTES):
-                self._at += len(piece)
-                *whole, self._torn = (self._torn + piece).split(b"\n")
-                for mark in filter(None, map(MARK.search, whole)):
+                self._offset += len(piece)
+                *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+                for mark in filter(None, map(MARK.search, lines)):
                     optimizer = int(mark[4])
                     self._loop.takes(optimizer)
                     marks = self._by_optimizer.setdefault(optimizer, [])
                     marks.append((int(mark[1]), int(mark[2]), mark[3].decode()))
                     if self._most is not None:
                         del marks[: -self._most]
-        return self._at > before and bool(self._by_optimizer)
+        return self._offset > before and bool(self._by_optimizer)
 
 
 @dataclass(frozen=True)
 class ProgressSink:
-    """A receiver of step rates: ``show`` is called every ``seconds`` if there were new steps."""
+    """A receiver of step rates: ``show`` is called every ``seconds`` seconds if there are new steps."""
 
     seconds: float
     show: Callable[[StepRate], None]
 
 
 class ProgressReporter:
-    """Report the progress of the training that writes marks into ``folder`` to all ``sinks``.
+    """Reports the progress of the training that writes its marks into ``folder`` to all ``sinks``.
 
-    Each sink has its own interval. All of them get a last report on exit.
+    Each sink has its own interval. Every sink gets a last report on exit.
     """
 
     def __init__(self, folder: Path, sinks: Sequence[ProgressSink], clock: Callable[[], float] = time.monotonic) -> None:
@@ -163,7 +163,7 @@ class ProgressReporter:
             self._due_s[i] = now_s + sink.seconds
             unshown, self._unshown[i] = self._unshown[i], None
             if unshown is not None:
-                with contextlib.suppress(OSError):  # a full disk must not end anything
+                with contextlib.suppress(OSError):  # A full disk must not end the other sinks.
                     sink.show(unshown)
 
     def _run(self) -> None:
@@ -182,7 +182,7 @@ def to_tensorboard(writer: ScalarWriter, samples: float | None, seconds: float) 
 
 
 def to_sampler(path: Path, samples: float | None, flops: float | None, seconds: float) -> ProgressSink:
-    """Return a sink that replaces ``path``, which the sampler's ``step_rate`` module reads."""
+    """Return a sink that writes the step rate into ``path``, which the sampler reads (``step_rate``)."""
 
     def replace(step_rate: StepRate) -> None:
         part = path.with_suffix(".part")

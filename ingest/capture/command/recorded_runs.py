@@ -1,4 +1,4 @@
-"""The runs in a run's folder: one run, or one for each profile if profiles were repeated.
+"""The runs to pack from a recording's folder: one run, or one per profile if profiles were repeated.
 
 The first run has all step marks. A later run has the marks near its profile, so that two runs can be compared over many steps and not only
 over the few profiled ones. Standard library only.
@@ -22,12 +22,12 @@ from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.command import SEVERAL_TRAINED
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
-# A later run has the steps up to a quarter of the distance to the previous profile before and after its own profile.
+# A later run has the marks near its profile: those at a distance of at most 1/NEAR of the distance to the previous profile.
 NEAR = 4
 STEP = "step"  # the setting in which these runs differ
-LEAST_STEPS = 10  # of a process that is reported as a separate training
+LEAST_STEPS = 10  # A process with fewer steps does not count as a training of its own.
 LEFT_OUT = (
-    "{count} " + SEVERAL_TRAINED + ", {steps:,} of {all:,} steps, and not about all of them. "
+    "{count} " + SEVERAL_TRAINED + " ({steps:,} of {all:,} steps in all). "
     "If you can start them separately, use sawtooth run for each."
 )
 
@@ -36,7 +36,7 @@ Sources = list[tuple[Path, dict[str, Any]]]
 
 @dataclass
 class RecordedRun:
-    """A run: the step before its profile, its files with their manifest entries, and its facts."""
+    """A run to pack: the step before its profile, its files with their manifest entries, and its facts."""
 
     step: int = 0
     sources: Sources = field(default_factory=list)
@@ -46,32 +46,29 @@ class RecordedRun:
 def runs_of(folder: Path) -> list[RecordedRun]:
     """Return the runs to pack, in the order of their profiles.
 
-    The training is the process with the most steps, or all ranks of a job.
+    The training is all ranks of a job, or else the process with the most steps.
     """
     marks = _best_first(folder)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     by_step: dict[int, RecordedRun] = {}
     for path in sorted(ranked) or marks[:1]:
-        for one in _of_process(folder, path):
+        for one in _runs_of_process(folder, path):
             by_step.setdefault(one.step, RecordedRun(one.step)).sources.extend(one.sources)
     runs = [by_step[step] for step in sorted(by_step)]
     telemetry, timed = folder / "telemetry.jsonl", sorted(folder.glob(f"{timed_profile.KIND}-*.json"), key=_size)
-    if timed and not any(is_loop(path) for path in marks):  # the largest profile
+    if timed and not any(is_loop(path) for path in marks):  # without a loop, the largest timed profile
         runs = [RecordedRun(sources=[(timed[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
     if telemetry.exists() and (runs or _has_samples(telemetry)):
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
     with contextlib.suppress(Exception):  # a recording is useful without the loader's times
-        if runs and (loading := batch_files.loading_of(folder, _training(marks[:1]))) is not None:
+        if runs and (loading := batch_files.loading_of(folder, _pid_of_training(marks[:1]))) is not None:
             runs[0].facts.update(batch_files.facts_of(loading))
     return runs
 
 
 def _has_samples(telemetry: Path) -> bool:
-    """Return whether the sampler wrote a sample of a GPU or the host.
-
-    The host's first one is written after a second.
-    """
+    """Return whether the sampler wrote a sample of a GPU or of the host, whose first comes after a second."""
     with telemetry.open("rb") as lines:
         return any(b'"h":' in line or (b'"g":[' in line and b'"g":[]' not in line) for line in lines)
 
@@ -82,7 +79,7 @@ def is_loop(marks: Path) -> bool:
 
 
 def remarks(folder: Path) -> list[str]:
-    """Return sentences on which process was recorded, and on what its profile cost."""
+    """Return sentences that say which process was recorded, and what its profile cost."""
     return [*left_out(folder), *profile_cost.sentences_in(folder)]
 
 
@@ -97,16 +94,16 @@ def left_out(folder: Path) -> list[str]:
 
 
 def _best_first(folder: Path) -> list[Path]:
-    """Return the files of step marks: those of an optimizer's loop first, then the largest.
+    """Return the files of step marks: those of an optimizer's loop first, each group from the largest.
 
-    A process without an optimizer may evaluate what others train. If a process has two files, skip the one from its optimizer,
-    which stepped at most once.
+    A process without an optimizer may evaluate what others train. If a process has two files, the one of its optimizer is skipped,
+    because the optimizer stepped at most once.
     """
-    every = sorted(folder.glob("marks-*.jsonl"), key=_size, reverse=True)
+    by_size = sorted(folder.glob("marks-*.jsonl"), key=_size, reverse=True)
     by_boundaries = {
-        path.with_stem(path.stem.removesuffix(BOUNDARY_SUFFIX)) for path in every if path.stem.endswith(BOUNDARY_SUFFIX)
+        path.with_stem(path.stem.removesuffix(BOUNDARY_SUFFIX)) for path in by_size if path.stem.endswith(BOUNDARY_SUFFIX)
     }
-    return sorted((path for path in every if path not in by_boundaries), key=_trains, reverse=True)
+    return sorted((path for path in by_size if path not in by_boundaries), key=_trains, reverse=True)
 
 
 def _trains(marks: Path) -> bool:
@@ -114,8 +111,8 @@ def _trains(marks: Path) -> bool:
     return not marks.stem.endswith(BOUNDARY_SUFFIX) and loop_of(marks)[0] >= LEAST_STEPS
 
 
-def _training(marks: Sequence[Path]) -> int | None:
-    """Return the id of the process that wrote a file of marks; None for ranks, whose files do not name it."""
+def _pid_of_training(marks: Sequence[Path]) -> int | None:
+    """Return the PID in the name of a file of marks; None for a rank, whose file name has no PID."""
     who = marks[0].stem.removeprefix("marks-").removesuffix(BOUNDARY_SUFFIX) if marks else ""
     return int(who) if who.isdecimal() else None
 
@@ -134,16 +131,16 @@ def loop_of(marks: Path) -> tuple[int, float]:
     return loop.steps, (times[-1] - times[0]) / 1e9 if times else 0.0
 
 
-def _of_process(folder: Path, marks: Path) -> list[RecordedRun]:
+def _runs_of_process(folder: Path, marks: Path) -> list[RecordedRun]:
     who = marks.stem.removeprefix("marks-")
     rank = {"rank": int(who.removeprefix("rank").removesuffix(BOUNDARY_SUFFIX))} if who.startswith("rank") else {}
     trace, called = folder / f"trace-{who}.json", who.removesuffix(BOUNDARY_SUFFIX) if rank else "trace"
     traces = [trace] if trace.exists() else []
-    traces += sorted(folder.glob(f"trace-{who}{AT}*.json"), key=_began)
+    traces += sorted(folder.glob(f"trace-{who}{AT}*.json"), key=_step_before)
     if len(traces) <= 1:
         steps, parts = [0], [marks]
     else:
-        steps = [_first(marks), *map(_began, traces[1:])]
+        steps = [_step_before_first(marks), *map(_step_before, traces[1:])]
         parts = _split(marks, steps)
     runs = []
     for number, (step, part) in enumerate(zip(steps, parts, strict=True)):
@@ -164,12 +161,13 @@ def _of_process(folder: Path, marks: Path) -> list[RecordedRun]:
     return runs
 
 
-def _began(trace: Path) -> int:
+def _step_before(trace: Path) -> int:
+    """Return the last step before a repeated profile, from the name of its trace."""
     return int(trace.stem.rpartition(AT)[2])
 
 
-def _first(marks: Path) -> int:
-    """Return the loop's step after which the first profile began."""
+def _step_before_first(marks: Path) -> int:
+    """Return the last step of the loop before the first profile."""
     loop = LeadingOptimizer()
     with marks.open("rb") as lines:
         for mark in filter(None, map(MARK.search, lines)):
@@ -182,7 +180,7 @@ def _first(marks: Path) -> int:
 def _split(marks: Path, steps: list[int]) -> list[Path]:
     """Return one file of marks for each profile; a later file has the head and the steps near its profile.
 
-    The first file has all marks. Lines of optimizers other than the leading one are assigned by time.
+    The first file has all marks. Marks of other optimizers go with the leading optimizer's marks around them.
     """
     parts = [marks]
     for before, step in pairwise(steps):

@@ -1,10 +1,11 @@
 """Writer of TensorBoard's scalar files that does not need TensorBoard.
 
-A file has records of protocol buffers, each with its length and checksums:
+The format is defined by TensorBoard (a file has records, each with an event as a protocol buffer):
+https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto
 
-https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto: an Event has wall_time (1, double), step (2, int64) and
-file_version (3, string) or summary (5), whose values (1) have a tag (1, string) and a simple_value (2, float). A record is a length of 8 bytes, the
-masked CRC-32C of these, the event, and the masked CRC-32C of it.
+An Event has wall_time (1, double), step (2, int64) and
+file_version (3, string) or summary (5), whose values (1) have a tag (1, string) and a simple_value (2, float). A record is the event's length
+in 8 bytes, the masked CRC-32C of these bytes, the event, and the masked CRC-32C of the event.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 CASTAGNOLI = 0x82F63B78  # the polynomial of CRC-32C, reversed
-MASK = 0xA282EAD8
+MASK = 0xA282EAD8  # TensorFlow's kMaskDelta, tensorflow/core/lib/hash/crc32c.h
 
 
 class ScalarWriter:
-    """Append scalars to a new event file in ``folder``, which is created.
+    """Writes scalars into a new event file in ``folder``, which is created if needed.
 
     Raises OSError if the file cannot be written.
     """
@@ -34,7 +35,7 @@ class ScalarWriter:
         self._record(_bytes(3, b"brain.Event:2"))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Write values by tag at a step of the training."""
+        """Write ``values`` (by tag) for a step of the training."""
         summary = b"".join(
             _bytes(1, _bytes(1, tag.encode()) + b"\x15" + struct.pack("<f", value)) for tag, value in values.items()
         )
@@ -69,7 +70,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C of ``data``, bit by bit: a call has only some hundred bytes."""
+    """Return the CRC-32C of ``data``, computed bit by bit, because ``data`` is only some hundred bytes."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

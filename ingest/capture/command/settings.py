@@ -20,17 +20,17 @@ EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
 STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
 MEMORY = "SAWTOOTH_RUN_MEMORY"  # "1": the allocator's history is recorded with the profile
-BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set if no other rank uses this folder
-LEAST_SECONDS = 5.0  # of the loop before the profile, so that 50 samples of telemetry show it undisturbed
+BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set if no other rank of the job writes into this folder
+LEAST_SECONDS = 5.0  # of the loop before the profile: in this time, the sampler takes 50 samples of the undisturbed loop
 
 
 @dataclass(frozen=True)
 class HookSettings:
     """Settings of the hook in one training process.
 
-    ``folder`` is the run's. ``steps`` are profiled (0: none) after ``after_s`` seconds of the loop, and again every ``every`` steps (0: never).
-    ``rank`` is this process's rank in its job. ``recorder`` is the recorder's version. ``stacks`` records Python calls,
-    ``memory`` the allocator's history.
+    ``folder`` is the recording's temporary folder. ``steps`` are profiled (0: none) after ``after_s`` seconds of the loop, and again every
+    ``every`` steps (0: never). ``rank`` is this process's rank in a job of ``ranks``, of which ``ranks_here`` write into this folder.
+    ``recorder`` is the recorder's version. ``stacks`` records Python calls, ``memory`` the allocator's history.
     """
 
     folder: Path
@@ -63,6 +63,6 @@ class HookSettings:
         )
 
     def file(self, kind: str, suffix: str, more: str = "") -> Path:
-        """Return this process's file, such as marks-4711.jsonl; ``more`` follows the process."""
+        """Return this process's file, such as marks-4711.jsonl; ``more`` follows the PID or rank."""
         who = f"rank{self.rank}" if self.rank is not None else str(os.getpid())
         return self.folder / f"{kind}-{who}{more}.{suffix}"

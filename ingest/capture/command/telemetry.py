@@ -1,4 +1,4 @@
-"""Telemetry of a recorded command: its sampler, and the sentences about missing samples."""
+"""Start and end of the sampler of a recorded command, with sentences about missing telemetry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP_RATE_FILE = "pace.json"  # the step rate for the Live page
 def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tuple[Any, list[str]]:
     """Start the sampler; return it (None if it failed) and sentences about missing telemetry.
 
-    If the dashboard cannot be reached, sampling goes on without it. ``more`` are options of the sampler.
+    If the dashboard at ``push`` cannot be reached, the sampler starts without it. ``more`` are options of the sampler.
     """
     options = ("--pace", str(folder / STEP_RATE_FILE), "--name", name, *more)
     missing: list[str] = []
@@ -25,7 +25,7 @@ def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tupl
             return sampler, []
         missing = [f"Not pushed to {push}: {trouble}"]
     sampler, trouble = _started(folder, sampler_process.SAMPLER_START_S, *options)
-    if sampler is not None and (without := sampler_process.says_at_start(folder / "live")) is not None:
+    if sampler is not None and (without := sampler_process.why_no_gpu_samples(folder / "live")) is not None:
         missing.append(f"No GPU telemetry: {without}")
     return sampler, [*missing, *([f"No telemetry: {trouble}"] if trouble else [])]
 
@@ -36,14 +36,14 @@ def _started(folder: Path, limit_s: float, *options: str) -> tuple[Any, str]:
         sampler = sampler_process.start_sampler(live, *options)
     except OSError as error:
         return None, f"the sampler did not start ({error})."
-    if sampler_process.starts(sampler, live, limit_s=limit_s):
+    if sampler_process.wait_for_start(sampler, live, limit_s=limit_s):
         return sampler, ""
     trouble = sampler_process.take_session(sampler, live, folder / "telemetry.jsonl")
     return None, _first_sentence(trouble or "the sampler ended at once")
 
 
 def missing_telemetry(why_not: str | None) -> list[str]:
-    """Return the sentence about missing telemetry; empty if there is no reason ``why_not``."""
+    """Return the sentence that telemetry is missing, with the reason ``why_not``; [] without a reason."""
     return [f"No telemetry: {_first_sentence(why_not)}"] if why_not else []
 
 
@@ -51,8 +51,8 @@ def _first_sentence(text: str) -> str:
     return f"{text.partition('. ')[0].rstrip('.')}."  # The other sentences are for users who start the sampler themselves.
 
 
-def session_of(sampler: Any, folder: Path) -> str | None:
-    """Stop the sampler and write its session as one file; return why there is none."""
+def write_session(sampler: Any, folder: Path) -> str | None:
+    """Stop the sampler and write its session into one file; return why that failed, None on success."""
     try:
         return sampler_process.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
     except OSError as error:

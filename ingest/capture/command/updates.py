@@ -1,6 +1,6 @@
-"""Model updates in several optimizer calls that count as one step.
+"""Model updates that call optimizers several times but count as one step.
 
-DeepSpeed's ZeRO calls the optimizer once for each group of parameters. Standard library only.
+DeepSpeed's ZeRO calls the optimizer once per group of parameters. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Updates:
         return self.within and before
 
     def watch(self, engines: Any) -> Callable[[], None]:
-        """Follow the updates of DeepSpeed's engines until the returned function is called.
+        """Follow the updates of DeepSpeed's engines (also of pipelines) until the returned function is called.
 
-        This includes pipeline engines. ``engines`` is the module deepspeed.runtime.engine.
+        ``engines`` is the module deepspeed.runtime.engine.
         """
 
         def patch(update: Callable[..., Any], _: list[Updates]) -> Callable[..., Any]:

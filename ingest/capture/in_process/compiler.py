@@ -1,7 +1,7 @@
 """Keep torch.compile from compiling the recorder's own functions.
 
-A compiled function that cannot be one graph runs as Python, and Dynamo then compiles each function that it calls. It would compile
-the recorder's again whenever a count changes, and warn of its clocks. Standard library only.
+If a compiled function cannot be one graph, Dynamo compiles each function that it calls. It would compile the recorder's functions
+again whenever one of their counts changes, and would warn about their clocks. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Not capture/between_steps.py: its count of evaluations must stay a part of the training's graph. Nor the changes of `sawtooth try`.
+# capture/between_steps.py is not listed, because its patch of ``eval`` must not break the training's graph. For the same reason, the
+# changes of `sawtooth try` are not listed.
 NOT_COMPILED = ("loop/", "capture/in_process/", "capture/command/", "capture/attach/", "capture/batches.py", "capture/marks.py")
 
 
 def leave_out_recorder(rules: Any) -> Callable[[], None]:
-    """Make Dynamo skip these files, and return a function that ends this.
+    """Make Dynamo skip the files in NOT_COMPILED; return a function that ends this.
 
     ``rules`` is the module torch._dynamo.trace_rules.
     """

@@ -1,6 +1,6 @@
-"""Limit on the size of a profile: writing many events pauses the training, and takes its memory.
+"""Limit on the events in a profile, because writing many events pauses the training and takes memory.
 
-PyTorch does not report the number of events of a running profile, so it is estimated from the memory that the process gained. Standard library only.
+PyTorch does not report the number of events of a running profile. It is estimated from the growth of the process's memory. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-# Ending and writing a profile takes 12 µs and 3.7 kB for each operator (tests.benchmarks.many_operators), more on a busy host.
+# Ending and writing a profile takes 12 µs and 3.7 kB per operator (tests.benchmarks.many_operators), and longer on a busy host.
 MOST_EVENTS = 150_000
-EVENT_BYTES = 490  # anonymous memory for each operator with its shapes, while a profile runs (PyTorch 2.13)
+EVENT_BYTES = 490  # anonymous memory per operator with its shapes, while a profile runs (PyTorch 2.13)
 LEAST_STEPS = 2  # A profile begins within a step, so the second one ends the first whole step.
-LEAST_EVENT_S = 1e-6  # No operator takes less time while it is profiled. A faster growth is the training's own.
-STEPS_DIFFER = (
-    2.0  # Steps record different numbers of operators. More than this times the smallest step is the training's own memory.
-)
+LEAST_EVENT_S = 1e-6  # No operator takes less time while it is profiled. If memory grows faster, the training uses it.
+# A step records at most this times the operators of the smallest step. More growth is the training's own memory.
+STEPS_DIFFER = 2.0
 
 
 def anonymous_bytes() -> int:
-    """Return the memory of this process that is not shared; 0 where Linux's /proc is missing."""
+    """Return the resident memory of this process that is not shared; 0 without Linux's /proc."""
     try:
         _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
     except (OSError, ValueError):
@@ -30,9 +29,9 @@ def anonymous_bytes() -> int:
 
 
 class EventLimit:
-    """Estimate of the events of a profile that begins now.
+    """Estimates the number of events of a profile that begins now.
 
-    With ``after_first`` its first step is estimated from the later ones, because starting CUPTI takes memory as well.
+    With ``after_first``, memory is measured from the end of the first step, because starting CUPTI takes memory as well.
     """
 
     def __init__(
@@ -43,15 +42,21 @@ class EventLimit:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._memory, self._clock = memory, clock
-        self.steps, self._without = 0, int(after_first)  # ended steps, and how many of them before the memory is first read
+        self.steps, self._without = (
+            0,
+            int(after_first),
+        )  # number of ended steps, and how many of them end before memory is measured
         self._base, self._began = memory(), clock()
-        self._step_base, self._smallest = self._base, float("inf")  # of a whole step: memory at its start, fewest events
+        self._step_base, self._smallest = (
+            self._base,
+            float("inf"),
+        )  # of whole steps: memory at the last one's start, fewest events
 
     def events(self) -> float:
         """Return the estimated number of events since the first reading.
 
-        A training may gain much memory once, such as buffers of its first large batch. So the smallest whole step bounds the
-        estimate.
+        The smallest whole step bounds the estimate, because a training may gain much memory once, such as buffers for its first large
+        batch.
         """
         gained = min((self._memory() - self._base) / EVENT_BYTES, (self._clock() - self._began) / LEAST_EVENT_S)
         return min(gained, STEPS_DIFFER * self._smallest * (self.steps + 1))

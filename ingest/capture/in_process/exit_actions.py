@@ -1,4 +1,4 @@
-"""Actions before os._exit, which does not run exit handlers. Standard library only."""
+"""Actions at the end of a process, also at os._exit, which skips exit handlers. Standard library only."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def finish_at_end(*watchers: Any) -> Callable[[], None]:
 def skip_destructors() -> None:
     """Make this process end without the destructors of libraries that are registered by now.
 
-    Kineto has a thread in a process that it profiled. A forked process lacks this thread, and Kineto's destructor there waits for it forever,
-    unless the process ends by os._exit. The exit code stays, and C's files are flushed. Only glibc has these functions.
+    Kineto has a thread in a process that it profiled. A forked process lacks this thread, but Kineto's destructor waits for it there forever,
+    unless the process ends with os._exit. The exit code does not change, and C's files are flushed. Only glibc has these functions.
     """
     with contextlib.suppress(AttributeError):
         libc = ctypes.CDLL(None)
-        if libc.on_exit(libc._exit, None) == 0:  # called with the exit code, before what was registered earlier
+        if libc.on_exit(libc._exit, None) == 0:  # Called with the exit code, before functions that were registered earlier.
             libc.__cxa_atexit(libc.fcloseall, None, None)

@@ -1,6 +1,6 @@
 """Environment variables of Kineto, PyTorch's profiler library.
 
-They are set for our profiles and restored for the training's own. Variables that the user has set are not changed.
+They are set for our profiles and removed for the training's own profiles. Variables that the user has set are not changed.
 Standard library only.
 """
 
@@ -15,23 +15,23 @@ from typing import Any
 
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-SETTLE_CALLS, SETTLE_S = 3, 0.1  # These pauses were long enough on an H100. They delay the start of another profiler once.
+SETTLE_CALLS, SETTLE_S = 3, 0.1  # long enough on an H100 (see ``settle``); they delay the start of another profiler once
 SILENT = 6  # above Kineto's last level (USDT), at which PyTorch 2.13 prints two lines per profile
 
 
 class Detaching:
     """Controls whether CUPTI is detached when a profile ends.
 
-    If it stays attached, every later launch costs more: 48 loops limited by their CPU were 17 % slower (median) for the rest of the
-    process. If detaching breaks CUDA graphs (before CUDA 12.6), PyTorch sets the variable back to 0 by itself.
-    Kineto detaches during the next CUDA calls after the profile. A profile that begins earlier records no kernel.
+    While CUPTI is attached, every kernel launch takes longer: 48 CPU-bound loops were 17 % slower (median) for the rest of the process.
+    Before CUDA 12.6, detaching breaks CUDA graphs; there PyTorch sets the variable back to 0 by itself.
+    Kineto detaches during the next CUDA calls after the profile. A profile that begins before this records no kernel.
     """
 
     def __init__(self) -> None:
         self._by_us = self._pending = False
 
     def begin(self) -> None:
-        """Have CUPTI detached at the end of the profile that begins now."""
+        """Let Kineto detach CUPTI at the end of the profile that begins now."""
         self._pending = True
         if DETACH not in os.environ:
             os.environ[DETACH], self._by_us = "1", True
@@ -39,7 +39,7 @@ class Detaching:
     def settle(self, torch: Any) -> None:
         """Let Kineto finish detaching after a profile of ours, because another profiler begins.
 
-        On an H100 with PyTorch 2.11 and CUDA 13, a profile that began at once had no kernel. After these pauses it had all kernels.
+        On an H100 with PyTorch 2.11 and CUDA 13, a profile that began at once had no kernels. After these pauses it had all kernels.
         """
         pending, self._pending = self._pending, False
         if pending and torch is not None and torch.cuda.is_initialized():

@@ -1,7 +1,7 @@
 """Time for which the training's main thread waits for batches of PyTorch's DataLoader.
 
-Two parts count separately. The wait for an epoch's first batch includes the start and the end of worker processes, and all that the dataset does
-before its first sample. The start of the epoch's iterator, with its processes, is a part of that wait. Standard library only.
+Two parts of it are also counted separately. One is the wait between epochs: for an epoch's first batch, with the start of worker processes and the
+dataset's own preparations, and for the end of the workers. The other is the start of the epoch's iterator, which is a part of the first. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 
 from .shared import process_wide, watch
 
-SOURCE = "_sawtooth_source"  # attribute of an iterator with its dataset
-MOST_SOURCES = (
-    100  # A loop may make a dataset in each epoch. Of further ones, those of the same type and size are not told apart.
-)
+SOURCE = "_sawtooth_source"  # attribute of an iterator: the dataset that it reads
+# A loop may create a dataset per epoch. Beyond this number, new datasets of the same type and size count as one.
+MOST_SOURCES = 100
 ITERATORS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 
 
 class WaitedDataset(NamedTuple):
-    """A dataset. A new one may have the same id as one that was deleted."""
+    """Identifies a dataset. The id alone is not enough, because a later dataset may have the same id."""
 
     kind: type
     size: int
@@ -33,7 +32,7 @@ class WaitedDataset(NamedTuple):
 class Waited(NamedTuple):
     """A wait in ns, and two parts of it.
 
-    ``first_ns`` is before an epoch's first batch and after its last one, ``start_ns`` the part of that for the iterator's start.
+    ``first_ns`` is the wait before an epoch's first batch and after its last one; ``start_ns`` is the part of that for the iterator's start.
     """
 
     ns: int = 0
@@ -48,21 +47,22 @@ class LoaderWaits:
     """The waits of one process so far, by dataset. Only those of the main thread count."""
 
     def __init__(self) -> None:
-        self._waited: dict[WaitedDataset | None, tuple[int, int, int]] = {}  # as in Waited, but faster to make
+        # The values are ``Waited`` as plain tuples, which are faster to make.
+        self._waited: dict[WaitedDataset | None, tuple[int, int, int]] = {}
         self._within = False
 
     def timed(
-        self, function: Callable[[Any], Any], of: Any, source: WaitedDataset | None, *, first: bool, starts: bool = False
+        self, function: Callable[[Any], Any], argument: Any, source: WaitedDataset | None, *, first: bool, starts: bool = False
     ) -> Any:
-        """Call ``function`` with ``of`` and count its time for ``source``, None if that is not known.
+        """Call ``function`` with ``argument``, and count its time for the dataset ``source`` (None: unknown).
 
-        The call that ends an epoch counts for the next first batch.
+        The call that ends an epoch counts as a wait for the next epoch's first batch.
         """
         if self._within or threading.get_ident() != threading.main_thread().ident:
-            return function(of)
+            return function(argument)
         self._within, began_ns = True, time.perf_counter_ns()
         try:
-            return function(of)
+            return function(argument)
         except StopIteration:
             first = True
             raise
@@ -80,13 +80,13 @@ class LoaderWaits:
             )
 
     def since_last(self) -> Callable[[int, str], Waited | None]:
-        """Return a function that gives the wait since its last call for an optimizer, None without one.
+        """Return a function that returns the wait since its last call for an optimizer; None without a wait.
 
-        A step with an evaluation counts only the datasets that other steps used, because the evaluation has a dataset of its own.
+        At a step with an evaluation, only datasets of earlier training steps count, because the evaluation has its own dataset.
         """
         before: dict[int, dict[WaitedDataset | None, tuple[int, int, int]]] = {}
         began = dict(self._waited)
-        own: set[WaitedDataset | None] = set()
+        trained: set[WaitedDataset | None] = set()  # datasets of steps without an evaluation
 
         def since(optimizer: int, phase: str) -> Waited | None:
             last = before.get(optimizer, began)
@@ -99,10 +99,10 @@ class LoaderWaits:
                 return None
             before[optimizer] = self._waited.copy()
             if phase != "eval":
-                own.update([source for source, _, _ in changed])
+                trained.update([source for source, _, _ in changed])
             ns = first_ns = start_ns = 0
             for source, now, then in changed:
-                if source in own or not own:
+                if source in trained or not trained:
                     ns += now[0] - then[0]
                     first_ns += now[1] - then[1]
                     start_ns += now[2] - then[2]
@@ -124,12 +124,13 @@ class LoaderWaits:
 
 def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(loader: Any) -> Any:
-        source, kept = None, False
+        source, persistent = None, False
         with contextlib.suppress(Exception):  # a subclass may override any attribute
             source = _source(loader)
-            kept = getattr(loader, "_iterator", None) is not None  # with persistent workers
-        iterator = _through(watchers, start, loader, source, first=True, starts=not kept)
-        if hasattr(type(iterator), "_next_data"):  # not the iterator of a subclass, which the training may pickle
+            persistent = getattr(loader, "_iterator", None) is not None  # the iterator and its workers exist already
+        iterator = _call_timed(watchers, start, loader, source, first=True, starts=not persistent)
+        # An iterator of another kind gets no attribute, because the training may pickle it.
+        if hasattr(type(iterator), "_next_data"):
             with contextlib.suppress(Exception):
                 setattr(iterator, SOURCE, source)
         return iterator
@@ -142,27 +143,26 @@ def _timed_batch(following: Callable[[Any], Any], watchers: list[LoaderWaits]) -
         source, first = getattr(iterator, SOURCE, None), getattr(iterator, "_num_yielded", None) == 0
         if len(watchers) == 1:  # a second recorder is rare
             return watchers[0].timed(following, iterator, source, first=first)
-        return _through(watchers, following, iterator, source, first=first)
+        return _call_timed(watchers, following, iterator, source, first=first)
 
     return timed
 
 
-def _through(
-    watchers: list[LoaderWaits], function: Callable[[Any], Any], of: Any, source: WaitedDataset | None, **part: bool
+def _call_timed(
+    watchers: list[LoaderWaits], function: Callable[[Any], Any], argument: Any, source: WaitedDataset | None, **part: bool
 ) -> Any:
-    """Call ``function`` with ``of``, timed by each of the watchers."""
+    """Call ``function`` with ``argument``, timed by all watchers."""
     for waits in watchers[1:]:
         function = partial(waits.timed, function, source=source, **part)
-    return watchers[0].timed(function, of, source, **part) if watchers else function(of)
+    return watchers[0].timed(function, argument, source, **part) if watchers else function(argument)
 
 
 def _source(loader: Any) -> WaitedDataset:
     dataset: Any = getattr(loader, "dataset", None)
     size = 0
-    if (
-        getattr(loader, "_dataset_kind", 0) == 0
-    ):  # PyTorch does not ask for the length of an IterableDataset, which may take long
-        with contextlib.suppress(Exception):  # a user's own may fail
+    # The length of an IterableDataset is not asked, because it may take long to compute.
+    if getattr(loader, "_dataset_kind", 0) == 0:
+        with contextlib.suppress(Exception):  # a user's dataset may have no length
             size = len(dataset)
     return WaitedDataset(type(dataset), size, id(dataset))
 

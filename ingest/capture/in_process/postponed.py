@@ -1,6 +1,6 @@
-"""Note that another profiler delayed or prevented the profile, and the message about it.
+"""Notes that another profiler delayed or prevented the profile, and the messages about them.
 
-The hook writes the note. `sawtooth run` prints the message.
+The hook writes a note. `sawtooth run` prints the message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .profilers import PROFILERS, Profilers, cuda_tool
 
 NOTES = "other_profiler-*.json"
 MOST_TRIES = 3  # interrupted profiles before giving up, because each start costs the training up to a second on a GPU
-LATER = "The profile began after step {step}, because the training's own profiler ran before."
+LATER = "The profile began only after step {step}, because the training's own profiler was running before."
 ALONE = "No profile: the training runs a profiler of its own, and PyTorch allows one at a time. {why} {advice}"
 WHY = {
     "running": "It ran until the end.",
@@ -30,7 +30,7 @@ NO_TRACE = "no trace: another profiler ran in the process until the loop ended, 
 
 
 def may_start(interrupted: int = 0) -> bool:
-    """Tell whether a profile can start now, after ``interrupted`` profiles were interrupted."""
+    """Return whether a profile can start now, if ``interrupted`` profiles were interrupted so far."""
     return interrupted < MOST_TRIES and not PROFILERS.busy and cuda_tool() is None
 
 
@@ -40,11 +40,12 @@ class Postponed:
     def __init__(self, folder: Path, profilers: Profilers = PROFILERS) -> None:
         self._profilers, self._folder = profilers, folder
         self._tool, self._interrupted, self._began = cuda_tool(), 0, 0
-        self._waited = self._was_free = False  # _was_free: a step came after the other profiler had ended
+        # Whether a profile had to wait; whether a step came after the other profiler had ended.
+        self._waited = self._was_free = False
 
     @property
     def still_waits(self) -> bool:
-        """Tell whether a profile that had to wait must still wait."""
+        """Return whether a profile that had to wait must still wait."""
         if not self._waited:
             return False
         waits = self._tool is not None or self._interrupted >= MOST_TRIES or self._profilers.busy
@@ -52,11 +53,12 @@ class Postponed:
         return waits
 
     def must_wait(self, step: int) -> bool:
-        """Tell whether the profile after ``step`` must wait; if so, write the note."""
+        """Return whether the profile after ``step`` must wait; if so, write the note."""
         if self._tool is None and self._interrupted < MOST_TRIES and not self._profilers.busy:
             self._began = step
             return False
-        if getattr(self._profilers.ours, "gives_way", False):  # a timed profile, taken before the loop began: it ends now
+        # Ours is a timed profile that began before the loop; it ends now.
+        if getattr(self._profilers.ours, "gives_way", False):
             return True
         if not self._waited:
             self._waited = True

@@ -1,4 +1,4 @@
-"""Cost of a profile: when it ends early, which steps it slows, and how long it pauses them.
+"""Cost of a profile: when it must end early, which steps it slows, and how long it pauses training.
 
 `sawtooth run` prints the note that is written here. Standard library only.
 """
@@ -16,10 +16,8 @@ from ...loop.command import EARLY_END, PAUSED
 from .event_limit import MOST_EVENTS, EventLimit
 from .rank_agreement import agreed_end
 
-SLOWED_MARKS = 2  # steps that a profile slows after its end: it is written in the first, and CUPTI detaches in the second
-LEAST_KEPT = (
-    3  # Whole steps of a profile that is kept although its loop ended. The next loop's first step may follow them in the trace.
-)
+SLOWED_MARKS = 2  # steps that a profile slows at its end: in the first it is written, in the second CUPTI is detached
+LEAST_KEPT = 3  # A profile whose loop ended is kept if it has this many whole steps. The next loop's first step may follow them in the trace.
 NOTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
 EARLY = EARLY_END + " {steps} of {wanted} steps, because {why}."
@@ -31,21 +29,21 @@ PAUSE = PAUSED + " for {seconds:.1f} s to write {what}. No step time includes th
 class ProfileCost:
     """Cost of the profiles of one process.
 
-    Notes are written into the run's ``folder``. All ``ranks`` of a host end a profile together.
+    Notes are written into ``folder``. If there are several ``ranks``, all of this host end their profiles together.
     """
 
     def __init__(self, folder: Path, ranks: int) -> None:
         self._folder, self._ranks = folder, ranks
         self._limit = EventLimit()
         self._seconds: list[float] = []  # duration of each profile's end
-        self._slowed: dict[int, int] = {}  # by optimizer: its next marks that the recorder slows
+        self._slowed: dict[int, int] = {}  # by optimizer: how many of its next steps are slowed
 
     def begins(self, after_first: bool) -> None:
         """Note that a profile began; ``after_first`` as in EventLimit."""
         self._limit = EventLimit(after_first=after_first)
 
     def must_end(self, step: int) -> bool:
-        """Return whether the profile must end after ``step``, because it would hold too many events."""
+        """Return whether the profile must end after ``step``, because it would have too many events."""
         full = self._limit.is_reached()
         if self._ranks == 1:
             return full
@@ -59,15 +57,15 @@ class ProfileCost:
 
     @property
     def allows_keeping(self) -> bool:
-        """Whether a profile whose loop has ended has enough steps, and not too many events after them."""
+        """Whether a profile whose loop has ended is kept: it has enough steps, and not too many events."""
         return self.steps >= LEAST_KEPT and self._limit.events() <= MOST_EVENTS
 
     @contextlib.contextmanager
     def ending(self, optimizers: Iterable[int], wanted: int, *, with_loop: bool = False) -> Iterator[None]:
-        """Time the end of a profile of ``wanted`` steps; it slows the next steps of ``optimizers``.
+        """Time the end of a profile, which should have ``wanted`` steps and slows those of ``optimizers``.
 
-        Write a note if the end takes NOTED_S or longer, or if the profile has fewer steps: ``with_loop`` because its loop ended, else
-        because it would hold too many events. A later profile replaces the note.
+        Write a note if the end takes NOTED_S or longer, or if the profile has fewer steps than wanted. The reason for fewer steps is the end
+        of the loop (``with_loop``), or else too many events. A later profile replaces the note.
         """
         began, events = time.monotonic(), self._limit.events()
         self.slow(optimizers)
@@ -94,9 +92,9 @@ class ProfileCost:
 
 
 def sentences_in(folder: Path) -> list[str]:
-    """Return a sentence about the process that the profiles in ``folder`` paused longest.
+    """Return sentences about the process in ``folder`` that its profiles paused longest.
 
-    Empty if every profile was complete and written quickly.
+    The list is empty if every profile was complete and was written quickly.
     """
     notes = []
     for path in folder.glob(NOTES):

@@ -1,8 +1,8 @@
 """Tracks which PyTorch profiler runs in this process.
 
 PyTorch allows one profiler at a time, and crashes if a second one starts. ``watch`` wraps the few functions of torch.autograd.profiler
-that every profiler calls: those of torch.profiler and autograd, emit_nvtx and emit_itt, and so also those of Lightning and Hugging Face.
-``ours`` is ended before another profiler starts. ``other`` is true while another one is prepared or runs.
+that every profiler calls: torch.profiler, autograd's profiler, emit_nvtx and emit_itt, and so also the profilers of Lightning and
+Hugging Face. Our profile ends before another profiler starts.
 Standard library only.
 """
 
@@ -22,7 +22,7 @@ from .kineto import Detaching, Silence
 
 BEGIN = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
 END = ("_disable_profiler", "_disable_profiler_legacy")
-MOST_PATHS = 3  # number of exported traces whose paths are remembered, the latest ones
+MOST_PATHS = 3  # the paths of so many exported traces are stored, the latest ones
 # Variables that tools set in the environment of a process whose CUDA calls they follow. CUPTI allows one user, and PyTorch's profiler needs
 # it for kernels. SGLang, GROMACS and traccc check the same variables. NVIDIA documents only CUDA_INJECTION64_PATH. NV_TPS_LAUNCH_TOKEN is
 # not checked, because Nsight Graphics sets it too.
@@ -37,7 +37,7 @@ INJECTED = "CUDA_INJECTION64_PATH"  # path of any tool that CUDA loads; "none" m
 
 
 def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the name of the tool that already uses CUPTI, found in the environment; None without one."""
+    """Return the name of the tool that already uses CUPTI, according to the environment; None without one."""
     by_variable = (tool for name, tool in TOOL_VARIABLES.items() if environment.get(name))
     preloaded = (tool for part, tool in PRELOADED.items() if part in environment.get("LD_PRELOAD", ""))
     any_tool = ("a CUDA tool",) if environment.get(INJECTED, "none") not in ("", "none") else ()
@@ -45,9 +45,10 @@ def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 class Profilers:
-    """Profilers of this process.
+    """The profilers of this process.
 
-    ``began`` counts the profilers of others. ``exported`` contains the paths of their traces.
+    ``ours`` is the recorder's running profile. ``other`` is true while another profiler is prepared or runs. ``began`` counts other
+    profilers, and ``exported`` has the paths of their traces.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Profilers:
 
     @property
     def busy(self) -> bool:
-        """Tell whether no profiler of ours can start now."""
+        """Return whether a profiler is running, so that none of ours can start."""
         return self.other or self.ours is not None
 
     @contextlib.contextmanager
@@ -126,9 +127,9 @@ class Profilers:
             path = os.path.abspath(path)  # noqa: PTH100 - the training may change its folder later
             self.exported = [*(known for known in self.exported if known != path), path][-MOST_PATHS:]
 
-    def looks(self, torch: Any) -> None:
-        """Find a profiler that began before ``watch``: one that runs on this thread or is being prepared."""
-        self.other = False  # A profiler that was followed earlier may have ended since then.
+    def find_running(self, torch: Any) -> None:
+        """Note another profiler that began before ``watch``, if one runs on this thread or is being prepared."""
+        self.other = False  # A profiler that was followed in an earlier recording may have ended since.
         with contextlib.suppress(Exception):
             kind = torch.autograd.profiler.profile
             prepared = (p for p in gc.get_objects() if type(p) is kind and p.entered and p.kineto_results is None)
@@ -171,7 +172,7 @@ PROFILERS: Profilers = shared.process_wide("profilers", Profilers)
 
 
 def follow(torch: Any) -> Callable[[], None]:
-    """Follow every profiler of ``torch``, also one that already runs; return a function that ends this."""
+    """Follow all profilers of ``torch``, also one that already runs; return a function that ends this."""
     leave = contextlib.ExitStack()
     with contextlib.suppress(Exception):  # Tests may replace torch, and another PyTorch may have other functions.
         module = torch.autograd.profiler
@@ -181,5 +182,5 @@ def follow(torch: Any) -> Callable[[], None]:
                 leave.callback(PROFILERS.watch(each))
         leave.callback(PROFILERS.watch_exports(torch.profiler.profiler))
         if not followed:
-            PROFILERS.looks(torch)
+            PROFILERS.find_running(torch)
     return leave.close

@@ -11,19 +11,20 @@ from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 
-LOOK_STEPS = 10  # Other ranks look for rank 0's decision after so many steps, because a look takes 10 µs,
-LOOK_NS = 50_000_000  # or after this time.
-RANKS_APART = 10  # Steps by which a rank may be ahead of rank 0. Usually it is one or two.
+# The other ranks look for rank 0's decision after this number of steps or this time. A look takes 10 µs, so it is not done at each step.
+LOOK_STEPS = 10
+LOOK_NS = 50_000_000
+RANKS_APART = 10  # largest number of steps by which a rank can be ahead of rank 0; usually it is one or two
 START_FILE = "profile_at"
 END_FILE = "profile_until"
 
 
 def lead(step_ns: float) -> int:
-    """Return the number of steps of ``step_ns`` from rank 0's decision to the profile.
+    """Return the number of steps from rank 0's decision to the profile; a step takes ``step_ns``.
 
-    All ranks look for the decision before.
+    In these steps, every rank reads the decision.
     """
-    looks = ceil(2 * LOOK_NS / step_ns) if step_ns > 0 else LOOK_STEPS  # twice the time, because steps vary
+    looks = ceil(2 * LOOK_NS / step_ns) if step_ns > 0 else LOOK_STEPS  # twice the time, because step times vary
     return RANKS_APART + min(looks, LOOK_STEPS)
 
 
@@ -42,10 +43,10 @@ class Looks:
 
 
 def agreed_start(folder: Path, index: int, mine: tuple[int, int, float] | None) -> tuple[int, int, int] | None:
-    """Return the step at which all ranks start to profile, and the profile's extent.
+    """Return the step at which all ranks start to profile, and the profile's extent; None before that.
 
-    None while they are not known. An extent is the number of steps to profile and the number of steps in a round. ``mine`` is the extent that the first rank
-    chose at step ``index``, where a round begins, and the time of a step in ns. It is None for other ranks and before the choice.
+    An extent is the number of steps to profile and the number of steps in a round. ``mine`` is rank 0's choice at step ``index``, where a round
+    begins: the extent and the time of a step in ns. It is None on other ranks and before the choice.
     """
     file = folder / START_FILE
     if mine is not None:
@@ -62,9 +63,9 @@ def agreed_start(folder: Path, index: int, mine: tuple[int, int, float] | None) 
 
 
 def agreed_end(folder: Path, wish: int | None) -> int | None:
-    """Return the step at which all ranks end the profile early; None if no rank needs that.
+    """Return the step at which all ranks end the profile early; None if no rank asked for that.
 
-    ``wish`` is the step at which this rank must end. If several ranks write a wish, the first one counts.
+    ``wish`` is the step at which this rank must end, or None. If several ranks have a wish, the first counts.
     """
     file = folder / END_FILE
     if wish is not None:

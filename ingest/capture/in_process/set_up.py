@@ -1,7 +1,7 @@
-"""Versions and environment variables of a training process, in its trace as ``SET_UP_KEY``.
+"""Versions and environment variables of a training process, in its trace under ``SET_UP_KEY``.
 
-They explain why one program is faster in another process. Only variables that change the speed are recorded, by name. Other
-variables may contain secrets.
+They can explain why a program is faster in another process. Only the listed variables, which change the speed, are recorded, because
+others may contain secrets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SET_UP_KEY = "set_up"  # in a trace's JSON, beside its events
-LONGEST = 200  # characters of a value
+LONGEST = 200  # characters of a value that are stored
 VARIABLES = frozenset({
     "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
     "DATALOADER_NUM_WORKERS", "HIP_VISIBLE_DEVICES", "HSA_FORCE_FINE_GRAIN_PCIE", "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD",
@@ -22,7 +22,13 @@ VARIABLES = frozenset({
     "PYTORCH_JIT", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TOKENIZERS_PARALLELISM", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE",
     "TORCH_CUDNN_V8_API_DISABLED", "TORCH_DISTRIBUTED_DEBUG",
 })  # fmt: skip
-FAMILIES = ("NCCL_", "RCCL_", "TORCHINDUCTOR_", "TORCH_NCCL_", "TRITON_")  # first part of names; none contains secrets
+FAMILIES = (
+    "NCCL_",
+    "RCCL_",
+    "TORCHINDUCTOR_",
+    "TORCH_NCCL_",
+    "TRITON_",
+)  # beginnings of names; none of these variables contains secrets
 
 
 def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
-HOLDER = "_sawtooth_in_this_process"  # the entry of sys.modules that holds the objects
+HOLDER = "_sawtooth_in_this_process"  # the entry of sys.modules with the objects
 WATCHERS = "_sawtooth_watchers"  # attribute of a patched function with its watchers
 T = TypeVar("T")
 
 
 def process_wide(name: str, make: Callable[[], T]) -> T:
-    """Return this process's object called ``name``; the first call creates it with ``make``."""
+    """Return this process's object called ``name``; it is the one that the first call makes."""
     holder = sys.modules.setdefault(HOLDER, ModuleType(HOLDER))
     existing: T = vars(holder).setdefault(name, make())  # one call, so that threads get the same object
     return existing

@@ -1,4 +1,4 @@
-"""Phase of a step: what the loop did since the step before. Standard library only."""
+"""Phase of a step: whether an evaluation or a checkpoint came before it. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 def phase_since_last(counts: Callable[[], tuple[int, int]]) -> Callable[[int], str]:
-    """Return a function that gives the phase of an optimizer's mark: eval, checkpoint or train.
+    """Return a function that returns the phase of an optimizer's mark: eval, checkpoint or train.
 
-    It compares ``counts()``, of evaluations and saves, with its last call for the same optimizer. If both changed, the phase is eval.
+    It compares ``counts()`` (of evaluations and saves) with the counts at its last call for this optimizer. If both changed, the phase is eval.
     """
     before: dict[int, tuple[int, int]] = {}
     began = counts()

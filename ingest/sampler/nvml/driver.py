@@ -26,11 +26,11 @@ from sawtooth.ingest.sampler.nvml.probe import (
     text,
 )
 
-PROCESS_PERIOD_NS = 10 * 10**9  # Reading process lists takes milliseconds and holds the driver's lock, so it is done rarely.
+PROCESS_PERIOD_NS = 10 * 10**9  # Reading process lists takes milliseconds and locks the driver, so it is done rarely.
 
 
 class DriverLostError(Exception):
-    """The driver does not answer at all; ``code`` is NVML's error code."""
+    """The driver does not answer; ``code`` is NVML's error code."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -39,9 +39,9 @@ class DriverLostError(Exception):
 
 @dataclass
 class NvmlReading:
-    """Readings of one tick: a row per device (None if lost), and buffers, processes, failures and events.
+    """Readings of one tick: a row per device (None if lost), buffers, processes, failures and events.
 
-    ``nvml_ns`` is the time that NVML's calls took.
+    ``nvml_ns`` is the time that the NVML calls took.
     """
 
     rows: list[list[Value] | None]
@@ -132,7 +132,9 @@ class NvmlDriver:
         return reading
 
     def retry_lost(self, now_m: int) -> list[dict[str, Any]]:
-        """Try to reopen lost GPUs, each with its own back-off; return ``gpu_back`` events."""
+        """Try to reopen the lost GPUs that are due; return ``gpu_back`` events.
+
+        The wait of each GPU doubles with each attempt."""
         due = [gpu for gpu in self.gpus if gpu.lost and now_m >= gpu.retry_m]
         if not due:
             return []
@@ -171,10 +173,10 @@ class NvmlDriver:
         try:
             for active in gpu.sources:
                 if self.every_tick or now_m >= active.due_m:
-                    self._poll(gpu, active, now_m, values, reading)
+                    self._read_source(gpu, active, now_m, values, reading)
             for active in gpu.buffers:
                 if now_m >= active.due_m:
-                    self._drain(gpu, active, now_m, reading)
+                    self._read_buffer(gpu, active, now_m, reading)
             if gpu.gpm is not None:
                 self._read_gpm(gpu, gpu.gpm, now_m, values, reading)
         except self.nvml.NVMLError as error:
@@ -188,22 +190,22 @@ class NvmlDriver:
             return None
         return [values.get(column) for column in COLUMNS]
 
-    def _poll(self, gpu: SampledGpu, active: Active, now_m: int, values: dict[str, Value], reading: NvmlReading) -> None:
+    def _read_source(self, gpu: SampledGpu, active: Active, now_m: int, values: dict[str, Value], reading: NvmlReading) -> None:
         source = active.what
         assert isinstance(source, NvmlCall)
         started = self.clock.monotonic_ns()
         try:
             values.update(zip(source.columns, source.read(self.nvml, gpu.handle), strict=True))
         except self.nvml.NVMLError as error:
-            self._transient(error, gpu, source.columns[0], reading)
+            self._note_failure(error, gpu, source.columns[0], reading)
         active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
 
-    def _transient(self, error: Any, gpu: SampledGpu, column: str, reading: NvmlReading) -> None:
+    def _note_failure(self, error: Any, gpu: SampledGpu, column: str, reading: NvmlReading) -> None:
         if error.value in DRIVER_CODES or error.value in LOST_CODES:
             raise error
         reading.failures.append([gpu.device, column, error.value])
 
-    def _drain(self, gpu: SampledGpu, active: Active, now_m: int, reading: NvmlReading) -> None:
+    def _read_buffer(self, gpu: SampledGpu, active: Active, now_m: int, reading: NvmlReading) -> None:
         buffer = active.what
         assert isinstance(buffer, Buffer)
         started = self.clock.monotonic_ns()
@@ -211,7 +213,7 @@ class NvmlDriver:
             kind, samples = self.nvml.nvmlDeviceGetSamples(gpu.handle, buffer.sampling_type, active.last_us)
         except self.nvml.NVMLError as error:
             if error.value not in (NOT_FOUND, NO_DATA):  # These two codes mean that there is nothing new.
-                self._transient(error, gpu, buffer.column, reading)
+                self._note_failure(error, gpu, buffer.column, reading)
         else:
             first = active.last_us == 0  # The first read also returns samples from before this session.
             fresh = [s for s in samples if s.timeStamp > active.last_us]
@@ -227,7 +229,7 @@ class NvmlDriver:
         try:
             readings, absent = gpm.read(now_m)
         except self.nvml.NVMLError as error:
-            self._transient(error, gpu, GPM[0].column, reading)
+            self._note_failure(error, gpu, GPM[0].column, reading)
             return
         values.update(readings)
         for metric in absent:  # This GPU or driver does not have the metric, so it is not requested again.

@@ -1,6 +1,6 @@
-"""Table of the sampler's NVML calls and their periods. The columns are those of the table ``samples``.
+"""Table of the sampler's NVML calls, with their columns in the table ``samples`` and their periods.
 
-GPM's metrics are defined in ``sawtooth.ingest.quantities``. ``nvml`` is the module pynvml, or a fake in tests.
+The metrics of GPM are defined in ``sawtooth.ingest.quantities``. ``nvml`` is the module pynvml, or a fake in tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Value = float | int | None
 TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
 CLOCK_SM, CLOCK_MEM = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 FIELD_MEMORY_TEMP = 82  # NVML_FI_DEV_MEMORY_TEMP
-FIELD_POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT: GetPowerUsage is a one-second mean on most GPUs since Ampere
+FIELD_POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT; nvmlDeviceGetPowerUsage is a one-second mean on most GPUs since Ampere
 CORRECTED, UNCORRECTED, SINCE_LOADED = 0, 1, 0  # nvmlMemoryErrorType_t and nvmlEccCounterType_t
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvmlValueType_t, in its order
 
@@ -112,7 +112,7 @@ def _highest_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
 class NvmlCall:
     """One NVML call, the columns that it fills, and its period.
 
-    If several sources fill the same column, they are tried in order at the start.
+    If several calls fill the same column, they are tried in order at the start, and the first that works is used.
     Costs on an H200 at ten calls per second: utilization, power and memory 50 to 100 µs; clocks, reasons and temperature 10 to 20 µs;
     energy 4 ms. The periods follow how often a value can change and how often readers need it.
     """
@@ -122,7 +122,7 @@ class NvmlCall:
     read: Callable[[Any, Any], tuple[Value, ...]]
     period_s: float = 0.0  # 0: every tick
     longest_period_s: float = 10.0  # longest period, even if the call is slow
-    on_mig: bool = True  # NVML answers for a MIG instance
+    on_mig: bool = True  # whether NVML supports the call for a MIG instance
 
 
 SOURCES = (
@@ -149,7 +149,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Buffer:
-    """A ring buffer of timestamped samples in the driver: finer than polling, but the call is slower."""
+    """A ring buffer of timestamped samples in the driver, which are denser than ticks but slower to read."""
 
     column: str
     sampling_type: int
@@ -159,21 +159,21 @@ class Buffer:
 
 
 BUFFERS = (
-    Buffer("util_pct", 1, 1.0, 10.0),  # NVML_GPU_UTILIZATION_SAMPLES; one per 200 ms over 14 s on an H200, at 2 ms a call
-    Buffer("power_w", 0, 1e-3, longest_period_s=2.0),  # NVML_TOTAL_POWER_SAMPLES; one per 20 ms, but the ring holds 2.4 s only
+    Buffer("util_pct", 1, 1.0, 10.0),  # NVML_GPU_UTILIZATION_SAMPLES; one per 200 ms over 14 s on an H200; 2 ms per call
+    Buffer("power_w", 0, 1e-3, longest_period_s=2.0),  # NVML_TOTAL_POWER_SAMPLES; one per 20 ms, but only over 2.4 s
 )
 
 
 @dataclass(frozen=True)
 class GpmMetric:
-    """A GPM metric, in percent (scale 1) or scaled from MiB/s to bytes per second."""
+    """A GPM metric. It is in percent (scale 1), or scaled from MiB/s to bytes per second."""
 
     column: str
     metric_id: int
     scale: float = 1.0
 
     def of(self, value: float) -> float | None:
-        """Return the scaled value; None for NaN, which the first window can give."""
+        """Return the scaled value; None for NaN, which can occur in the first window."""
         return round(value * self.scale, 3) if math.isfinite(value) else None
 
 

@@ -1,8 +1,8 @@
 """GPM metrics: activity of SMs, tensor pipes and memory between two reads, for Hopper GPUs and newer.
 
-On an H200 (driver 580), taking a sample costs 0.12 ms, and computing any number of metrics from two samples costs 0.006 ms.
-The exception is graphics utilization, which takes 1.5 ms alone, three times the limit for all sampling. Sessions leave it out: SM activity
-shows the sawtooth, and NVML's utilization shows the share of time in which the GPU works.
+On an H200 (driver 580), taking a sample takes 0.12 ms, and computing any number of metrics from two samples takes 0.006 ms. The exception is
+graphics utilization, which takes 1.5 ms. This is three times the limit for all calls of a tick, so sessions leave it out: SM activity shows the
+sawtooth, and NVML's utilization shows the share of time in which the GPU works.
 Each tick computes the metrics that show when the GPU works. The other metrics are computed once a second, over that second.
 """
 
@@ -16,12 +16,13 @@ from sawtooth.ingest.sampler.nvml.fields import GPM, GpmMetric
 
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms, so a shorter window contains no new data.
 EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")
-SLOW_METRIC = "gr_active_pct"  # takes too long, see the module's docstring
+SLOW_METRIC = "gr_active_pct"  # graphics utilization takes too long; see the module's docstring
 WHY_LEFT_OUT = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
 REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # shortest and longest period of the other metrics
-REST_SHARE = 0.0005  # share of wall time for the other metrics
-NOT_SUPPORTED = 3  # NVML's error code
-NEWEST_WEIGHT = 0.2  # weight of the newest cost in the mean, so that about five calls, but not one slow call, change it
+REST_SHARE = 0.0005  # share of wall time that the other metrics may take
+NOT_SUPPORTED = 3  # NVML_ERROR_NOT_SUPPORTED
+# Weight of the newest cost in the running mean: about five calls change the mean, but a single slow call does not.
+NEWEST_WEIGHT = 0.2
 
 
 def smoothed(mean_ns: float, newest_ns: int) -> float:
@@ -44,7 +45,7 @@ class _Group:
 
 @dataclass
 class GpmReader:
-    """Reads GPM of one GPU, or of one MIG instance through its parent.
+    """Reads the GPM metrics of one GPU, or of one MIG instance through its parent.
 
     With ``all_each_tick``, all metrics are read at every tick, regardless of the cost.
     """

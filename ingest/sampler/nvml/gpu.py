@@ -8,16 +8,16 @@ from typing import Any
 from sawtooth.ingest.sampler.nvml.fields import Buffer, NvmlCall
 from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smoothed
 
-NVML_SHARE = 0.005  # share of wall time that all calls for one GPU may take: 0.5 ms in 100 ms
+NVML_SHARE = 0.005  # share of wall time that all NVML calls for one GPU may take: 0.5 ms in 100 ms
 RESERVED_SHARE = 0.3  # part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow
-SLOW_SHARE = 0.0004  # share of wall time for one slow call, so that energy and buffers leave time for the other calls
+SLOW_SHARE = 0.0004  # share of wall time that one slow call may take, so that energy and buffers leave time for the other calls
 JITTER_NS = 5_000_000  # A tick that comes this much early still counts as on time.
 RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # first and longest wait between attempts to reopen a lost GPU or driver
 
 
 @dataclass
 class Active:
-    """A source or buffer that answered when probed, with its cost and its next due time."""
+    """A source or buffer that worked when it was probed, with its cost and its next due time."""
 
     what: NvmlCall | Buffer
     due_m: int = 0
@@ -25,7 +25,7 @@ class Active:
     last_us: int = 0
 
     def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
-        """Plan the next call: after the nominal period times ``stretch``, or later if the call is slow."""
+        """Note a call's cost and set the time of the next: after the period times ``stretch``, later if slow."""
         self.cost_ns = smoothed(self.cost_ns, cost_ns)
         self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
 
@@ -53,13 +53,13 @@ class SampledGpu:
     gpm: GpmReader | None = None
     stretch: float = 1.0  # factor on the periods of all calls except GPM, to stay within NVML_SHARE
     parent: Any = None  # handle of the physical GPU, for a MIG instance
-    instance: int | None = None  # its GPU instance id
+    instance: int | None = None  # GPU instance id, for a MIG instance
     lost: bool = False
     retry_m: int = 0
     retry_ns: int = RETRY_FIRST_NS
 
     def plan(self, tick_ns: int, slower: float) -> None:
-        """Choose the stretch from the cost of the calls.
+        """Choose the stretch so that all calls stay within NVML_SHARE, and multiply it by ``slower``.
 
         GPM has priority, because it shows the sawtooth. The other calls share the remaining time.
         """

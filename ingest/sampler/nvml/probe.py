@@ -10,6 +10,7 @@ from sawtooth.ingest.sampler.nvml.fields import BUFFERS, COLUMNS, GPM, SOURCES
 from sawtooth.ingest.sampler.nvml.gpm import SLOW_METRIC, WHY_LEFT_OUT, GpmReader
 from sawtooth.ingest.sampler.nvml.gpu import Active, SampledGpu
 
+# Error codes of NVML (nvmlReturn_t in nvml.h).
 UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_DIFFERS = 1, 9, 12, 18
 NO_PERMISSION, NOT_FOUND, NO_DATA = 4, 6, 21
 GPU_LOST, RESET_REQUIRED, GPU_NOT_FOUND = 15, 16, 28
@@ -20,8 +21,7 @@ LOST_CODES = frozenset({GPU_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
 class Probe:
     """Probes each GPU by making every call once.
 
-    ``buffers``: also look for the driver's ring buffers.
-    ``every_tick``: read everything at every tick.
+    With ``buffers``, the driver's ring buffers are probed too. With ``every_tick``, all GPM metrics will be read at every tick.
     """
 
     def __init__(self, nvml: Any, clock: SamplerClock, *, buffers: bool, every_tick: bool) -> None:
@@ -82,7 +82,7 @@ class Probe:
         return instances
 
     def alive(self, gpu: SampledGpu) -> bool:
-        """Tell whether a GPU answers."""
+        """Return whether a GPU is still present."""
         try:
             self.nvml.nvmlDeviceGetMemoryInfo(gpu.handle, self.nvml.nvmlMemory_v2)
         except self.nvml.NVMLError as error:
@@ -93,7 +93,7 @@ class Probe:
         gpu.capabilities = {column: {"source": None, "reason": "not offered by this driver"} for column in COLUMNS}
         for source in SOURCES:
             if gpu.capabilities[source.columns[0]]["source"] is not None:
-                continue  # an earlier source of the same column answered
+                continue  # an earlier source of the same column works
             if gpu.instance is not None and not source.on_mig:
                 reason: str | None = "NVML does not report it for a MIG instance; see the parent GPU"
             else:
@@ -111,6 +111,7 @@ class Probe:
         self._probe_gpm(gpu)
 
     def _reason(self, read: Any, handle: Any) -> str | None:
+        """Return why a call does not work; None if it works. Raises NVMLError for a lost GPU or driver."""
         try:
             read(self.nvml, handle)
         except self.nvml.NVMLError as error:

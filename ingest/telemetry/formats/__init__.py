@@ -1,1 +1,1 @@
-"""Telemetry formats of other tools, one module each; columns are found by title, never by position."""
+"""Readers of telemetry formats, one module each; columns are found by title, never by position."""

@@ -1,4 +1,4 @@
-"""``dcgmi dmon``, with or without dates before its printouts; profiling fields are ratios from 0 to 1."""
+"""Output of ``dcgmi dmon``, with or without date lines. Profiling fields are ratios from 0 to 1."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     names: list[str] = []
     times = PrintoutTimes(table, "dcgmi dmon")
-    printout, seen = -1, set[int]()  # number of the printout of all GPUs, and the GPUs it has so far
+    printout, seen = -1, set[int]()  # number of the current printout of all GPUs, and its GPUs so far
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()
         if header := _HEADER.match(line):
@@ -37,7 +37,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             continue
         match = _ROW.match(line)
         if match is None:
-            times.take_if_date(line)  # else the ``ID`` line, blanks, messages
+            times.take_if_date(line)  # Other lines, such as the ``ID`` line, blank lines and messages, are ignored.
             continue
         if match.group(1) != "GPU":
             table.note(

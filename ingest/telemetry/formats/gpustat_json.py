@@ -1,4 +1,4 @@
-"""``gpustat --json``, once or in a loop: objects one after the other, with local times."""
+"""Output of ``gpustat --json``, once or in a loop: JSON objects with local times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of ``gpustat`` in a loop: a dated line about the host, then a line per GPU."""
+"""Text output of ``gpustat`` in a loop: a dated line about the host, then a line per GPU."""
 
 from __future__ import annotations
 

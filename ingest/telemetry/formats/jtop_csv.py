@@ -12,8 +12,9 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.values import cells
 
 NAME = "table of jtop"
-# Title of jtop → title that header_of knows. Of the rails, the first one measures the GPU with the fewest other parts.
+# Title of jtop → title that header_of knows.
 TITLES = {"time": "timestamp", "GPU": "gpu_utilization (%)", "EMC": "memory_utilization (%)", "Temp GPU": "temperature (C)"}
+# Power rails, in order of preference: the first one that exists measures the fewest parts besides the GPU.
 RAILS = ("Power GPU", "Power VDD_GPU_SOC", "Power VDD_CPU_GPU_CV", "Power VDD_GPU")
 
 
@@ -30,12 +31,12 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     known = TITLES | ({rail: "power.draw [mW]"} if rail else {})
     header = io.StringIO()
     csv.writer(header).writerow([known.get(title, f"other {position}") for position, title in enumerate(titles)])
-    telemetry = read_delimited(_behind(header.getvalue().strip().encode(), lines), NAME)
+    telemetry = read_delimited(_with_header(header.getvalue().strip().encode(), lines), NAME)
     telemetry.devices = [device | {"name": "NVIDIA Jetson"} for device in telemetry.devices]
     return telemetry
 
 
-def _behind(header: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
+def _with_header(header: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
     yield header
     yield from lines
 

@@ -19,13 +19,13 @@ from sawtooth.ingest.telemetry.values import cells, number
 
 NAME = "table with one value per row"
 NAMES_SHOWN = 6  # unknown names that an error message lists
-DECIDING_ROWS = 512  # rows by which the column that identifies the GPU is chosen
-# DCGM also writes each reason for lower clocks by itself. They are not needed, because the mask contains them.
+DECIDING_ROWS = 512  # number of rows from which the column that identifies the GPU is chosen
+# DCGM also writes each reason for lower clocks separately. These values are not needed, because the mask contains them.
 _REASONS = tuple(f"throttle_reason_{reason.nvidia_smi}" for reason in THROTTLE_REASONS)
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether an early line is a header with titles for time, quantity's name and value."""
+    """Return whether one of the first lines is a header with titles for time, quantity's name and value."""
     if head.lstrip()[:1] in (b"{", b"["):
         return False
     header, _ = find_header(text_of(iter(head.split(b"\n"))))
@@ -69,7 +69,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         raise SourceError("E-TYPE", _no_known_quantity(header, [title for title in unknown if title]))
     left_out = [title for title in unknown if title not in _REASONS]
     if left_out:
-        sentence = "Quantities that are not known were left out."
+        sentence = "Unknown quantities were left out."
         table.note("series_unknown", "info", sentence, example=", ".join(left_out[:NAMES_SHOWN]), count=len(left_out))
     return table.telemetry()
 

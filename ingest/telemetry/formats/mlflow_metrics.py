@@ -1,7 +1,7 @@
 """System metrics of MLflow (``system/gpu_0_utilization_percentage``), as JSON of the metrics' history.
 
 The file is JSON lines, a list, or the response of ``metrics/get-history``. Each record has key, value and timestamp (ms since
-1970). MLflow samples every 10 s by default. Percentages and watts need no factor; megabytes are 10^6 bytes.
+1970). MLflow samples every 10 s by default. Its megabytes are 10^6 bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         table.add(device, round(time_ms * 1000) * 1000, {column: value * factor})
     if table.is_empty():
         raise SourceError(
-            "E-NOEV", "The export holds no GPU metrics (system/gpu_0_utilization_percentage). Install pynvml where it trains."
+            "E-NOEV",
+            "The export has no GPU metrics (system/gpu_0_utilization_percentage). Install nvidia-ml-py in the training's environment.",
         )
     return table.telemetry()
 

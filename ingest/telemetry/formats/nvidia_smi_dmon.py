@@ -1,4 +1,4 @@
-"""``nvidia-smi dmon`` and ``pmon``, also with dates, ``--gpm-metrics`` or ``--format csv``."""
+"""Output of ``nvidia-smi dmon`` and ``pmon``, also with dates, ``--gpm-metrics`` or ``--format csv``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sawtooth.ingest.telemetry.values import LocalTimes, number
 
 # Title → column and factor. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
 FIELDS = names_in("nvidia_smi_dmon")
-# pmon's shares of several processes can overlap in time, so their sum is limited.
 WITHOUT_VALUES = "Rows without any value were left out: nvidia-smi could not measure at these times."
+# Limits of the sum over a GPU's processes in pmon, because processes can use the GPU at the same time.
 LIMITS = {"util_pct": 100.0, "mem_busy_pct": 100.0}
 
 
@@ -29,7 +29,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read the rows by the header above them, which repeats and may change."""
+    """Read the rows; the header above them is repeated and may change."""
     table = SampleTable()
     names: list[str] = []
     local, stamps = LocalTimes(table), Timestamps(table)
@@ -47,13 +47,13 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if "pid" in names and len(cells) > len(names):
             cells = [*cells[: len(names) - 1], " ".join(cells[len(names) - 1 :])]  # a command with spaces
         row = dict(zip(names, cells, strict=False))
-        number_of = number(row.get("gpu", ""))
-        if len(cells) != len(names) or number_of is None:
+        device = number(row.get("gpu", ""))
+        if len(cells) != len(names) or device is None:
             table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
         values = {FIELDS[n][0]: number(cell, FIELDS[n][1]) for n, cell in row.items() if n in FIELDS}
         time_ns = stamps.ns(row["time"]) if "time" in row and "date" not in row else _time(row, local)
-        printouts.add(int(number_of), row.get("pid"), time_ns, values)
+        printouts.add(int(device), row.get("pid"), time_ns, values)
     printouts.end()
     if not names:
         raise SourceError(
@@ -63,7 +63,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 class _MonitorPrintouts:
-    """Groups rows into printouts of all GPUs; pmon's rows are summed over a GPU's processes."""
+    """Groups rows into printouts of all GPUs; rows of pmon are summed over the processes of a GPU."""
 
     def __init__(self, table: SampleTable) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""The output of ``nvidia-smi -q`` in a loop, as text or as XML."""
+"""Output of ``nvidia-smi -q`` in a loop, as text or as XML."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every query; GPUs are numbered in the order of the first query.
 
-    Raises SourceError if all values have one timestamp.
+    Raises SourceError if there are fewer than two different timestamps.
     """
     log = _Log()
     text = (raw.decode("utf-8", errors="replace").rstrip() for raw in lines)
@@ -90,7 +90,7 @@ def _xml_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _text_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
-    """Yield path and value of each line that has a value; sections are known by their indentation."""
+    """Yield path and value of each line that has a value; the indentation shows the sections."""
     path: list[tuple[int, str]] = []
     for line in lines:
         if (gpu := _TEXT_GPU.match(line)) is not None:
@@ -152,7 +152,7 @@ class _Log:
                 self._values[field] = known
 
     def _add_errors(self, path: Path, value: str) -> None:
-        """Add the ECC errors of one memory; older drivers write totals of single and double bit errors."""
+        """Add the ECC errors of one memory. Older drivers write totals of single-bit and double-bit errors."""
         is_total = path[-1] == "total"
         kind = "uncorrected" if "uncorrectable" in path[-1] or (is_total and "double_bit" in path) else "corrected"
         count = number(value)

@@ -1,4 +1,4 @@
-"""The boxed tables that ``nvidia-smi -l``, or a loop of ``nvidia-smi`` or ``nvitop --once``, prints."""
+"""Boxed tables, as ``nvidia-smi -l`` or a loop of ``nvidia-smi`` or ``nvitop --once`` prints them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOAD = re.compile(r"\|\s+(\d+)%\s+[A-Z][^|]*\|")
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether ``head`` has at least two of nvidia-smi's boxed tables."""
+    """Return whether ``head`` has at least LEAST_TABLES boxed tables of nvidia-smi or nvitop."""
     return len(_BANNER.findall(head)) >= LEAST_TABLES
 
 
@@ -47,7 +47,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 def _values(line: str, memory: re.Match[str]) -> list[float]:
-    """Return the values of COLUMNS in a GPU's second line; NaN for N/A."""
+    """Return the values of COLUMNS from a GPU's second line; NaN for N/A."""
     load, power, temperature = _LOAD.search(line), _POWER.search(line), _TEMPERATURE.search(line)
     draw, limit = (math.nan if watts == "N/A" else float(watts) for watts in power.groups()) if power else (math.nan, math.nan)
     used, total = (float(memory[i]) * UNITS[f"{memory[i + 1]}iB".lower()] for i in (1, 3))

@@ -1,7 +1,7 @@
 """Prometheus' response to a range query on an exporter of GPU metrics.
 
-The exporters are dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter and ``sawtooth sample --prometheus``. The query is ``/api/v1/query_range``. A file may have several responses, one per line or in one list. They
-are read as one recording.
+The exporters are dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter and ``sawtooth sample --prometheus``. The query is
+``/api/v1/query_range``. A file may have several responses, one per line or in a list; they become one recording.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 NAME_LABELS = ("modelName", "model_name", "devicename", "name")
-SPLIT_UTIL_PCT = 1.0  # below this, the utilization of a GPU with MIG instances was not measured
-UNNAMED = "a series without __name__ (an expression)"
+SPLIT_UTIL_PCT = 1.0  # If the utilization of a GPU with MIG instances is always below this, it was not measured.
+WITHOUT_NAME = "a series without __name__ (an expression)"
 SIGNATURE = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 
@@ -64,7 +64,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             example=", ".join(sorted(unknown)),
             count=len(unknown),
         )
-    if table.is_empty() and unknown == {UNNAMED}:
+    if table.is_empty() and unknown == {WITHOUT_NAME}:
         raise SourceError(
             "E-NOEV",
             "The series of this response have no names, because an expression such as avg by (gpu) (…) made them. "
@@ -104,7 +104,9 @@ def _responses(content: bytes) -> list[dict[str, Any]]:
 
 
 def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], int], unknown: set[str]) -> None:
-    """Add one series; ``numbers`` are GPU numbers by (host, UUID or index), ``unknown`` unused names."""
+    """Add one series to ``table``.
+
+    ``numbers`` are the GPU numbers by (host, UUID or index). Names of unknown series are added to ``unknown``."""
     if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
         return
     labels = {str(k): str(v) for k, v in series["metric"].items()}
@@ -114,7 +116,7 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
         return
     field = field_of(name)
     if field is None:
-        unknown.add(name or UNNAMED)
+        unknown.add(name or WITHOUT_NAME)
         return
     if "link" in labels or labels.get("GPU_I_ID") or "MIG" in labels.get("devicename", ""):
         table.note(
@@ -139,7 +141,7 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
 
 
 def leave_out_split(table: SampleTable) -> None:
-    """Remove the utilization of GPUs with MIG instances, because it stays 0 when these work."""
+    """Remove the utilization of GPUs with MIG instances, because it is 0 even while the instances work."""
     for device in table.metadata.get("split_gpus", ()):
         util = table.polled.get((device, "util_pct"))
         if util is not None and max(util.values) < SPLIT_UTIL_PCT:

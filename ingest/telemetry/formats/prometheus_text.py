@@ -1,4 +1,4 @@
-"""Prometheus' text format: scrapes of dcgm-exporter and other exporters, one or several in a file."""
+"""Prometheus' text format: one or several scrapes of dcgm-exporter and other exporters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read all scrapes.
 
-    If the samples have no times, a repeated series begins the next scrape. Raises SourceError if no series is known.
+    If samples have no times, a repeated series begins the next scrape. Raises SourceError if no series is known.
     """
     table = SampleTable()
     numbers: dict[tuple[str, str], int] = {}

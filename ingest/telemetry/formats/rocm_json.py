@@ -1,4 +1,4 @@
-"""JSON of ``amd-smi metric`` and ``monitor`` and of ``rocm-smi --json``: one sample or several."""
+"""JSON of ``amd-smi metric``, ``amd-smi monitor`` and ``rocm-smi --json``, with one or more samples."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import CountedTimes, number
 
-DEFAULT_INTERVAL_NS = 1_000_000_000
+DEFAULT_INTERVAL_NS = 1_000_000_000  # assumed time between samples without times
 FIELDS = names_in("table")
-RANK = {name: n for n, name in enumerate(FIELDS)}
+RANK = {name: n for n, name in enumerate(FIELDS)}  # lower is better, if several names are of one quantity
 CARD = re.compile(r"card(\d+)")
 ROCM_SMI_SIGNATURE = re.compile(rb'"card\d+"\s*:\s*\{')
 AMD_SMI_SIGNATURE = re.compile(rb'"gpu"\s*:\s*\d+')
@@ -41,7 +41,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every sample; files without times are counted from 0."""
+    """Read every sample; samples without times are counted from 0."""
     table = SampleTable()
     times, printouts = Timestamps(table), _CountedPrintouts(table)
     for document in documents(lines, table):
@@ -61,7 +61,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 class _CountedPrintouts:
-    """Times for samples that have none, by counting printouts: a repeated GPU begins the next one."""
+    """Times for samples without times, by counting printouts: a repeated GPU begins the next printout."""
 
     def __init__(self, table: SampleTable) -> None:
         self._table = table
@@ -90,8 +90,8 @@ def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
             for entry in inner:
                 if isinstance(entry, dict):
                     yield from _gpus(stamp | entry)
-        elif isinstance(number_of := document.get("gpu"), int) and number_of >= 0:
-            yield number_of, document
+        elif isinstance(number_in_file := document.get("gpu"), int) and number_in_file >= 0:
+            yield number_in_file, document
         else:
             for key, entry in document.items():
                 if (card := CARD.fullmatch(key)) is not None and isinstance(entry, dict):

@@ -13,7 +13,7 @@ from sawtooth.ingest.telemetry.session import SessionTable, note_damage
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether ``head`` begins with a head record that has a checksum."""
+    """Return whether ``head`` begins with the head record of a session."""
     first = head.lstrip(b"\r\n").split(b"\n", 1)[0]
     return first.startswith(b'{"k":"head",') and b'"columns":' in first
 
@@ -35,7 +35,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if record.get("k") == "head":
             session = session or record.get("session")
             if record.get("session") != session:
-                note = "The file holds more than one session; the first was read. Add the others one by one."
+                note = "The file has more than one session; only the first was read. Add the others as separate files."
                 collected.table_.note("several_sessions", "data_loss", note)
                 break
         collected.add([record])

@@ -19,7 +19,7 @@ AMD = {
     "PVIOL": "pviol", "TVIOL": "tviol", "SINGLE_ECC": "single_bit_ecc", "DOUBLE_ECC": "double_bit_ecc",
 }  # fmt: skip
 NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
-LEAST_KNOWN = 3  # titles of AMD or NPU in a header line
+LEAST_KNOWN = 3  # smallest number of known titles in a header line
 _IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
 _GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # the tools mean GiB; converted to MiB, the unit of titles without one
 _USED_OF_TOTAL = re.compile(r"([\d.]+)/([\d.]+)\s+([GM]B)(?=\s|$)")  # VRAM_USAGE of ROCm 7
@@ -32,7 +32,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read the rows; a table without times is counted from 0."""
+    """Read the rows; rows without times are counted from 0."""
     return read_delimited(_as_csv(text_of(lines)), NAME)
 
 
@@ -40,7 +40,7 @@ def _titles(line: str) -> list[str] | None:
     """Return the titles of a header line as header_of knows them; None for another line."""
     titles = [title.strip() for title in _IN_BRACKETS.findall(line)] if "(" in line else line.split()
     names = NPU if titles[:1] == ["NpuID(Idx)"] else AMD
-    if not titles or (titles[0] not in names and not titles[0][:4].isdigit()):  # A date may stand before the titles.
+    if not titles or (titles[0] not in names and not titles[0][:4].isdigit()):  # The line may begin with a date.
         return None
     if len(names.keys() & set(titles)) < LEAST_KNOWN or not {"NpuID(Idx)", "GPU"} & set(titles) or "," in line:
         return None
@@ -48,7 +48,7 @@ def _titles(line: str) -> list[str] | None:
 
 
 def _as_csv(lines: Iterator[str]) -> Iterator[bytes]:
-    """Yield header and rows with commas; each further chip of an NPU is a device."""
+    """Yield header and rows with commas between their cells; each further chip of an NPU becomes a device."""
     known: list[str] | None = None
     chip: int | None = None
     for line in lines:

@@ -30,7 +30,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read the rows; a table without times is counted from 0."""
+    """Read the rows; rows without times are counted from 0."""
     return read_delimited(lines, NAME)
 
 

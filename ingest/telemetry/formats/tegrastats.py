@@ -1,4 +1,4 @@
-"""``tegrastats`` of NVIDIA Jetson, with dates (JetPack 5 and later) or without."""
+"""Output of ``tegrastats`` on NVIDIA Jetson, with dates (JetPack 5 and later) or without."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RAM = re.compile(r"\bRAM (\d+)/(\d+)MB", re.IGNORECASE)
 _LOAD = re.compile(r"\b(GR3D(?:_FREQ)?|EMC(?:_FREQ)?) (\d+)%(?:@\[?(\d+)(?:,\d+)*\]?)?", re.IGNORECASE)
 _TEMPERATURE = re.compile(r"\bgpu@(-?\d+(?:\.\d+)?)C", re.IGNORECASE)
 _RAIL = re.compile(r"\b((?:VDD|POM|VIN)_\w+) (\d+)(?:mW)?/\d+(?:mW)?", re.IGNORECASE)
-# Power rails; the first one that a board has is used, because it measures the GPU with the fewest other parts.
+# Power rails, in order of preference: the first one that a board has measures the fewest parts besides the GPU.
 GPU_RAILS = ("VDD_GPU_SOC", "VDD_CPU_GPU_CV", "POM_5V_GPU", "VDD_GPU", "VDD_SYS_GPU")
 
 
@@ -38,7 +38,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every line; GPU and CPU share the memory."""
+    """Read every line. The memory is that of GPU and CPU together."""
     table = SampleTable()
     times, rows = Timestamps(table), SampleRows(COLUMNS)
     dated = PrintoutTimes(table, "tegrastats")

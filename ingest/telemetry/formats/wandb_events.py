@@ -23,8 +23,8 @@ _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:
 _SIGNATURE = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")
 RELATIVE_KEYS = ("_runtime", "Relative Time (Process)", "Relative Time (Wall)")
-THINNED_ROWS = 500  # rows that history() returns by default
-RATIO_LIMIT = 1.5  # no ratio exceeds 1 by more than rounding, but the percentages of a busy GPU do
+THINNED_ROWS = 500  # largest number of rows that history() returns by default
+RATIO_LIMIT = 1.5  # Ratios exceed 1 at most by rounding. The percentages of a busy GPU are larger than this.
 
 
 def sniff(head: bytes) -> bool:
@@ -37,7 +37,7 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the records.
 
-    Values for ``gpu.process`` are used only if the GPU's own are missing.
+    Values of ``gpu.process`` are used only if the GPU's own values are missing.
     """
     table, shares = SampleTable(), _Shares()
     count = 0
@@ -66,7 +66,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
                     )
     shares.add_to(table)
     if count == THINNED_ROWS:
-        note = "Exactly 500 rows: W&B thins history() to 500 unless samples is given. Export with run.history(stream='events', samples=100000)."
+        note = "The export has exactly 500 rows, to which history() reduces longer histories by default. Export with run.history(stream='events', samples=100000)."
         table.note("thinned", "data_loss", note)
     if table.is_empty():
         raise SourceError(
@@ -76,9 +76,9 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 class _Shares:
-    """DCGM and GPM shares, which some W&B versions write as ratios and others as percent.
+    """Collects activities of DCGM and GPM, which W&B writes as ratios or as percent, by its version.
 
-    The largest value decides which.
+    They are ratios if the largest of them is at most RATIO_LIMIT.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,9 @@ class _Shares:
         if self.rows:
             unit = "ratios from 0 to 1" if factor == RATIO else "percent"
             table.note(
-                "scale_inferred", "info", f"SM, tensor and DRAM activity were taken as {unit}: the largest is {largest:g}."
+                "scale_inferred",
+                "info",
+                f"SM, tensor and DRAM activity were read as {unit}, because their largest value is {largest:g}.",
             )
 
 
@@ -165,7 +167,7 @@ def _time(record: dict[str, Any], table: SampleTable) -> int | None:
         if (seconds := _number(record.get(key))) is not None:
             table.clock = "unknown"
             if "no_times" not in table.diagnostics:
-                note = "The export has only times since the run's start. Keep _timestamp, or give the start, to lay it over a trace."
+                note = "The export has only times since the run's start. Keep _timestamp in the export, or enter the start to show it with a trace."
                 table.note("no_times", "info", note)
             return round(seconds * 1e6) * 1000
     return None

@@ -13,10 +13,8 @@ from sawtooth.ingest.trace.nsight.database import HOW_TO_EXPORT
 from sawtooth.ingest.trace.nsight.gpu import DeviceNumbering
 from sawtooth.ingest.trace.nsight.samples import read_samples
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace
-from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
+from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, UNIX_NS, Facts
 
-# nsys export --ts-normalize writes Unix times. Larger times are Unix times, because a host rarely runs for three years.
-UNIX_NS = 10**17
 DEVICE_COLUMNS = (
     "id",
     "cuDevice",

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
+from sawtooth.ingest.trace.source import UNNAMED
 from sawtooth.ingest.trace.torch_json.arguments import Number
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
-
-UNNAMED = "(unnamed)"
 
 
 class Interned(dict[Any, int]):

@@ -64,7 +64,7 @@ def test_a_trace_that_is_here_already_is_said_to_be_and_what_became_of_its_name(
         (20, {}, None),
         (3600, {}, "its samples begin more than a minute after the trace"),
         (-3600, {}, "its samples end more than a minute before the trace"),
-        (0, {"host": "b"}, "it was sampled on b, and the trace recorded on a"),
+        (0, {"host": "b"}, "it was sampled on b, and the trace was recorded on a"),
         (0, {"gpus": frozenset({"NVIDIA A100"})}, "it is of NVIDIA A100, and the trace of NVIDIA H200"),
     ],
 )

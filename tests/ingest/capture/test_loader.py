@@ -153,9 +153,9 @@ def test_a_sample_is_timed_cold_and_warm_with_its_share_of_a_core():
 
 def test_the_report_says_what_feeds_the_step():
     text = "\n".join(report(READS, {0: 98.0, 8: 760.0}, 4, 50.0))
-    assert "A step of 50 ms needs 640 samples/s: 8 workers feed it." in text
+    assert "A step of 50 ms needs 640 samples/s: 8 workers deliver this." in text
     assert "      8          800 (683 to 880)        760" in text
-    assert "cannot be told apart" in "\n".join(report(READS, {}, 4, None, load=17.0))
+    assert "look like waits for a disk" in "\n".join(report(READS, {}, 4, None, load=17.0))
 
 
 @pytest.mark.parametrize("name", ["no.such:thing", "json:dumps_not", "json:JSONDecoder"])

@@ -115,7 +115,7 @@ MAY_BE_NOTHING = [  # what a loader's processes take or are: none where the loop
         ({"manifest.json": manifest_bytes(format=99), "sources/0001.gz": b""}, "newer Sawtooth"),
         ({"manifest.json": b"{", "sources/0001.gz": b""}, "cannot be read"),
         ({"manifest.json": b'{"runs": []}', "sources/0001.gz": b""}, "does not contain"),
-        ({"manifest.json": b" " * (5 << 20), "sources/0001.gz": b""}, "too large"),
+        ({"manifest.json": b" " * (5 << 20), "sources/0001.gz": b""}, "larger than 4 MB"),
         ({"manifest.json": manifest_bytes(runs=[{"name": "r", "recordings": "x"}]), "sources/0001.gz": b""}, "cannot be read"),
     ],
 )
@@ -288,7 +288,7 @@ def test_a_list_of_members_that_lies_is_named_as_such(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[30:34] = b"othe"  # the member's own head names it otherwise than the list
     path.write_bytes(content)
-    with pytest.raises(SourceError, match="does not fit what it holds"), open_bundle(path):
+    with pytest.raises(SourceError, match="does not match its content"), open_bundle(path):
         pass
 
 

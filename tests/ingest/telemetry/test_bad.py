@@ -88,7 +88,7 @@ def test_rows_without_a_usable_value_are_not_called_no_samples(tmp_path):
     with pytest.raises(SourceError) as refusal:
         ingest(tmp_path, [ABOUT, b'{"t_ns": "x"}'])
     assert refusal.value.code == "E-NOEV" and "no samples" not in str(refusal.value)
-    assert "1 rows and none with a usable value" in str(refusal.value)
+    assert "1 rows, but none has a usable value" in str(refusal.value)
 
 
 SMI = b"timestamp, index, utilization.gpu [%], name\n"

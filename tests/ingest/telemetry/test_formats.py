@@ -283,7 +283,7 @@ def test_mlflow_in_every_shape(tmp_path: Path, shape: str) -> None:
 
 def test_mlflow_without_a_gpu_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"key": "system/cpu_utilization_percentage", "value": 1, "timestamp": 1}')
-    with pytest.raises(SourceError, match="pynvml"):
+    with pytest.raises(SourceError, match="nvidia-ml-py"):
         ingested(tmp_path / "x.json", tmp_path)
 
 
@@ -304,7 +304,7 @@ def test_wandb_with_relative_times_only(tmp_path: Path) -> None:
 def test_foreign_parquet_is_never_opened(tmp_path: Path) -> None:
     path = tmp_path / "events.parquet"
     path.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
-    with pytest.raises(SourceError, match="export it as CSV"):
+    with pytest.raises(SourceError, match="Export it as CSV"):
         ingested(path, tmp_path)
 
 

@@ -1,8 +1,8 @@
 """Import hook of `sawtooth run`: patches modules of PyTorch and DeepSpeed after they are imported.
 
-Python imports this module at its start, because the module's name is on PYTHONPATH. The module uses only the standard library and prints
-nothing unless SAWTOOTH_DEBUG is set. Errors in it never stop the training. It shadows the environment's own ``sitecustomize`` and
-therefore runs that module at the end.
+Python imports a module of this name at its start, and `sawtooth run` puts this folder on PYTHONPATH. The module uses only the standard
+library and prints nothing unless SAWTOOTH_DEBUG is set. Its errors never stop the training. It shadows the environment's own
+``sitecustomize`` and therefore runs that one at the end.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ TRIAL_PATCHES: dict[str, Callable[[ModuleType], None]] = {}  # for `sawtooth try
 
 
 def _add_package(import_root: str) -> None:
-    """Make this copy of Sawtooth importable as PACKAGE, without reading from the disk yet.
+    """Make this copy of Sawtooth importable as PACKAGE, without importing any of it yet.
 
-    This works because the modules import each other relatively.
+    Its modules can have another package name because they import each other relatively.
     """
     folder = os.path.join(import_root, "sawtooth")  # noqa: PTH118
     # In an installation, ingest/ is in sawtooth/. In a checkout, it is next to it.
@@ -60,7 +60,7 @@ class _Loader(importlib.abc.Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the module with the original loader, which it gets back, and patch the module."""
+        """Give the module its original loader, execute it with that, and patch it."""
         module.__loader__ = self.loader
         if module.__spec__ is not None:
             module.__spec__.loader = self.loader
@@ -81,7 +81,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of such a module, with its loader wrapped in ours."""
+        """Return the spec of a module to patch, with its loader wrapped in ours; None for other modules."""
         if name not in PATCHES and name not in TRIAL_PATCHES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -91,7 +91,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _touch_loaded_marker() -> None:
-    """Create an empty file that shows `sawtooth run` that a Python of its command ran this module."""
+    """Create an empty file, which shows `sawtooth run` that a Python of its command ran this module."""
     path = os.path.join(os.environ["SAWTOOTH_RUN_FOLDER"], "loaded")  # noqa: PTH118
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))

@@ -1,8 +1,8 @@
 """Choice of the step boundary in a loop in which no optimizer steps.
 
-Once an optimizer has stepped twice, its steps are the loop's steps. Other boundaries are then ignored, and what was recorded from them is deleted.
-Until then, the best kind of ``BOUNDARIES`` with three events is the boundary. Its steps are marked and profiled like an optimizer's. If an optimizer
-exists, the profile waits twelve times as long, because the optimizer may still step. Standard library only.
+Once an optimizer has stepped twice, its steps are the loop's steps. Other boundaries are then ignored, and their recorded steps are deleted.
+Until then, the first kind in ``BOUNDARIES`` with three events is the boundary. Its steps are marked and profiled like those of an optimizer. If
+an optimizer exists, the profile begins twelve times later than otherwise, because the optimizer may still step. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from . import boundary_events
 from .outermost_module import OutermostModule
 
 LEAST = 3  # after this many events of a kind, a loop has begun
-# A boundary with fewer marks is replaced if another kind had this many events since the last one: it was not the loop's.
+# A boundary with fewer steps than this is replaced after this many events of other kinds since its last step: it does not repeat in the loop.
 FEW = 20
-# Factor on the wait for a profile if an optimizer exists, because a sanity check or a first evaluation can precede its steps.
+# Factor on the wait for a profile if an optimizer exists: a sanity check or a first evaluation can precede the optimizer's steps.
 PATIENCE = 12.0
-LOOK_S = 0.05  # between searches for the outermost module, which take 30 µs each
-LOOKS = 1200  # searches in a minute; a module that was not found by then takes little time
-MOST_PLACES = 64
-MOST_CODES = 1000
+LOOK_S = 0.05  # between searches for the outermost module; a search takes 30 µs
+LOOKS = 1200  # number of searches, which take a minute; a module that is not found by then takes little of the loop's time
+MOST_PLACES = 64  # as for the call sites of optimizers
+MOST_CODES = 1000  # entries in the cache of ``_is_library``
 MOST_FRAMES = 30  # frames that are searched from an event to the program's line
 
 
 class BoundaryHook(Protocol):
-    """Marks and profiles steps; the hook of an optimizer's steps does."""
+    """The interface of a hook for steps that no optimizer makes; ``Hook`` implements it."""
 
     def on_boundary(self, place: int) -> None:
-        """Mark a step that ended at the place of this number."""
+        """Mark a step; ``place`` is the number of the program's line that ended it."""
 
     def drop(self) -> None:
         """Discard everything that was recorded."""
@@ -55,7 +55,8 @@ class BoundaryHook(Protocol):
 class BoundaryDetector:
     """Detector of the step boundaries of one process.
 
-    ``hook_for`` takes a kind of boundary and a module's name and makes the hook for these steps. Events count while ``counts()`` is true.
+    ``hook_for`` makes the hook for the steps of a kind of boundary; its second argument is a module's name. Events count while ``counts()``
+    is true.
     """
 
     def __init__(
@@ -67,19 +68,20 @@ class BoundaryDetector:
         self._counts: Counter[str] = Counter()
         self._marked = 0
         self._others = 0  # events of other kinds since the last one of ``boundary``
-        self._first_other = 0.0  # time of the first of these
+        self._first_other_s = 0.0  # time of the first of these events
         self._places: dict[tuple[int, int], int] = {}
-        self._libraries: dict[int, tuple[bool, CodeType]] = {}  # by id: whether this code is PyTorch's or ours
+        # By id of a code object: whether it is PyTorch's or ours, and the object.
+        self._libraries: dict[int, tuple[bool, CodeType]] = {}
         self._undo: list[Callable[[], None]] = []
         self._module: OutermostModule | None = None
         self._over = False  # not an Event: a fork could copy its lock while it is locked
         self._optimizers: Any = None
-        self._made = False
+        self._optimizer_exists = False
         self._thread: threading.Thread | None = None
         self._torch_folder = ""
 
     def watch(self, optimizers: Any) -> None:
-        """Watch for events that may end a step; ``optimizers`` is torch.optim.optimizer, just imported."""
+        """Watch for events that may end a step; ``optimizers`` is the module torch.optim.optimizer."""
         self._optimizers = optimizers
         self._torch_folder = sys.modules["torch"].__path__[0]
         self._undo.append(boundary_events.watch_backward(sys.modules["torch.autograd"], self.on_event))
@@ -87,19 +89,21 @@ class BoundaryDetector:
         with contextlib.suppress(AttributeError):
             self._module = OutermostModule(modules.Module, lambda: self.on_event(CALL))
         if multiprocessing.parent_process() is None or self._settings.rank is not None:
-            self._thread = threading.Thread(target=self._look_now_and_then, name="sawtooth-boundaries", daemon=True)
+            self._thread = threading.Thread(target=self._search_module, name="sawtooth-boundaries", daemon=True)
             self._thread.start()
 
     def watch_batches(self, loaders: Any) -> None:
-        """Watch for batches; ``loaders`` is torch.utils.data.dataloader, just imported."""
+        """Watch for batches; ``loaders`` is the module torch.utils.data.dataloader."""
         if not self._over:
             self._undo.append(boundary_events.watch_batches(loaders, self.on_event))
 
     def optimizer_exists(self) -> bool:
         """Return whether an optimizer exists; PyTorch then wraps the ``step`` of its class."""
-        if not self._made and self._optimizers is not None:
-            self._made = any(getattr(each.step, "hooked", False) for each in _below(self._optimizers.Optimizer))
-        return self._made
+        if not self._optimizer_exists and self._optimizers is not None:
+            self._optimizer_exists = any(
+                getattr(each.step, "hooked", False) for each in _with_subclasses(self._optimizers.Optimizer)
+            )
+        return self._optimizer_exists
 
     def has_loop(self) -> bool:
         """Return whether the loop's steps are known, from a boundary or an optimizer."""
@@ -110,7 +114,7 @@ class BoundaryDetector:
         return PATIENCE if self.optimizer_exists() else 1.0
 
     def on_event(self, kind: str) -> None:
-        """Count an event of this kind; errors do not reach the program."""
+        """Count an event of this kind, and mark a step if it ends one. Errors do not reach the program."""
         if self._over:
             return
         try:
@@ -134,9 +138,9 @@ class BoundaryDetector:
         if self.boundary is None or BOUNDARIES.index(kind) < BOUNDARIES.index(self.boundary):
             return True
         if not self._others:
-            self._first_other = time.monotonic()
+            self._first_other_s = time.monotonic()
         self._others += 1
-        silent_s = time.monotonic() - self._first_other
+        silent_s = time.monotonic() - self._first_other_s
         return self._marked < FEW <= self._others and silent_s >= self._settings.after_s
 
     def _choose(self, kind: str) -> None:
@@ -147,7 +151,7 @@ class BoundaryDetector:
         self._hook = self._hook_for(kind, self._module.name if kind == CALL and self._module is not None else "")
 
     def _place(self) -> int:
-        """Return the number of the innermost line, outside PyTorch and the recorder, that led to the event."""
+        """Return the number of the innermost line outside PyTorch and the recorder that led to the event."""
         frame: Any = sys._getframe(2)
         for _ in range(MOST_FRAMES):
             if frame.f_back is None or not self._is_library(frame.f_code):
@@ -161,7 +165,7 @@ class BoundaryDetector:
     def _is_library(self, code: CodeType) -> bool:
         """Return whether the code is PyTorch's or ours.
 
-        Each event needs this, so the answers are cached. The cache stores the code object too, so that its id is not reused.
+        The answers are cached, because every event needs some. The cache also stores the code object, so that its id is not reused.
         """
         known = self._libraries.get(id(code))
         if known is None:
@@ -170,19 +174,19 @@ class BoundaryDetector:
             known = self._libraries[id(code)] = code.co_filename.startswith((self._torch_folder, RECORDER)), code
         return known[0]
 
-    def _look_now_and_then(self) -> None:
+    def _search_module(self) -> None:
         looks = 0
         while not self._over and looks < LOOKS:
             time.sleep(LOOK_S)
             with contextlib.suppress(Exception):
-                if self._wants_module():
+                if self._needs_module():
                     looks += 1
                     assert self._module is not None
                     self._module.look()
                     if self._over:  # The detector ended during the search: release the module that was found.
                         self._module.leave()
 
-    def _wants_module(self) -> bool:
+    def _needs_module(self) -> bool:
         return self._module is not None and self.boundary in (None, BATCH, CALL) and not self._module.is_found
 
     def give_up(self) -> None:
@@ -204,7 +208,7 @@ class BoundaryDetector:
             self._hook.leave()
 
     def forget(self) -> None:
-        """Do nothing more, in a process that was forked."""
+        """Do nothing more, because this process was forked."""
         self._hook = None
         self._leave()
 
@@ -217,19 +221,19 @@ class BoundaryDetector:
             self._module.leave()
 
 
-DETECTOR: BoundaryDetector | None = None  # the one of this process
+DETECTOR: BoundaryDetector | None = None  # the detector of this process
 
 
 def watch_batches(loaders: Any) -> Callable[[], None]:
-    """Notice and time the batches of all loaders; the returned function ends the timing.
+    """Watch for the batches of all loaders, and time them until the returned function is called.
 
-    ``loaders`` is the module torch.utils.data.dataloader. The detector itself stops noticing when it ends.
+    ``loaders`` is the module torch.utils.data.dataloader. The detector stops watching when it ends.
     """
     if DETECTOR is not None:
         DETECTOR.watch_batches(loaders)
     return LOADER_WAITS.watch(loaders)
 
 
-def _below(of: Any) -> list[Any]:
-    """Return a class and all its subclasses."""
-    return [of, *(each for child in of.__subclasses__() for each in _below(child))]
+def _with_subclasses(base: Any) -> list[Any]:
+    """Return a class and all classes below it."""
+    return [base, *(each for child in base.__subclasses__() for each in _with_subclasses(child))]

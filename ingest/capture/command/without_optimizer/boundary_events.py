@@ -18,9 +18,9 @@ Undo = Callable[[], None]
 def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
     """Call ``on_event`` after each outermost backward pass; return a function that ends this.
 
-    Tensor.backward, torch.autograd.backward, torch.autograd.grad and torch.func all call this function.
-    ``autograd`` has it as ``_engine_run_backward``. Compiled code does not contain it, so the patch causes no recompilation.
-    PyTorch before 2.2 does not have it, so its backward passes are not noticed.
+    The patched function is ``_engine_run_backward`` of ``autograd``. Tensor.backward, torch.autograd.backward, torch.autograd.grad and
+    torch.func all call it. Compiled code does not contain it, so the patch causes no recompilation. PyTorch before 2.2 does not have it,
+    so backward passes are not noticed there.
     """
     if not hasattr(autograd, "_engine_run_backward"):
         return lambda: None
@@ -41,7 +41,7 @@ def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
                 each(BACKWARD if named.get("accumulate_grad") else GRADIENT)
             return result
 
-        return _left_by_compiler(noticed)
+        return _not_compiled(noticed)
 
     return watch(autograd, "_engine_run_backward", on_event, patch)
 
@@ -56,11 +56,11 @@ def watch_batches(loaders: Any, on_event: OnEvent) -> Undo:
                 each(BATCH)
             return batch
 
-        return _left_by_compiler(noticed)
+        return _not_compiled(noticed)
 
     return watch(loaders._BaseDataLoaderIter, "__next__", on_event, patch)
 
 
-def _left_by_compiler(noticed: Any) -> Any:
-    noticed._torchdynamo_disable = True  # torch.compile skips the original function too
+def _not_compiled(noticed: Any) -> Any:
+    noticed._torchdynamo_disable = True  # torch.compile does not trace the original function either
     return noticed

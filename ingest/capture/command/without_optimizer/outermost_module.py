@@ -2,9 +2,9 @@
 
 Standard library only.
 
-A global hook would take microseconds for every module, and torch.compile would compile again. So another thread looks at the main thread's stack
-from time to time to find the module. The module's calls are then noticed through an attribute that PyTorch has for compiled calls. Compiled code does
-not read it, and copies and pickles of the module do not contain it.
+A global hook would take microseconds per call of any module and would make torch.compile compile again. Instead, another thread looks at the main
+thread's stack from time to time to find the module. Its calls are then noticed through an attribute that PyTorch has for compiled calls. Compiled
+code does not read this attribute, and copies and pickles of the module do not contain it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-SIGHTINGS = 3  # this many different calls of a module must be seen, because one long call is not a loop
+SIGHTINGS = 3  # so many different calls of a module must be seen, because one long call is not a loop
 ATTRIBUTE = "_compiled_call_impl"
 
 
@@ -32,13 +32,14 @@ _SEEN = _Seen()
 
 
 class OutermostModule:
-    """Find the module (``look``), then run ``on_call`` after each of its calls until ``leave``."""
+    """Finds the module by calls of ``look``, then runs ``on_call`` after its calls until ``leave``."""
 
     def __init__(self, module_class: Any, on_call: Callable[[], None]) -> None:
         self._code = module_class.__call__.__code__
         self._loaders = str(Path(sys.modules[module_class.__module__].__file__ or "").parents[2] / "utils" / "data")
         self._on_call = on_call
-        self._seen: dict[int, tuple[Any, int]] = {}  # by id: the module and how many of its calls
+        # By id of a module: a reference to it, and the number of its calls that were seen.
+        self._seen: dict[int, tuple[Any, int]] = {}
         self._module: Any = lambda: None
         self._noticed: Any = None
         self.name = ""
@@ -60,9 +61,9 @@ class OutermostModule:
             self._notice(module)
 
     def _outermost(self, frame: FrameType | None) -> FrameType | None:
-        """Return the outermost call of a module with parameters or buffers.
+        """Return the frame of the outermost call of a module that has parameters or buffers.
 
-        Other modules transform data or compute a loss. Modules that a loader's dataset calls do not count either.
+        Modules without them transform data or compute a loss. Modules that a loader's dataset calls do not count.
         """
         calls: list[FrameType] = []
         while frame is not None:
@@ -114,7 +115,7 @@ class OutermostModule:
 
 
 def _has_state(module: Any) -> bool:
-    """Return whether a module or one inside it has a parameter or a buffer."""
+    """Return whether a module has parameters or buffers, also in modules inside it."""
     return module is not None and any(each._parameters or each._buffers for each in module.modules())
 
 

@@ -1,4 +1,4 @@
-"""Profile of a few seconds of a program in which nothing repeats.
+"""Profile of a few seconds of a program in which no loop is seen.
 
 Standard library only, apart from PyTorch, which the program has imported.
 """
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,34 +29,38 @@ from ..parts import check_whole
 from ..settings import HookSettings
 
 KIND = "stretch"  # in file names, before the process; timed profiles were called stretches when the names were chosen
-SECONDS = 2.0  # length of a profile; a program that launches kernels all the time makes 100,000 events in it
-WAIT_FACTOR = 2.0  # factor on the least time before a loop's profile, because a loop may begin until then
-LEAST_WAIT_S = 2.0
-LEAST_SECONDS = 0.2  # A profile that the program's end makes shorter than this is dropped.
-# Share of a core that the process must have used. A process that only waits (a launcher, a server's parent) is not profiled.
+SECONDS = 2.0  # duration of a profile; a program that launches kernels all the time makes 100,000 events in this time
+WAIT_FACTOR = 2.0  # A loop is profiled after ``after_s`` at the earliest. The wait here is longer by this factor, because a loop may still begin.
+LEAST_WAIT_S = 2.0  # shortest wait, for a small ``after_s``
+LEAST_SECONDS = 0.2  # A profile is dropped if the program's end makes it shorter than this.
+# The process must have used this share of a core. A process that only waits (a launcher, a server's parent) is not profiled.
 LEAST_CORE = 0.2
-LOOK_S = 0.05  # between two checks
-TO_START_S = 30.0  # The main thread may be inside one long call. After this time the start is tried again.
+LOOK_S = 0.05  # between two checks of whether the profile must begin or end
+# Limit of the wait for the main thread to begin the profile, because it may be inside one long call. The start is then tried again later.
+TO_START_S = 30.0
 TO_END_S = 10.0  # A program's end waits at most this long for the trace; writing it usually takes less.
-TO_GIVE_WAY_S = 2.0  # another profiler waits at most this long for ours to end; the same as for a profile of steps
-GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's driver, the same in WSL, and AMD's
+TO_GIVE_WAY_S = 2.0  # The start of another profiler waits at most this long for the end of ours.
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of NVIDIA's driver, of WSL's, and of AMD's
 PATIENCE = 3.0  # additional factor on the wait if an optimizer exists, because its first step may come late
 # Reasons why there is no trace: PyTorch before 2.7, PyTorch ran nothing, or the main thread stayed inside one call.
 OLD, IDLE, INSIDE = "old", "idle", "inside"
 
 
 class TimedProfile:
-    """Profile SECONDS of a program, unless ``repeats()`` becomes true before.
+    """Profiles SECONDS of a program, unless ``has_loop()`` becomes true before.
 
-    A thread of its own waits and ends the profile. The main thread begins it between two instructions, because Kineto prints an error if another
-    thread prepares a process's first profile. All threads are profiled. It waits longer if ``trains()`` is true.
+    A thread of its own waits, and ends the profile. The main thread begins the profile between two instructions, because Kineto prints an error if
+    another thread prepares a process's first profile. All threads are profiled. The wait is longer if ``optimizer_exists()``.
     """
 
-    def __init__(self, settings: HookSettings, torch: Any, repeats: Callable[[], bool], trains: Callable[[], bool]) -> None:
-        self._settings, self._torch, self._repeats, self._trains = settings, torch, repeats, trains
+    def __init__(
+        self, settings: HookSettings, torch: Any, has_loop: Callable[[], bool], optimizer_exists: Callable[[], bool]
+    ) -> None:
+        self._settings, self._torch = settings, torch
+        self._has_loop, self._optimizer_exists = has_loop, optimizer_exists
         self._over = False  # not an Event: a fork could copy its lock while it is locked
         self._interrupted = False
-        self.gives_way = True  # to the profile of a loop's steps
+        self.gives_way = True  # to the profile of a loop's steps, which then interrupts this one
         self._profiler: Any = None
         self._limit = EventLimit()
         self._loaded = time.monotonic()
@@ -64,7 +68,7 @@ class TimedProfile:
         self.thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Start the thread, unless this process is one of several in a job, or another's worker."""
+        """Start the thread, unless this process is one of several ranks, or a worker of another process."""
         s = self._settings
         main = threading.current_thread() is threading.main_thread()
         if s.steps > 0 and s.ranks == 1 and main and multiprocessing.parent_process() is None and cuda_tool() is None:
@@ -77,13 +81,13 @@ class TimedProfile:
         began = time.process_time()
         wait_s = max(WAIT_FACTOR * self._settings.after_s, LEAST_WAIT_S)
         try:
-            while not self._over and not self._repeats():
+            while not self._over and not self._has_loop():
                 time.sleep(LOOK_S)
                 waited_s = time.monotonic() - self._loaded
-                due = waited_s >= wait_s and waited_s >= wait_s * (PATIENCE if self._trains() else 1)
+                due = waited_s >= wait_s and waited_s >= wait_s * (PATIENCE if self._optimizer_exists() else 1)
                 computes = time.process_time() - began >= LEAST_CORE * waited_s
                 if due and computes and self._is_imported() and self._may_begin():
-                    if self._profiled():
+                    if self._take_profile():
                         return
                     wait_s = 2 * (time.monotonic() - self._loaded)  # nothing ran: try again after twice the time
         except Exception:  # the program must not notice
@@ -93,9 +97,9 @@ class TimedProfile:
         return not getattr(self._torch.__spec__, "_initializing", False)
 
     def _new_profiler(self) -> Any:
-        """Return a profiler of all threads; None in a PyTorch without it."""
-        try:  # Nothing is imported here: the main thread may be importing the same, and then see half of it.
-            of_all = self._torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        """Return a profiler of all threads; None if this PyTorch has none."""
+        try:  # Nothing is imported here, because the main thread may be importing the same module and would see half of it.
+            all_threads = self._torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
         except TypeError:
             return None
         device = "cuda" if self._torch.cuda.is_initialized() else None
@@ -105,19 +109,19 @@ class TimedProfile:
             record_shapes=True,
             with_stack=self._settings.stacks,
             use_kineto=True,
-            experimental_config=of_all,
+            experimental_config=all_threads,
         )
 
     def _may_begin(self) -> bool:
-        """Return whether a profile would see the GPU, if there is one.
+        """Return whether a profile can begin, and would see the GPU if there is one.
 
-        A profile before CUDA is initialized would keep every later one in this process from it.
+        If a profile began before CUDA is initialized, no later profile of this process would see the GPU.
         """
         uses_gpu = self._torch.cuda.is_initialized()
         return not PROFILERS.busy and not GRAPHS.capturing and (uses_gpu or not any(map(os.path.exists, GPU_FILES)))
 
-    def _profiled(self) -> bool:
-        """Take the profile; return whether its trace was written, or none can be."""
+    def _take_profile(self) -> bool:
+        """Take the profile; return whether its trace was written, or this PyTorch cannot make one."""
         self._profiler = self._new_profiler()
         if self._profiler is None:
             self._note(why=OLD)
@@ -129,20 +133,20 @@ class TimedProfile:
                 self._note(why=INSIDE, line=line_of_main())
             return False
         lines: Counter[str] = Counter()
-        while not self._ends(began + SECONDS):
+        while not self._must_end(began + SECONDS):
             lines[line_of_main()] += 1
             time.sleep(LOOK_S)
         with GRAPHS.none_captured():
             ended = time.monotonic()
             self._stop()
-        dropped = self._interrupted or self._repeats() or ended - began < LEAST_SECONDS
-        written = not dropped and self._written(began, ended, lines)
+        dropped = self._interrupted or self._has_loop() or ended - began < LEAST_SECONDS
+        written = not dropped and self._write_trace(began, ended, lines)
         self._profiler = None  # frees 4 kB for each operator
         return written
 
     def _start(self) -> float | None:
-        """Begin the profile, on the main thread; return when, or None if it may not begin now."""
-        if self._over or self._repeats() or not self._may_begin():
+        """Begin the profile on the main thread; return the time, or None if it must not begin now."""
+        if self._over or self._has_loop() or not self._may_begin():
             return None
         PROFILERS.detaching.begin()
         PROFILERS.silence.begin(self._torch)
@@ -151,19 +155,21 @@ class TimedProfile:
             with PROFILERS.by_us():
                 self._profiler._prepare_trace()
                 self._profiler._start_trace()
-                with self._torch.profiler.record_function(TIMED_NAME):  # Without it, steps would be inferred by chance.
+                # Without this mark, the analysis would infer steps that are chance.
+                with self._torch.profiler.record_function(TIMED_NAME):
                     pass
         except BaseException:
             PROFILERS.ours = None
             raise
         return time.monotonic()
 
-    def _ends(self, at: float) -> bool:
-        left_s = at - time.monotonic()  # The program's own memory may grow as well, so at least half of the time is profiled.
+    def _must_end(self, at: float) -> bool:
+        left_s = at - time.monotonic()
+        # At least half of the time is profiled, because events are counted by memory, which the program may use as well.
         return left_s <= 0 or (left_s <= SECONDS / 2 and self._limit.events() >= MOST_EVENTS) or self._is_unwanted()
 
     def _is_unwanted(self) -> bool:
-        return self._over or self._interrupted or self._repeats()
+        return self._over or self._interrupted or self._has_loop()
 
     def _stop(self) -> None:
         add = type("Metadata", (), {"add_metadata_json": staticmethod(self._torch.autograd._add_metadata_json)})
@@ -175,8 +181,8 @@ class TimedProfile:
         finally:
             PROFILERS.ours = None
 
-    def _written(self, began: float, ended: float, lines: Counter[str]) -> bool:
-        """Write the trace if PyTorch ran anything, else the main thread's most frequent line."""
+    def _write_trace(self, began: float, ended: float, lines: Counter[str]) -> bool:
+        """Write the trace if PyTorch ran anything, else a note with the main thread's most frequent line."""
         if not any("::" in event.name() for event in self._profiler.kineto_results.events()):
             self._note(why=IDLE, line=max(lines, key=lambda line: lines[line], default=""))
             return False
@@ -204,7 +210,7 @@ class TimedProfile:
             self.interrupt()
 
     def finish(self) -> None:
-        """End the profile at the process's end and write what was recorded."""
+        """End the profile at the process's end, and write its trace."""
         self._over = True
         if PROFILERS.ours is self and self.thread is not None and threading.current_thread() is not self.thread:
             self.thread.join(TO_END_S)
@@ -214,13 +220,15 @@ class TimedProfile:
         self._over = True
 
     def forget(self) -> None:
-        """Do nothing more, in a process that was forked."""
+        """Do nothing more, because this process was forked."""
         self._over = True
 
 
-def start(settings: HookSettings, torch: Any, repeats: Callable[[], bool], trains: Callable[[], bool]) -> TimedProfile:
+def start(
+    settings: HookSettings, torch: Any, has_loop: Callable[[], bool], optimizer_exists: Callable[[], bool]
+) -> TimedProfile:
     """Start the timed profile of this process and return it."""
-    profile = TimedProfile(settings, torch, repeats, trains)
+    profile = TimedProfile(settings, torch, has_loop, optimizer_exists)
     profile.begin()
     return profile
 
@@ -232,12 +240,13 @@ def line_of_main() -> str:
 
 
 def in_main_thread(act: Callable[[], float | None], until: float) -> float | None:
-    """Have the main thread run ``act`` between two instructions; return its result.
+    """Make the main thread run ``act`` between two instructions; return its result.
 
-    The result is None if ``act`` failed, or if the main thread stays inside one call until the monotonic time ``until``.
+    The result is None if ``act`` failed, or if the main thread stayed inside one call until the monotonic time ``until``.
     """
     results: list[float | None] = []
-    decision = threading.Lock()  # whoever acquires it first decides: the main thread acts, or this thread gives up
+    # The thread that acquires it first decides: the main thread runs ``act``, or this thread gives up.
+    decision = threading.Lock()
 
     def acts(_: object) -> int:
         if decision.acquire(blocking=False):
@@ -248,7 +257,7 @@ def in_main_thread(act: Callable[[], float | None], until: float) -> float | Non
         return 0
 
     pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(acts)
-    _KEPT.append(pending)  # Python may call it much later
+    _PENDING_CALLS.append(pending)  # Python may call it much later
     if ctypes.pythonapi.Py_AddPendingCall(pending, None) != 0:
         return None
     while not results:
@@ -258,11 +267,11 @@ def in_main_thread(act: Callable[[], float | None], until: float) -> float | Non
     return results[0]
 
 
-_KEPT: list[object] = []
+_PENDING_CALLS: list[object] = []
 
 
-def notes_of(folder: Path) -> Iterable[dict[str, Any]]:
-    """Return what the processes noted about their timed profiles."""
+def notes_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the notes of all processes about their timed profiles."""
     for path in sorted(folder.glob(f"{KIND}-*.note")):
         with contextlib.suppress(OSError, ValueError):
             yield json.loads(path.read_text())

@@ -304,7 +304,7 @@ def test_a_running_program_without_a_loop_is_profiled_for_a_while(tmp_path: Path
         attached.remove()
     (run,) = runs_of(tmp_path)
     assert [about["kind"] for _, about in run.sources] == ["trace"]
-    (sentence,) = attaching._lacks([run], AttachOptions())
+    (sentence,) = attaching._missing_from_hook([run], AttachOptions())
     assert sentence.startswith(attaching.NO_STEP) and sentence.endswith(attaching.PROFILED)
 
 

@@ -26,7 +26,7 @@ def me() -> Process:
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python takes code from outside")
 def test_a_python_that_takes_no_code_is_asked_for_its_version() -> None:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert f"runs Python {version}, and code can be added to a running process from Python 3.14 on" in str(
+    assert f"runs Python {version}, but only Python 3.14 or newer accepts code from another process" in str(
         remote.RemoteExecution().why_not(me())
     )
     assert "has no attribute 'remote_exec'" in str(remote.RemoteExecution().execute(me(), Path("/nothing.py")))
@@ -69,7 +69,7 @@ def test_what_a_process_takes_is_said() -> None:
     first = readings.ProcessReading(0, 5.0, 4.0, 1.0, 2 * readings.GIB, 40)
     last = readings.ProcessReading(10_000_000_000, 20.0, 13.0, 1.5, 2.5 * readings.GIB, 48)
     assert readings.in_words(7, first, last) == (
-        "Process 7 used 1.50 cores for 10 s. Its main thread ran 90% of the time and waited for a core 5%. It has 2.50 GiB of memory "
+        "Process 7 used 1.50 cores on average over 10 s. Its main thread ran for 90 % of the time and waited for a core for 5 %. It has 2.50 GiB of memory "
         "(+0.50 GiB in 10 s) and 48 threads."
     )
     assert readings.in_words(7, first, first) == readings.in_words(7, None, last) == ""
@@ -96,7 +96,7 @@ def test_the_functions_of_the_main_thread_are_named_by_their_innermost_own_frame
         "thread (8): Thread-1;run (/home/me/other.py:1) 400",
     ]
     assert stacks.in_words("\n".join(lines), 7) == [
-        "Its main thread was in these functions of the training (100 stacks): decode (data.py:4) 70%, main (train.py:30) 30%."
+        "Its main thread was in these functions of the training (100 stacks): decode (data.py:4) 70 %, main (train.py:30) 30 %."
     ]
     assert stacks.in_words("", 7) == [stacks.FEW.format(count=0)]
 
@@ -135,7 +135,7 @@ def test_a_process_without_a_hook_is_sampled_and_asked_for_no_more(tmp_path: Pat
         return object()
 
     monkeypatch.setattr(telemetry.sampler_process, "start_sampler", start)
-    monkeypatch.setattr(telemetry.sampler_process, "starts", lambda process, live, limit_s: True)
+    monkeypatch.setattr(telemetry.sampler_process, "wait_for_start", lambda process, live, limit_s: True)
     monkeypatch.setattr(
         telemetry.sampler_process,
         "take_session",

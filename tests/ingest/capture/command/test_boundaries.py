@@ -178,7 +178,7 @@ def test_an_optimizer_that_exists_delays_the_profile_of_another_boundary(tmp_pat
 
     with detector_in(tmp_path) as detector:
         detector._optimizers = type("Optimizers", (), {"Optimizer": Never})
-        detector._made = False
+        detector._optimizer_exists = False
         Never.step = lambda *_: None
         assert detector.patience() == 1.0
         del Never.step

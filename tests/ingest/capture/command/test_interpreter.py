@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.ingest.capture.command.interpreter import words_of
+from sawtooth.ingest.capture.command.interpreter import command_with_python
 
 ANSWERS = """#!/bin/sh
 [ "$1" = -c ] || exit 3
@@ -65,11 +65,13 @@ def test_the_first_that_has_what_the_script_imports(
     make: Make, tmp_path: Path, ours: str, first: str, second: str, taken: str
 ) -> None:
     make(ours, first, second)
-    words, said = words_of(["train.py", "--epochs", "3"])
+    words, said = command_with_python(["train.py", "--epochs", "3"])
     assert words == [str(tmp_path / taken / "python"), "train.py", "--epochs", "3"]
     usual = tmp_path / "first" / "python"
     assert said == (
-        f"train.py is run by {words[0]}: {usual}, the first on the PATH, lacks vision." if taken == "second" else None
+        f"train.py is run with {words[0]}, because {usual}, the first Python on the PATH, lacks vision."
+        if taken == "second"
+        else None
     )
 
 
@@ -78,12 +80,12 @@ def test_of_an_activated_environment_without_pytorch_another_is_named(
 ) -> None:
     make("", "torch", "torch vision")
     monkeypatch.setenv("PATH", ":".join(str(tmp_path / folder) for folder in ("ours", "first")))
-    words, said = words_of(["-m", "rl.train"])
+    words, said = command_with_python(["-m", "rl.train"])
     assert words == [str(tmp_path / "first" / "python"), "-m", "rl.train"]
-    assert said == f"-m rl.train is run by {words[0]}: {sys.executable}, the first on the PATH, lacks torch."
+    assert said == f"-m rl.train is run with {words[0]}, because {sys.executable}, the first Python on the PATH, lacks torch."
 
 
 def test_a_command_with_its_own_python_is_as_it_was_given(make: Make) -> None:
     make("", "torch vision", "")
     for command in (["python", "train.py"], ["torchrun", "train.py"], ["./train.sh"]):
-        assert words_of(command) == (command, None)
+        assert command_with_python(command) == (command, None)

@@ -36,7 +36,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         target.write_text("{}\n")
 
     monkeypatch.setattr(telemetry.sampler_process, "start_sampler", lambda live, *more: object())
-    monkeypatch.setattr(telemetry.sampler_process, "starts", lambda process, live, limit_s: True)
+    monkeypatch.setattr(telemetry.sampler_process, "wait_for_start", lambda process, live, limit_s: True)
     monkeypatch.setattr(telemetry.sampler_process, "take_session", take)
 
 
@@ -46,7 +46,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 255 steps of this length, because it begins after 5 s. Train longer, or use sawtooth run --after 0.55 …."),
         (1, 0.02, 5.0, "the loop took 1 step in 0 s, and a profile needs 25 steps. Train longer."),
         (12, 10.0, 5.0, "the loop took 12 steps in 110 s, and a profile needs 25 steps. Train longer."),
-        (900, 0.02, 5.0, "in 900 steps and 18 s the loop never was steady, or ended while the profile was taken. After 60 s a loop is profiled even if it is not steady: train longer."),
+        (900, 0.02, 5.0, "in 900 steps and 18 s the loop was never steady, or it ended while it was profiled. After 60 s a loop is profiled even if it is not steady: train longer."),
     ],
 )  # fmt: skip
 def test_the_steps_a_profile_needs_follow_from_the_loop_s_pace(
@@ -66,7 +66,7 @@ def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tm
     assert (done.returncode, done.stdout) == (0, "hi\n")
     assert "No Python of this command loaded the recorder" in done.stderr
     failed = started("--no-sample", "sh", "-c", "exit 3", cwd=tmp_path)
-    assert failed.returncode == 3 and "exit code 3 before a step was seen" in failed.stderr
+    assert failed.returncode == 3 and "exit code 3 before its first step" in failed.stderr
     assert len(failed.stderr.splitlines()) == 1, "the command says itself why"
 
 
@@ -103,7 +103,7 @@ def test_a_name_with_a_typo_is_said_once_with_the_shell_s_exit_code(
 
 @pytest.mark.usefixtures("sampled")
 def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "The command ended with exit code 3 before a step was seen: no run was made of it."
+    told = "The command ended with exit code 3 before its first step, so no run was written."
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
     assert (done.exit_code, done.bundle, done.at_end) == (3, None, [told]) and not list(tmp_path.iterdir())
     monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)  # minutes of telemetry may tell why: they are kept, and are no run
@@ -267,7 +267,7 @@ def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> No
     ticks = iter(range(100))
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        assert telemetry.sampler_process.starts(process, tmp_path, clock=lambda: next(ticks) * 0.4)
+        assert telemetry.sampler_process.wait_for_start(process, tmp_path, clock=lambda: next(ticks) * 0.4)
         assert next(ticks) <= 5
     finally:
         process.kill()

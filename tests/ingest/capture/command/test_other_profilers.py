@@ -106,7 +106,7 @@ def test_what_is_said_of_another_profiler(tmp_path: Path, monkeypatch: pytest.Mo
     assert not postponed.still_waits and not postponed.must_wait(1234)
     postponed.write()
     assert WHY["short"] in str(sentence_of(tmp_path, profiled=False))
-    assert str(sentence_of(tmp_path, profiled=True)).startswith("The profile began after step 1,234,")
+    assert str(sentence_of(tmp_path, profiled=True)).startswith("The profile began only after step 1,234,")
     for _ in range(MOST_TRIES):
         postponed.interrupted()
     assert postponed.must_wait(2000) and WHY["interrupted"] in str(sentence_of(tmp_path, profiled=False))

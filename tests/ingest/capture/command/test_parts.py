@@ -20,7 +20,7 @@ import pytest
 
 from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch, parts
-from sawtooth.ingest.capture.command.interpreter import sentences_before
+from sawtooth.ingest.capture.command.interpreter import option_warnings
 from sawtooth.ingest.capture.command.parts import check_whole, errors_in, free_name, keep, left_over, note_error, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -195,7 +195,7 @@ def test_a_folder_that_holds_nothing_is_not_worth_a_word(temporary: Path) -> Non
     ],
 )
 def test_options_with_which_python_ignores_the_recorder(words: list[str], option: str | None) -> None:
-    assert [sentence[:3].strip() for sentence in sentences_before(words)] == ([f"-{option}"] if option else [])
+    assert [sentence[:3].strip() for sentence in option_warnings(words)] == ([f"-{option}"] if option else [])
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
