@@ -1,4 +1,4 @@
-"""`sawtooth try`: what it does inside a training, and how it starts and ends one.
+"""The part of `sawtooth try` that runs inside a training.
 
-Inside the training it applies a change, proves its effect, and keeps the training's files as they are.
+It makes a change, proves that the change took effect, and protects the training's files.
 """

@@ -1,6 +1,6 @@
-"""The side of `sawtooth try` inside a training: it patches PyTorch's modules as they are loaded.
+"""The entry of `sawtooth try` in a training: it patches PyTorch's modules after they are loaded.
 
-``startup/sitecustomize.py`` calls ``begin`` at the start of each Python. Errors in here are noted and never reach the training.
+``startup/sitecustomize.py`` calls ``begin`` at the start of each Python. Errors in this code are noted and never reach the training.
 Standard library only.
 """
 
@@ -36,7 +36,7 @@ PARTS: tuple[Mapping[str, Patch], ...] = (
 
 
 class Inside:
-    """What the patches of one process share: the requested changes, and its notes."""
+    """The state that all patches of one process share: the requested changes, its notes, and its steps."""
 
     def __init__(self, settings: TrialSettings, notes: Notes, guard: files.Guard) -> None:
         self.settings, self.notes, self.guard = settings, notes, guard
@@ -44,11 +44,11 @@ class Inside:
         self._steps = 0
 
     def values(self, slug: str) -> Mapping[str, Any] | None:
-        """Return the values of a requested change; None for other changes."""
+        """Return the values of a requested change; None if the change is not requested."""
         return self.settings.changes.get(slug)
 
     def after_step(self, number: int, act: Callable[[], object]) -> None:
-        """Call ``act`` once ``number`` optimizer steps of this process are done."""
+        """Call ``act`` after the optimizer step with this number (from 1) in this process."""
         self._after.append((number, act))
 
     def step(self, *_: Any) -> None:
@@ -63,7 +63,7 @@ class Inside:
     step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def quietly(self, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call ``act`` and return its result; note an error and return None."""
+        """Call ``act`` and return its result; after an error, note it and return None."""
         try:
             return act(*arguments, **named)
         except Exception as error:
@@ -72,7 +72,7 @@ class Inside:
 
 
 def begin() -> dict[str, Callable[[ModuleType], None]]:
-    """Begin in this process; return the function to call with each module after it is loaded."""
+    """Begin the trial in this process; return a function by module, to call after the module is loaded."""
     settings = TrialSettings.of(os.environ[TRIAL])
     notes = Notes(_notes_path)
     inside = Inside(settings, notes, files.watch(settings, notes))

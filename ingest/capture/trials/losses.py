@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .inside import Inside
 
-STEPS = 20
+STEPS = 20  # number of losses that are noted
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
-    """Note the tensors on which the training calls backward; ``module`` is torch._tensor."""
+    """Note the first STEPS scalars on which the training calls backward; ``module`` is torch._tensor."""
     if not inside.settings.losses:
         return
     owner = module.Tensor

@@ -1,4 +1,4 @@
-"""Notes of one training process for `sawtooth try`: its features, effective changes, failures.
+"""Notes of one training process for `sawtooth try`: what it uses, changes that took effect, failures.
 
 Standard library only.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-MOST = 20  # entries of one kind: further loaders or optimizers of a training are usually like these
+MOST = 20  # largest number of entries of one kind; further loaders or optimizers are usually like the first
 
 
 class Notes:
@@ -57,12 +57,12 @@ class Notes:
             self.write()
 
     def note_values(self, **facts: Any) -> None:
-        """Note values that a process has only once."""
+        """Note values that exist once per process."""
         self.content.update(facts)
         self.write()
 
     def write(self) -> None:
-        """Replace the file; a full disk must not reach the training."""
+        """Replace the file; errors, such as a full disk, do not reach the training."""
         with contextlib.suppress(Exception), self._lock:
             path = self._path()
             part = path.with_suffix(".part")
@@ -71,7 +71,7 @@ class Notes:
 
 
 def read_notes(path: Path) -> Mapping[str, Any]:
-    """Return the notes in a file, empty ones if it cannot be read."""
+    """Return the notes in a file; empty notes if it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         content: Mapping[str, Any] = json.loads(path.read_text())
         return content

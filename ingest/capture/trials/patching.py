@@ -1,4 +1,4 @@
-"""Patches of constructors: a changed call that fails is repeated with its own arguments.
+"""Patches of constructors that change arguments. If a changed call fails, the original call is made.
 
 Standard library only.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .inside import Inside
 
-MEMORY = ("MemoryError", "OutOfMemoryError")
+OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError")
 
 
 def change_arguments(
@@ -22,10 +22,10 @@ def change_arguments(
     change: Callable[[Any, dict[str, Any]], list[str]],
     after: Callable[[Any, dict[str, Any]], None] = lambda instance, arguments: None,
 ) -> None:
-    """Patch ``owner.__init__``: ``change`` gets object and arguments and may replace arguments.
+    """Patch ``owner.__init__`` so that ``change(object, arguments)`` may replace arguments.
 
-    It returns the slugs of the changes that it made. ``after`` sees the finished object. If the constructor fails with the changed
-    arguments, it is called with the original ones, and the changes are refused. Out-of-memory errors are passed on.
+    ``change`` returns the slugs of the changes that it made. ``after`` is called with the constructed object. If the constructor fails with the
+    changed arguments, it is called with the original ones, and the changes are noted as refused. Out-of-memory errors are raised.
     """
     original = owner.__init__
     signature = inspect.signature(original)
@@ -43,7 +43,7 @@ def change_arguments(
             try:
                 original(*bound.args, **bound.kwargs)
             except Exception as error:
-                if type(error).__name__ in MEMORY:
+                if type(error).__name__ in OUT_OF_MEMORY:
                     raise
                 for slug in slugs:
                     inside.notes.note_refusal(slug, f"{owner.__name__} refused it: {error}"[:300])

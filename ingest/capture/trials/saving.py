@@ -1,7 +1,7 @@
-"""Write a trial's checkpoints (torch.save, safetensors, distributed) to a folder of its own.
+"""Write a trial's checkpoints (torch.save, safetensors, distributed) into a separate folder.
 
-A file that the trial saved is also loaded from there. Functions are replaced while their module is loaded, so that a script that imports
-them by name gets the replacement. Standard library only.
+A file that the trial saved is also loaded from there. The functions are replaced right after their module is loaded, so that a script that
+imports them by name gets the replacements. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ LOADS = {
 
 
 def redirected(path: Any, inside: Inside) -> str | None:
-    """Return where a file of this name goes in a trial; None for an object that is not a name."""
+    """Return the path of a file in the trial's folder for checkpoints.
+
+    None for an object that is not a path, and for a file in the trial's own copy of the training's folder."""
     if not isinstance(path, (str, os.PathLike)):
         return None
     whole = os.path.abspath(os.fspath(path))  # noqa: PTH100 - a name with .. must not leave the folder

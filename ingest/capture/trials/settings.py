@@ -12,16 +12,16 @@ from typing import Any
 
 TRIAL = "SAWTOOTH_TRY"
 NOTES = "trial"  # notes of a process are in trial-4711.json
-STOPPED_BY_GUARD = 86  # exit code of a training that was ended before it changed a file
+STOPPED_BY_GUARD = 86  # exit code of a training that the guard ended before it changed a file
 
 
 @dataclass(frozen=True)
 class TrialSettings:
-    """Settings of one run.
+    """Settings of one trial's run.
 
-    ``changes`` maps slugs to their values. Checkpoints go to the folder ``saves``. With ``guards``, the training is ended before it
-    changes an existing file, except below the folders ``private``. ``began_s`` is when the run was started; newer files are its own.
-    ``losses`` notes the losses of the first steps.
+    ``changes`` maps the slugs of changes to their values. Checkpoints are written into the folder ``saves``. With ``guards``, the training is ended
+    before it changes an existing file outside the folders ``private``. Files that are newer than ``began_s``, the start of the session, may be
+    changed. With ``losses``, the losses of the first steps are noted.
     """
 
     saves: str

@@ -1,6 +1,6 @@
 """Keep experiment trackers offline in a trial, even if the script asks for a server.
 
-Environment variables reach most trackers. WandB and MLflow prefer what the script passes, and TensorBoard knows no variable, so
+Environment variables are enough for most trackers. WandB and MLflow prefer the script's arguments, and TensorBoard has no such variable, so
 their functions are patched. Standard library only.
 """
 
@@ -30,20 +30,21 @@ TRACKERS = {
     "DVCLIVE_TEST": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
+# Variables with a path below the trial's folder.
 IN_FOLDER = {
     "WANDB_DIR": "wandb",
     MLFLOW: "mlruns",
     "COMET_OFFLINE_DIRECTORY": "comet",
-}  # below the trial's folder
+}
 
 
 def tracker_variables(folder: Path) -> dict[str, str]:
-    """Return the environment variables that keep trackers offline, with their files below ``folder``."""
+    """Return environment variables that keep trackers offline and put their files below ``folder``."""
     return {**TRACKERS, **{name: str(folder / place) for name, place in IN_FOLDER.items()}}
 
 
 def _replace_argument(owner: Any, function: str, argument: str, value: Callable[[Any], Any], inside: Inside) -> None:
-    """Patch ``owner.function``, so that ``argument`` becomes ``value`` of what the script passes."""
+    """Patch ``owner.function``: ``argument`` becomes ``value(argument)``, unless that is None."""
     original = getattr(owner, function)
     signature = inspect.signature(original)
 

@@ -1,1 +1,1 @@
-"""The changes that `sawtooth try` makes inside a training, a module for each patched part."""
+"""The changes that `sawtooth try` makes inside a training, one module per patched part of PyTorch."""

@@ -1,6 +1,6 @@
-"""Changes of Python's garbage collection: freeze early objects, or collect every N steps.
+"""Changes of Python's garbage collection: freeze the objects of the start, or collect every N steps.
 
-The proof is the number of frozen objects, or that automatic collection is off, after further steps. Standard library only.
+Some steps later, the number of frozen objects, or the fact that automatic collection is off, proves the change. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 FROZEN, EVERY = "gc-frozen", "gc-every-n-steps"
-BEGIN, PROVEN_AFTER = 2, 4  # steps
+BEGIN, PROVEN_AFTER = 2, 4  # steps after which the change begins and is proven
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:

@@ -1,6 +1,7 @@
 """Non-blocking copies of pinned batches to the GPU, by ``Tensor.to`` and ``Tensor.cuda``.
 
-Only batches of a loader with pinned memory are copied in this way, because no code writes to their memory again. The proof is that such a copy was made. Standard library only.
+Only batches of a loader with pinned memory are copied in this way, because no code writes to their memory again. A copy of this kind proves
+the change. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 NON_BLOCKING = "non-blocking-copies"
-_DELIVERED: dict[int, Any] = {}  # weak references to the tensors of batches, by id
+_DELIVERED: dict[int, Any] = {}  # weak references to the pinned tensors of batches, by id
 
 
 def _watch_batches(module: ModuleType, inside: Inside) -> None:

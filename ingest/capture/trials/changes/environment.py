@@ -1,6 +1,6 @@
 """Changes of environment variables: threads, and the allocator of GPU memory.
 
-`sawtooth try` sets the variables. The proof is PyTorch's own number of threads, or an expandable segment, after the third step.
+`sawtooth try` sets the variables. After the third step, PyTorch's number of threads, or an expandable segment, proves the change.
 Standard library only.
 """
 
@@ -20,7 +20,7 @@ ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def variables(changes: Mapping[str, Mapping[str, Any]], before: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of ``changes``."""
+    """Return the environment variables for ``changes``; ``before`` is the environment without them."""
     added = {}
     if THREADS in changes:
         added["OMP_NUM_THREADS"] = added["MKL_NUM_THREADS"] = str(changes[THREADS]["threads"])

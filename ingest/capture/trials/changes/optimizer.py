@@ -1,7 +1,7 @@
 """Fused and foreach updates of PyTorch's own optimizers, by arguments of their constructors.
 
-The proof is the function that the optimizer called for its first update. The change is not made for an optimizer of another library, or one whose
-constructor rejects the argument. Standard library only.
+The function that the optimizer calls for its first update proves the change. Optimizers of other libraries, and optimizers whose constructors
+reject the argument, are not changed. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 FUSED, FOREACH = "fused-optimizer", "foreach-optimizer"
-WAYS = {"_fused_": FUSED, "_multi_tensor_": FOREACH, "_single_tensor_": "one by one"}
+UPDATE_FUNCTIONS = {"_fused_": FUSED, "_multi_tensor_": FOREACH, "_single_tensor_": "one by one"}
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
@@ -45,7 +45,7 @@ def _watch_kind(kind: type, inside: Inside) -> None:
 
     def after(optimizer: Any, arguments: dict[str, Any]) -> None:
         if type(optimizer) is not kind and type(optimizer).__init__ is not kind.__init__:  # type: ignore[misc]
-            return  # The patched constructor of the subclass notes it.
+            return  # The patched constructor of the subclass notes the optimizer.
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         group = optimizer.param_groups[0]
         inside.notes.note_seen(
@@ -59,14 +59,14 @@ def _watch_kind(kind: type, inside: Inside) -> None:
         )
 
     change_arguments(kind, inside, change, after)
-    for name in [name for name in vars(sys.modules[kind.__module__]) if name.startswith(tuple(WAYS))]:
-        _note_way(sys.modules[kind.__module__], name, kind, inside)
+    for name in [name for name in vars(sys.modules[kind.__module__]) if name.startswith(tuple(UPDATE_FUNCTIONS))]:
+        _note_first_call(sys.modules[kind.__module__], name, kind, inside)
 
 
-def _note_way(module: ModuleType, name: str, kind: type, inside: Inside) -> None:
-    """Note the first call of one of the functions by which an optimizer can update, then restore it."""
+def _note_first_call(module: ModuleType, name: str, kind: type, inside: Inside) -> None:
+    """Note the first call of a function with which an optimizer can update, then restore the function."""
     original = getattr(module, name)
-    slug = next(slug for start, slug in WAYS.items() if name.startswith(start))
+    slug = next(slug for start, slug in UPDATE_FUNCTIONS.items() if name.startswith(start))
     if hasattr(original, "__wrapped__") and getattr(original, "of_trial", False):
         return
 

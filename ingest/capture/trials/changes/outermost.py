@@ -1,8 +1,8 @@
 """Changes of the outermost modules: torch.compile, channels-last weights, bf16 autocast.
 
 The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched until
-then. The proof of a change is Dynamo's counter of graphs, the recorded CUDA graphs, the layout of the weights, or the type of a
-product inside forward. The change is not made for a module that is compiled already, or one without convolutions. Standard library only.
+the end of this step. Dynamo's counter of graphs, the recorded CUDA graphs, the layout of the weights, or the type of a product inside forward
+proves a change. A module that is compiled already is not compiled again, and a module without convolutions keeps its layout. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-last", "bf16-autocast"
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
-PROVEN_AFTER = 3  # steps
-COMPILED_AFTER = 1  # steps: Dynamo must not see the patched ``Module.__call__``, or it compiles the patch with each layer
-REPLAYED_AFTER = 6  # steps: CUDA graphs are replayed from the third compiled step on
+PROVEN_AFTER = 3  # steps after which the layout is proven
+COMPILED_AFTER = 1  # steps; Dynamo must not see the patched ``Module.__call__``, or it compiles the patch with each layer
+REPLAYED_AFTER = 6  # steps; CUDA graphs are replayed from the third compiled step on
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
-    """Patch ``Module.__call__`` until the first step is done; ``module`` is torch.nn.modules.module."""
+    """Patch ``Module.__call__`` until the end of the first step; ``module`` is torch.nn.modules.module."""
     owner = module.Module
     original = owner.__call__
     seen: list[Any] = []
@@ -62,7 +62,8 @@ def _change(model: Any, inside: Inside) -> None:
         device=first.device.type if first is not None else None,
         dtype=str(first.dtype) if first is not None else None,
     )
-    if type(model).__name__ != "DistributedDataParallel":  # its constructor's patch has changed the layout already
+    # The patch of DistributedDataParallel's constructor (parallel.py) has changed the layout already.
+    if type(model).__name__ != "DistributedDataParallel":
         to_channels_last(model, inside)
     if inside.values(AUTOCAST) is not None and first is not None:
         _autocast(model, first.device.type, torch, inside)
@@ -79,7 +80,7 @@ def _change(model: Any, inside: Inside) -> None:
 def _compile(model: Any, **options: Any) -> None:
     """Compile a module in place, as ``torch.compile(model)`` does.
 
-    ``model.compile()`` compiles each part of an ``nn.Sequential`` by itself, because Dynamo skips the code of PyTorch's own modules.
+    ``model.compile()`` would compile each part of an ``nn.Sequential`` separately, because Dynamo skips the code of PyTorch's own modules.
     """
     torch = sys.modules["torch"]
     dynamo = importlib.import_module("torch._dynamo")
@@ -153,7 +154,7 @@ def _autocast(model: Any, device: str, torch: Any, inside: Inside) -> None:
 
 
 def _in_fp32(result: Any, torch: Any) -> Any:
-    """Return the result of forward as float32, so that a loss outside keeps its precision."""
+    """Return a forward's result with bfloat16 tensors as float32, so that a loss outside stays precise."""
     if isinstance(result, torch.Tensor):
         return result.float() if result.dtype == torch.bfloat16 else result
     if type(result) in (tuple, list):

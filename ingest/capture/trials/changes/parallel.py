@@ -1,7 +1,7 @@
 """Changes of DistributedDataParallel's arguments: bucket size, bucket views, static graph.
 
-What DDP itself logs after the third step proves that a change took effect. If this version of DDP does not accept an argument, its
-change is skipped. Weights become channels-last here too if the trial requests it, before DDP receives the module. Standard library only.
+DDP's own log after the third step proves the changes. If this version of DDP does not accept an argument, the change is skipped. If the trial
+requests channels-last weights, they are changed here, before DDP receives the module. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
 MIB = 1 << 20
-AFTER = 3  # steps: DDP rebuilds its buckets after the first step; after the third, its log describes the new ones
+PROVEN_AFTER = 3  # steps; DDP rebuilds its buckets after the first step, and its log after the third describes the new ones
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
@@ -40,7 +40,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
             views=bool(model.gradient_as_bucket_view),
             static=bool(getattr(model, "static_graph", False)),
         )
-        inside.after_step(AFTER, lambda: _prove(model, inside))
+        inside.after_step(PROVEN_AFTER, lambda: _prove(model, inside))
 
     change_arguments(module.DistributedDataParallel, inside, change, after)
 

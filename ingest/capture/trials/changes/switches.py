@@ -1,7 +1,7 @@
 """Changes of PyTorch's global settings: anomaly detection, cuDNN, determinism, TF32, attention.
 
-They are set after the first step, because scripts set them at their start. The proof is the settings after the third step, as PyTorch
-reports them. Standard library only.
+They are set after the first step, because scripts set them at their start. The settings that PyTorch reports after the third step prove the
+changes. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ANOMALY, SEARCH, ANY_ALGORITHM, TF32, ATTENTION = (
     "tf32",
     "attention-backends",
 )
-SET_AFTER, PROVEN_AFTER = 1, 3  # steps
-TF32_SINCE = 8  # CUDA capability of the first GPUs with TF32
+SET_AFTER, PROVEN_AFTER = 1, 3  # steps after which the settings are changed and proven
+TF32_SINCE = 8  # major compute capability of the first GPUs with TF32
 NO_TF32 = "This device has no TF32."
 KERNELS = ("flash", "mem_efficient", "cudnn")
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
-    """Set and prove the settings once ``module``, torch.optim.optimizer, is loaded."""
+    """Set and prove the settings after their steps; ``module`` is torch.optim.optimizer."""
     inside.after_step(SET_AFTER, lambda: _set(inside))
     inside.after_step(PROVEN_AFTER, lambda: _prove(inside))
 
@@ -75,20 +75,20 @@ def _prove(inside: Inside) -> None:
         (TF32, now["precision"] == "high" and now["cuda"], "The precision of float32 products is 'high' after three steps."),
         (ATTENTION, len(now["attention"]) == len(KERNELS), "All kernels of attention are enabled after three steps."),
     )
-    for slug, holds, proof in facts:
-        if inside.values(slug) is not None and holds:
+    for slug, is_set, proof in facts:
+        if inside.values(slug) is not None and is_set:
             inside.notes.note_proof(slug, proof)
 
 
 def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
-    """Follow both ways to detect anomalies; ``module`` is torch.autograd.anomaly_mode."""
+    """Turn off anomaly detection, however it is turned on; ``module`` is torch.autograd.anomaly_mode."""
 
     def follow(owner: Any, name: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)
 
         def entered(context: Any, /, *arguments: Any, **named: Any) -> Any:
             result = original(context, *arguments, **named)
-            inside.quietly(_off, inside)
+            inside.quietly(_turn_anomaly_off, inside)
             return result
 
         setattr(owner, name, entered)
@@ -97,7 +97,7 @@ def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
     follow(module.detect_anomaly, "__enter__")
 
 
-def _off(inside: Inside) -> None:
+def _turn_anomaly_off(inside: Inside) -> None:
     torch = sys.modules["torch"]
     if not torch.is_anomaly_enabled():
         return
