@@ -160,7 +160,7 @@ def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
 
 
 def _named_passes(recording: Recording) -> tuple[int | None, int | None]:
-    """Return the numbers of chunks and microbatches in the names of a pipeline's passes; None without such names."""
+    """Return the numbers of chunks and microbatches by the names of passes; None without names."""
     names = recording.frame(
         "SELECT DISTINCT regexp_extract(name, $1, 1) AS chunk, regexp_extract(name, $1, 2) AS microbatch FROM names "
         "WHERE regexp_matches(name, $1)",
