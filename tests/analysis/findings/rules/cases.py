@@ -1,7 +1,7 @@
 """The recordings on which each rule fires or stays silent: one row per rule, by its slug.
 
 Names are folders of tests/recordings and sample_traces, or hand-made ones (tests/support/sampled_loop.py).
-``test_every_rule.py`` walks the rules and fails where one has no row, nothing it fires on, or no near miss.
+``test_rule_texts.py`` walks the rules and fails where one has no row, nothing it fires on, or no near miss.
 """
 
 from __future__ import annotations
