@@ -206,7 +206,10 @@ def _present(count: I64, at_least: int) -> float:
 
 
 def _follow_one_input(tokens: Tokens, first: I64) -> bool:
-    """Return whether the periods are the layers of one pass: its input is read just before them, and most periods read none."""
+    """Return whether the periods are the layers of one pass.
+
+    The input of the pass is read just before them, and most periods read none.
+    """
     for word in OF_INPUT:
         at = np.flatnonzero(np.isin(tokens.coarse, _codes_with_words(tokens, (word,))))
         with_input = np.unique(np.searchsorted(first, at, side="right"))

@@ -14,7 +14,10 @@ from sawtooth.analysis.derive.events import I64, TraceEvents
 
 
 def ended(starts: I64, ends: I64, lasts: int | None = None) -> I64:
-    """Return ``ends``, with each range that was never popped ended where the next one begins, or after ``lasts`` ns if earlier."""
+    """Return the ends of ranges; one that was never popped ends where the next one begins.
+
+    It ends after ``lasts`` ns if that is earlier.
+    """
     order = np.argsort(starts, kind="stable")
     closed, following = ends.copy(), np.append(starts[order][1:], np.iinfo(np.int64).max)
     open_rows = _unended(ends[order], following)
@@ -40,9 +43,9 @@ def with_ended_updates(events: TraceEvents, updates: list[list[int]]) -> TraceEv
 
 
 def _unended(ends: I64, following: I64) -> NDArray[np.bool_]:
-    """Return which ranges were never popped: those that end together, except for the last, and those that end last of all.
+    """Return which ranges were never popped.
 
-    ``following`` are the starts of the next ranges. If a range lasts beyond the next start and ends before others, ranges of this
+    These are ranges that end together, except for the last of them, and ranges that end last of all. ``following`` are the starts of the next ranges. If a range lasts beyond the next start and ends before others, ranges of this
     name lie within each other by design.
     """
     over = ends > following

@@ -1,4 +1,4 @@
-"""Tests of work that ran and is not recorded: waits that outlast the GPU's work, and gaps within CUDA graphs."""
+"""Tests of unrecorded work: waits that outlast the GPU's work, and gaps within CUDA graphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def result_of(trace: ChromeTrace) -> RunResult:
 
 
 def waiting(call: str, tail_us: float, *, every: int = 1, beside: str = "cudaEventRecord") -> ChromeTrace:
-    """Return a loop of steps of 1 ms, whose GPU work ends after 500 µs, with a wait that lasts ``tail_us`` longer."""
+    """Return a loop whose steps have 500 µs of GPU work and a wait that lasts ``tail_us`` longer."""
     trace = ChromeTrace()
     for k in range(8):
         at = 1000 * k
