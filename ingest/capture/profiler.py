@@ -93,7 +93,7 @@ class StepProfiler:
             with _without_warnings(), PROFILERS.by_us():
                 self._profiler.stop()
         finally:
-            PROFILERS.ours = None
+            PROFILERS.ended_ours()
             self._memory.end(self._memory_file)
 
     def abandon(self) -> None:

@@ -6,16 +6,20 @@ Standard library only.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
 SETTLE_CALLS, SETTLE_S = 3, 0.1  # long enough on an H100 (see ``settle``); they delay the start of another profiler once
+SETTLED_S = 1.0  # This long after a profile, Kineto only waits for a CUDA call.
 SILENT = 6  # above Kineto's last level (USDT), at which PyTorch 2.13 prints two lines per profile
 
 
@@ -25,14 +29,20 @@ class Detaching:
     While CUPTI is attached, every kernel launch takes longer: 48 CPU-bound loops were 17 % slower (median) for the rest of the process.
     Before CUDA 12.6, detaching breaks CUDA graphs; there PyTorch sets the variable back to 0 by itself.
     Kineto detaches during the next CUDA calls after the profile. A profile that begins before this records no kernel.
+    A process that ends before this never ends: Kineto's thread waits for a CUDA call, and its destructor for the thread.
     """
 
-    def __init__(self) -> None:
-        self._by_us = self._pending = False
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._by_us = self._pending = self._at_exit = False
+        self._clock = clock
+        self._ended: float | None = None  # when the profile ended; None while it runs
 
     def begin(self) -> None:
         """Let Kineto detach CUPTI at the end of the profile that begins now."""
-        self._pending = True
+        self._pending, self._ended = True, None
+        if not self._at_exit:
+            atexit.register(self.before_exit)  # runs before the handlers that end a profile, which were registered earlier
+            self._at_exit = True
         if DETACH not in os.environ:
             os.environ[DETACH], self._by_us = "1", True
 
@@ -46,6 +56,31 @@ class Detaching:
             for _ in range(SETTLE_CALLS):
                 torch.cuda.synchronize()
                 time.sleep(SETTLE_S)
+
+    def end(self) -> None:
+        """Note that the profile has ended."""
+        self._ended = self._clock()
+
+    def forget(self) -> None:
+        """Do nothing at the end of this process, which was forked: CUDA cannot be used here."""
+        self._pending = False
+
+    def before_exit(self) -> None:
+        """Let Kineto finish detaching before the process ends, and leave CUPTI attached after a profile that still runs.
+
+        On an H200 with PyTorch 2.11, three of three processes whose end ended the profile hung.
+        The calls do not wait for the GPU, which may never finish its work.
+        """
+        os.environ[DETACH] = "0"
+        pending, self._pending = self._pending, False
+        if not pending or self._ended is None:
+            return
+        calls, pause_s = (1, 0.0) if self._clock() - self._ended >= SETTLED_S else (SETTLE_CALLS, SETTLE_S)
+        with contextlib.suppress(Exception):  # The training's exit code must not change.
+            cuda = sys.modules["torch"].cuda
+            for _ in range(calls if cuda.is_initialized() else 0):
+                cuda.current_stream().query()
+                time.sleep(pause_s)
 
     def leave_attached(self) -> None:
         """Leave CUPTI attached at the end of our profile, because another profiler needs it at once."""

@@ -64,6 +64,7 @@ class Profilers:
 
     def _forget_ours(self) -> None:
         self.ours = None  # The profile belongs to the parent process.
+        self.detaching.forget()
         if self.has_profiled:
             skip_destructors()
 
@@ -71,6 +72,11 @@ class Profilers:
     def busy(self) -> bool:
         """Return whether a profiler is running, so that none of ours can start."""
         return self.other or self.ours is not None
+
+    def ended_ours(self) -> None:
+        """Record that our profile has ended."""
+        self.ours = None
+        self.detaching.end()
 
     @contextlib.contextmanager
     def by_us(self) -> Iterator[None]:

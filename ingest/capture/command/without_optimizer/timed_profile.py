@@ -179,7 +179,7 @@ class TimedProfile:
             with PROFILERS.by_us():
                 self._profiler.__exit__(None, None, None)
         finally:
-            PROFILERS.ours = None
+            PROFILERS.ended_ours()
 
     def _write_trace(self, began: float, ended: float, lines: Counter[str]) -> bool:
         """Write the trace if PyTorch ran anything, else a note with the main thread's most frequent line."""
