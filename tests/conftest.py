@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases of sweeps that the default run leaves out, and set the order of the modules."""
     leave_out_of_sweeps(items)
-    distribute_browser_modules(items)
+    order_modules(items)
     for item in items:
         if item.get_closest_marker("browser"):
             # A busy machine may redraw a page under the mouse. The summary counts reruns.
@@ -54,16 +54,18 @@ def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
                 case.add_marker("slow")
 
 
-def distribute_browser_modules(items: list[pytest.Item]) -> None:
-    """Distribute the browser modules evenly among the other modules.
+def order_modules(items: list[pytest.Item]) -> None:
+    """Put the modules at the top of tests/ first, and distribute the browser modules evenly among the others.
 
-    Browser tests wait more than they compute. If they ran last or at the same time, the machine would be idle.
+    Those at the top start processes and take long. If one of them runs last, the other workers have nothing to do. Browser tests
+    wait more than they compute. If they run last or next to each other, the machine is idle.
     """
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.path, []).append(item)
     waiting = {path for path, tests in modules.items() if any(test.get_closest_marker("browser") for test in tests)}
     order = [path for path in modules if path not in waiting]
+    order.sort(key=lambda path: path.parent != Path(__file__).parent)
     apart = len(order) // (len(waiting) + 1) or 1
     for place, path in enumerate(sorted(waiting)):
         order.insert(place * (apart + 1), path)

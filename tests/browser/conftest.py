@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.support.chromium import Seen, executable, log_in
-from tests.support.servers import Server, start_server
+from tests.support.servers import Server, start_server, without_bundled
 
 expect.set_options(timeout=30_000)  # ms; Playwright's 5 s are short where two servers and two browsers share two cores
 
@@ -32,8 +32,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with the bundled recordings, shared by the tests of a module."""
-    running = start_server(tmp_path_factory.mktemp("served") / "data")
+    """Start a server for the tests of a module, from which the bundled recordings were removed."""
+    running = start_server(without_bundled(tmp_path_factory.mktemp("served") / "data"))
     yield running
     running.stop()
 

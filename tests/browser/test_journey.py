@@ -24,6 +24,14 @@ pytestmark = pytest.mark.browser
 TRACE = ROOT / "tests" / "recordings" / "mlp_eager"
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Start a server with the bundled recordings."""
+    running = start_server(tmp_path_factory.mktemp("bundled") / "data")
+    yield running
+    running.stop()
+
+
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Server]:
     """A server without runs of one's own, also where the test runs again."""

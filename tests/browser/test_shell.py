@@ -52,42 +52,34 @@ def drop(page: Page, *paths: Path) -> None:
     page.locator("input[type=file]").first.set_input_files([str(path) for path in paths])
 
 
-@pytest.fixture(scope="module")
-def empty_server(tmp_path_factory: pytest.TempPathFactory):
-    """Start a server from which the bundled recordings were removed."""
-    running = start_server(without_bundled(tmp_path_factory.mktemp("empty") / "data"))
-    yield running
-    running.stop()
-
-
 def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
-    empty_server: Server, page: Page, seen: Seen, tmp_path: Path
+    server: Server, page: Page, seen: Seen, tmp_path: Path
 ) -> None:
-    page.goto(empty_server.url)
+    page.goto(server.url)
     expect(page.get_by_text("Why does the GPU wait?")).to_be_visible()
     drop(page, written(tmp_path, "my first run.pt.trace.json.gz", three_steps().json()))
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=60_000)
     expect(page.get_by_test_id("stMain").get_by_text("my first run").last).to_be_visible()
     expect(page.get_by_text("1 run on this machine")).to_be_visible()
     for _ in range(240):  # what only other screens read is computed after the answer
-        if not (left := list((empty_server.data / "uploads").iterdir())):
+        if not (left := list((server.data / "uploads").iterdir())):
             break
         page.wait_for_timeout(250)
     assert left == []
     run = page.get_by_role("link", name="See the verdict").first.get_attribute("href").split("run=")[1]
-    page.goto(f"{empty_server.url}/kernels?run={run}")  # the address of an older version
-    page.wait_for_url(f"{empty_server.url}/work?run={run}")
+    page.goto(f"{server.url}/kernels?run={run}")  # the address of an older version
+    page.wait_for_url(f"{server.url}/work?run={run}")
     page.get_by_test_id("stDataFrame").first.hover(timeout=60_000)
     expect(page.get_by_role("button", name="Search").first).to_be_visible()  # a table's toolbar is there
     expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)  # only our own CSV exports recorded names
     expect(page.get_by_role("button", name="CSV").first).to_be_visible()
-    assert seen.foreign(empty_server.url) == []
+    assert seen.foreign(server.url) == []
     assert seen.errors == []
 
 
 @pytest.mark.slow
-def test_a_file_that_is_no_trace_is_refused_in_a_sentence(empty_server: Server, page: Page, tmp_path: Path) -> None:
-    page.goto(empty_server.url)
+def test_a_file_that_is_no_trace_is_refused_in_a_sentence(server: Server, page: Page, tmp_path: Path) -> None:
+    page.goto(server.url)
     path = tmp_path / "holiday.jpg"
     path.write_bytes(b"\xff\xd8\xff\xe0 not a trace")
     drop(page, path)
@@ -103,21 +95,21 @@ def test_a_file_that_is_no_trace_is_refused_in_a_sentence(empty_server: Server, 
 
 
 @pytest.mark.slow
-def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page: Page, seen: Seen) -> None:
-    data = DataFolder(empty_server.data)
+def test_hostile_names_show_as_text_and_load_nothing(server: Server, page: Page, seen: Seen) -> None:
+    data = DataFolder(server.data)
     for number, name in enumerate(HOSTILE):
         ref = RecordingRef(id=f"{number:016x}", kind="trace", source_name=name)
         manifest = new_manifest([ref], name)
         manifest.tags.append(name)
         data.write_manifest(manifest)
-    page.goto(f"{empty_server.url}/runs?show=Cards")
+    page.goto(f"{server.url}/runs?show=Cards")
     expect(page.get_by_text("runs on this machine")).to_be_visible()
     expect(page.get_by_role("checkbox")).to_have_count(len(data.manifests()), timeout=60_000)
     text = page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
     for name in HOSTILE:
         assert name in text
     assert page.evaluate("window.pwned") is None
-    assert seen.foreign(empty_server.url) == []
+    assert seen.foreign(server.url) == []
     assert [link for link in page.locator("a").evaluate_all("links => links.map(a => a.href)") if "evil" in link] == []
 
 
@@ -162,14 +154,14 @@ def hostile_trace() -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_hostile_names_inside_a_trace_harm_no_screen(empty_server: Server, page: Page, seen: Seen, tmp_path: Path) -> None:
-    page.goto(empty_server.url)
+def test_hostile_names_inside_a_trace_harm_no_screen(server: Server, page: Page, seen: Seen, tmp_path: Path) -> None:
+    page.goto(server.url)
     drop(page, written(tmp_path, "<b>hostile.json.gz", json.dumps(hostile_trace()).encode()))
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)
     run = page.get_by_role("link", name="See the verdict").first.get_attribute("href").split("run=")[1]
     pages = [address(screen.name, {"run": run}) for screen in SCREENS if screen.name != "runs"]
     for where in (*pages, f"/compare?a={run}&b={run}", f"/compare?a={HOSTILE[0]}&b=../../x"):
-        page.goto(f"{empty_server.url}{where}")
+        page.goto(f"{server.url}{where}")
         expect(page.get_by_role("heading", level=1).first).to_be_visible(timeout=60_000)
         expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=60_000)
         expect(page.get_by_text("This page failed")).to_have_count(0)
@@ -177,16 +169,16 @@ def test_hostile_names_inside_a_trace_harm_no_screen(empty_server: Server, page:
         links = page.locator("a").evaluate_all("links => links.map(a => a.getAttribute('href') || a.href.baseVal || '')")
         assert [link for link in links if "evil" in link and not link.startswith("/")] == [], where  # ours name the row
         assert page.locator("img[src*=evil], .stMain b:text-is('c')").count() == 0, where
-    assert seen.foreign(empty_server.url) == []
+    assert seen.foreign(server.url) == []
 
 
-def test_the_address_names_the_run_and_survives_reload_and_back(empty_server: Server, page: Page, tmp_path: Path) -> None:
-    data = DataFolder(empty_server.data)
+def test_the_address_names_the_run_and_survives_reload_and_back(server: Server, page: Page, tmp_path: Path) -> None:
+    data = DataFolder(server.data)
     one = new_manifest([RecordingRef(id="a" * 16, kind="trace", source_name="one")], "run one")
     two = new_manifest([RecordingRef(id="b" * 16, kind="trace", source_name="two")], "run two")
     data.write_manifest(one)
     data.write_manifest(two)
-    page.goto(f"{empty_server.url}/telemetry?run={one.id}")
+    page.goto(f"{server.url}/telemetry?run={one.id}")
     chosen = page.get_by_role("combobox", name="Run")
     expect(chosen).to_have_value("run one")
     page.wait_for_url(f"**/timeline?view=telemetry&run={one.id}")
@@ -202,11 +194,11 @@ def test_the_address_names_the_run_and_survives_reload_and_back(empty_server: Se
     expect(chosen).to_have_value("run one")
 
 
-def test_the_page_works_narrow_dark_and_by_keyboard(empty_server: Server, browser, tmp_path: Path) -> None:
+def test_the_page_works_narrow_dark_and_by_keyboard(server: Server, browser, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 800, "height": 1000}, color_scheme="dark")
     log_in(context)
     page = context.new_page()
-    page.goto(empty_server.url)
+    page.goto(server.url)
     zone = page.locator("input[type=file]").first
     expect(zone).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

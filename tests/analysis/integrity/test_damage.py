@@ -12,7 +12,7 @@ import pytest
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.words.headline import headline
-from tests.incomplete.claims import analysed, claims, trusted_and_wrong
+from tests.incomplete.claims import analysed, claims, numbers_of, trusted_and_wrong
 from tests.incomplete.damage import DAMAGES, damaged
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
@@ -52,7 +52,7 @@ def text_of(recording: str) -> bytes:
 
 @lru_cache
 def intact(recording: str) -> RunResult:
-    result = analysed([("t.json", text_of(recording))])
+    result = numbers_of([("t.json", text_of(recording))])
     assert result is not None and not result.failed
     return result
 
@@ -64,7 +64,7 @@ def test_at_least_thirty_damages_are_tried() -> None:
 
 @pytest.mark.parametrize(("recording", "damage"), [(recording, name) for recording, names in CASES.items() for name in names])
 def test_no_number_is_trusted_and_wrong(recording: str, damage: str) -> None:
-    result = analysed([("t.json", damaged(text_of(recording), damage, seed=1))])
+    result = numbers_of([("t.json", damaged(text_of(recording), damage, seed=1))])
     assert list(trusted_and_wrong(intact(recording), result)) == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from sawtooth.analysis.run.model import RunResult
-from tests.incomplete.claims import analysed
+from tests.incomplete.claims import numbers_of
 from tests.support.chrome_trace import ChromeTrace
 
 
@@ -27,7 +27,7 @@ def loop(steps: int = 10, every: int = 1) -> ChromeTrace:
 
 
 def result_of(trace: ChromeTrace) -> RunResult:
-    result = analysed([("t.json", trace.json())])
+    result = numbers_of([("t.json", trace.json())])
     assert result is not None and result.lead is not None
     return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sawtooth.analysis.run.model import RunResult
-from tests.incomplete.claims import analysed
+from tests.incomplete.claims import numbers_of
 from tests.support.chrome_trace import ChromeTrace
 
 
@@ -23,7 +23,7 @@ def loop(steps: int = 10, kernels: int = 12) -> ChromeTrace:
 def without(trace: ChromeTrace, *steps: int) -> RunResult:
     names = {f"ProfilerStep#{k}" for k in steps}
     trace.events = [e for e in trace.events if e["name"] not in names]
-    result = analysed([("t.json", trace.json())])
+    result = numbers_of([("t.json", trace.json())])
     assert result is not None and result.lead is not None
     return result
 
@@ -117,7 +117,7 @@ def test_marks_that_only_the_gpu_has_are_a_doubt(lost: bool) -> None:
     if lost:
         trace.events = [e for e in trace.events if e["cat"] != "user_annotation" or e["name"].endswith("#0")]
         trace.events[0]["dur"] = 3000
-    result = analysed([("t.json", trace.json())])
+    result = numbers_of([("t.json", trace.json())])
     assert (result.metrics["kernel_launches_per_step"].trust == "caution") == lost
 
 
