@@ -1,7 +1,7 @@
 """Check that the host waits for the GPU only while recorded operations run.
 
-A wait that lasts on after the last recorded operation ended shows that the GPU ran work that is not in the recording: lost records, or
-another process's work. Without this check that time would be idle time.
+A wait that continues after the last recorded operation ended shows that the GPU ran work that is not in the recording: lost records, or
+another process's work. Without this check, that time would count as idle time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from sawtooth.analysis.integrity.times import OF_DEVICE_TIME
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
-LONG_NS = 100_000  # the longest of the waits in 35 intact traces with waits lasts 57 µs longer than the GPU's work
-SOME, MUCH = 0.05, 0.1  # of the counted time: the second is the share by which a number is wrong
-# A host that runs other programs resumes a few waits late. Missing work is missing from most steps.
-OF_STEPS = 0.5
+LONG_NS = 100_000  # in 35 intact traces with waits, a wait lasts at most 57 µs longer than the GPU's work
+LEAST_SHARE, WRONG_SHARE = 0.05, 0.1  # of the counted time; above the second, numbers are wrong
+# Per counted step. A host that runs other programs resumes a few waits late, but missing work is missing from most steps.
+LEAST_WAITS = 0.5
 # The last waits are left out: the profiler empties its buffers then. A stream may also wait for a function on the host.
 _TAILS = f"""WITH named AS (SELECT c.start_ns, c.start_ns + c.dur_ns AS end_ns, n.name FROM runtime_calls c JOIN names n USING (name_id)),
 waits AS (FROM named WHERE regexp_matches(name, '^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize')),
@@ -36,13 +36,13 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     """Yield the failed check if waits for the GPU often outlast its recorded work."""
     waits, ns, time_ns, steps = (int(number) for number in recording.rows(_TAILS, {"device": device})[0])
     share = ns / time_ns if time_ns else 0.0
-    if share <= SOME or waits < OF_STEPS * steps:
+    if share <= LEAST_SHARE or waits < LEAST_WAITS * steps:
         return
     sentence = (
         f"{waits:,} waits for the GPU last longer than its recorded work, by {in_words(ns / 1e6)} in all ({percent(share)} of the time). "
         "The GPU ran something else then, which is not recorded."
     )
-    effects: dict[str, Effect] = OF_GPU_RECORDS | {"best_step_time_ms": "caution"} if share > MUCH else OF_DEVICE_TIME
+    effects: dict[str, Effect] = OF_GPU_RECORDS | {"best_step_time_ms": "caution"} if share > WRONG_SHARE else OF_DEVICE_TIME
     yield FailedCheck(
-        "waits_outlast_work", waits, sentence, ADVICE, HEADLINE if share > MUCH else None, "error", EVIDENCE, effects
+        "waits_outlast_work", waits, sentence, ADVICE, HEADLINE if share > WRONG_SHARE else None, "error", EVIDENCE, effects
     )
