@@ -17,7 +17,7 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import intervals, profiles_of_one_run
 from sawtooth.app.words.comparisons.kernels import behind_compute
-from sawtooth.app.words.comparisons.step_parts import bars, gpu_worked, steps_divided
+from sawtooth.app.words.comparisons.step_parts import bars, gpu_worked, one_ran_on_cpu, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
 LEAST_MENTIONED_SHARE = 0.01  # share of the change: smaller parts together are not mentioned
@@ -84,7 +84,7 @@ def headline(comparison: Comparison) -> str:
     if comparison.other_model:
         are = "are different programs" if comparison.other_program else "train different models"
         return f"{a} and {b} {are}: {_beside(comparison)}."
-    if _one_ran_on_cpu(comparison):
+    if one_ran_on_cpu(comparison):
         worked = comparison.a.first.lead or comparison.b.first.lead
         where = (worked.device_name if worked is not None else "") or "a GPU"
         ran = [
@@ -113,11 +113,6 @@ def headline(comparison: Comparison) -> str:
     if answer == "no_change":
         return f"{intervals.no_change(comparison.verdict)} between {a} and {b}: {times}"
     return f"Cannot tell whether {a} or {b} is faster: {times}"
-
-
-def _one_ran_on_cpu(comparison: Comparison) -> bool:
-    """Return whether one run used a CPU; a profile that lost the GPU's records does not show that."""
-    return comparison.cpu_beside_gpu and withdrawn_by(comparison.a, comparison.b) is None
 
 
 def is_one_run(comparison: Comparison) -> bool:
@@ -161,7 +156,7 @@ def below(comparison: Comparison) -> str:
     """Return the line below the headline: the main part of the change and its confidence."""
     if comparison.other_model:
         return why_sure(comparison)
-    if _one_ran_on_cpu(comparison):
+    if one_ran_on_cpu(comparison):
         return f"{lacks_gpu_work(comparison)} Their step times do not show the effect of a change to the training."
     if is_one_run(comparison):
         return "Choose another run as A or B."

@@ -20,6 +20,11 @@ def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:
     return comparison.a.gpu_worked, comparison.b.gpu_worked
 
 
+def one_ran_on_cpu(comparison: Comparison) -> bool:
+    """Return whether one run used a CPU; a profile that lost the GPU's records does not show that."""
+    return comparison.cpu_beside_gpu and withdrawn_by(comparison.a, comparison.b) is None
+
+
 def bars(comparison: Comparison, step: Step) -> list[WaterfallBar]:
     """Return the parts of a waterfall for charts: of the run's own step, or of the profiled step."""
     if step == "run":
