@@ -19,7 +19,7 @@ from typing import Any
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
 SETTLE_CALLS, SETTLE_S = 3, 0.1  # long enough on an H100 (see ``settle``); they delay the start of another profiler once
-SETTLED_S = 1.0  # This long after a profile, Kineto only waits for a CUDA call.
+SETTLED_S = 1.0  # this long after a profile, Kineto needs only one more CUDA call to detach
 SILENT = 6  # above Kineto's last level (USDT), at which PyTorch 2.13 prints two lines per profile
 
 
@@ -29,13 +29,13 @@ class Detaching:
     While CUPTI is attached, every kernel launch takes longer: 48 CPU-bound loops were 17 % slower (median) for the rest of the process.
     Before CUDA 12.6, detaching breaks CUDA graphs; there PyTorch sets the variable back to 0 by itself.
     Kineto detaches during the next CUDA calls after the profile. A profile that begins before this records no kernel.
-    A process that ends before this never ends: Kineto's thread waits for a CUDA call, and its destructor for the thread.
+    A process that exits before this hangs: Kineto's thread waits for a CUDA call, and Kineto's destructor waits for the thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._by_us = self._pending = self._at_exit = False
         self._clock = clock
-        self._ended: float | None = None  # when the profile ended; None while it runs
+        self._ended: float | None = None  # time at which the profile ended; None while it runs
 
     def begin(self) -> None:
         """Let Kineto detach CUPTI at the end of the profile that begins now."""
@@ -66,10 +66,10 @@ class Detaching:
         self._pending = False
 
     def before_exit(self) -> None:
-        """Let Kineto finish detaching before the process ends, and leave CUPTI attached after a profile that still runs.
+        """Finish detaching CUPTI before the process ends; leave it attached if a profile still runs.
 
-        On an H200 with PyTorch 2.11, three of three processes whose end ended the profile hung.
-        The calls do not wait for the GPU, which may never finish its work.
+        On an H200 with PyTorch 2.11, three of three processes hung whose profile ended with the process. The calls here do not wait for the GPU,
+        which may never finish its work.
         """
         os.environ[DETACH] = "0"
         pending, self._pending = self._pending, False

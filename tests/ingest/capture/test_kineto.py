@@ -1,4 +1,4 @@
-"""How a process ends after a profile: Kineto detaches CUPTI during a later CUDA call, and waits for this call forever."""
+"""Tests of the end of a process after a profile, at which Kineto may wait forever for a CUDA call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of what every rule has: near misses, declared evidence, predictions that agree with a stopwatch.
+"""Tests of what every rule has: near misses, declared evidence, and predictions that were measured.
 
 The committed texts of rules are in ``test_rule_texts.py``.
 """
