@@ -55,7 +55,7 @@ def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
 
 
 def order_modules(items: list[pytest.Item]) -> None:
-    """Put the modules at the top of tests/ first, and distribute the browser modules evenly among the others.
+    """Put the modules at the top of tests/ first; distribute browser modules evenly among the others.
 
     Those at the top start processes and take long. If one of them runs last, the other workers have nothing to do. Browser tests
     wait more than they compute. If they run last or next to each other, the machine is idle.
