@@ -16,6 +16,8 @@ from sawtooth.ingest.capture.command.settings import FOLDER
 
 HELPERS = ("resource_tracker", "torch_shm_manager")  # processes that clean up after killed ones, and then end by themselves
 GONE_S = 20.0  # longest wait for the end of processes: with tens of GB of GPU memory, one takes some seconds
+CLOSED_S = 65.0  # Linux keeps a closed connection for a minute. A server without SO_REUSEADDR cannot use its port until then.
+CLOSING = (psutil.CONN_TIME_WAIT, psutil.CONN_FIN_WAIT1, psutil.CONN_FIN_WAIT2, psutil.CONN_CLOSING, psutil.CONN_LAST_ACK)
 ASK_S = 10.0  # time limit of nvidia-smi, which usually answers within a second
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # first and last of the ports that the system assigns itself
 
@@ -103,10 +105,24 @@ def _ports(processes: Sequence[psutil.Process]) -> set[int]:
     for each in processes:
         with contextlib.suppress(psutil.Error, OSError):
             ports |= {at.laddr.port for at in each.net_connections("tcp") if at.status == psutil.CONN_LISTEN}
+    return {port for port in ports if not _is_assigned(port)}
+
+
+def _is_assigned(port: int) -> bool:
+    """Return whether ``port`` is one of those that the system assigns."""
     with contextlib.suppress(OSError, ValueError):
         low, high = map(int, PORT_RANGE.read_text().split())
-        ports = {port for port in ports if not low <= port <= high}
-    return ports
+        return low <= port <= high
+    return False
+
+
+def wait_for_closed_connections() -> None:
+    """Wait until closed connections to servers of this machine are gone, at most CLOSED_S."""
+    until = time.monotonic() + CLOSED_S
+    while time.monotonic() < until and any(
+        at.status in CLOSING and not _is_assigned(at.laddr.port) for at in psutil.net_connections("tcp")
+    ):
+        time.sleep(1.0)
 
 
 def _still_taken(ports: set[int]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sawtooth.app import format as fmt
 from sawtooth.app.trials import steps
+from sawtooth.app.trials.output import last_line, memory_error_in, names_taken_port
 from sawtooth.app.trials.processes import Training
 from sawtooth.ingest.capture.command import settings as hook
 from sawtooth.ingest.capture.command.launch import hooked_environment
@@ -31,18 +32,11 @@ STARTS = 4.0  # the first step may take HANGS_S and this many times the base run
 COMPILES_S = 900.0  # additional time if the change compiles
 LONG_STEPS = 20.0  # a pause of up to this many times the longest step so far may be an evaluation or a checkpoint
 KILLED = (-9, 137)  # exit codes of a process that the kernel killed, directly and through a shell
-MEMORY = (
-    "out of memory",
-    "outofmemoryerror",
-    "memoryerror",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "killed by signal: killed",
-)
 LOG_TAIL = 4000  # bytes at the end of the output in which the error message is searched
 MIB = 1 << 20
 NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
 FEW_STEPS = "Only {count} training steps can be measured, and about {needed} are needed. Use a larger --seconds, or let the training run longer."
+LAST_LINE = " The last line of its output is: {line}"
 BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
 PROFILE_S = 30.0  # time that the profile may take in addition to that of the steps
 FEWEST_STEPS = 20  # a step time needs ten steps after the warm-up, which can be as long
@@ -82,7 +76,7 @@ class Ran:
 
     ``start_s`` is the time from the start to the first step, plus the excess time of slow first steps. ``why`` is what went
     wrong. ``left`` names processes, ports and GPU memory that were not freed, and ``files`` the existing files that the run
-    would have changed.
+    would have changed. ``tail`` is the end of the output.
     """
 
     how: How
@@ -95,12 +89,20 @@ class Ran:
     why: str = ""
     left: list[str] = field(default_factory=list)
     files: list[Mapping[str, str]] = field(default_factory=list)
+    tail: str = ""
 
     @property
     def why_unmeasured(self) -> str:
         """Return why there is no step time, if there is none."""
-        few = FEW_STEPS.format(count=len(self.took_ms), needed=FEWEST_STEPS) if self.took_ms else NO_STEP
-        return self.why or few
+        if self.why or self.took_ms:
+            return self.why or FEW_STEPS.format(count=len(self.took_ms), needed=FEWEST_STEPS)
+        last = last_line(self.tail)
+        return NO_STEP + (LAST_LINE.format(line=last) if last else "")
+
+    @property
+    def port_is_taken(self) -> bool:
+        """Whether the run failed because a port that it needs is in use."""
+        return self.how == "failed" and names_taken_port(self.tail)
 
 
 def run(order: RunRequest) -> Ran:
@@ -137,7 +139,7 @@ def run(order: RunRequest) -> Ran:
     files = [file for each in every for file in each["files"]]
     bundle = _packed(order, parts) if took else None
     start_s = watch.start_s + steps.compiling_s(took) if watch.start_s is not None else None
-    return Ran(how, bundle, notes, took, start_s, watch.memory / MIB, time.monotonic() - began, why, left, files)
+    return Ran(how, bundle, notes, took, start_s, watch.memory / MIB, time.monotonic() - began, why, left, files, tail)
 
 
 class _Watch:
@@ -237,7 +239,7 @@ def _environment(order: RunRequest, parts: Path) -> dict[str, str]:
 
 def _outcome(how: How, code: int | None, tail: str, order: RunRequest, watch: _Watch) -> tuple[How, str]:
     """Return how a run ended and why it failed, by its exit code and the end of its output."""
-    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")[:200]
+    last = last_line(tail)
     if code == STOPPED_BY_GUARD or how == "guarded":
         return "guarded", ""
     if how == "hung":
@@ -249,9 +251,7 @@ def _outcome(how: How, code: int | None, tail: str, order: RunRequest, watch: _W
         )
         return how, f"{what} within {fmt.duration_ns(watch.limit_s * 1e9)}, so the run was ended.{compiles}"
     if how == "failed":
-        lines = reversed(tail.splitlines())  # the last line that names the error is its message; earlier ones may be code
-        memory_error = next((line.strip()[:200] for line in lines if any(text in line.lower() for text in MEMORY)), None)
-        if memory_error is not None:
+        if (memory_error := memory_error_in(tail)) is not None:
             return "out_of_memory", memory_error
         if code in KILLED:
             return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."

@@ -19,6 +19,7 @@ from sawtooth.analysis.compare.significance.trial import judge
 from sawtooth.app.trials import folders, steps
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.measuring import measured_run, predicted_together
+from sawtooth.app.trials.processes import wait_for_closed_connections
 from sawtooth.app.trials.running import Ran, RunRequest, run
 from sawtooth.app.trials.trial import MEASURED, Base, Trial
 from sawtooth.ingest.capture.command.interpreter import command_with_python
@@ -28,6 +29,9 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 
 NARROW = 0.1  # share of the gain: a trial ends when the interval of its step time is not wider than this
 BASE_NARROW = 0.02  # share of the step: a base run ends when the interval of its step time is not wider than this
+PORT_TAKEN = (
+    "A port of the training is still in use. The run is repeated when closed connections are gone, which takes a minute."
+)
 
 
 @dataclass(frozen=True)
@@ -211,6 +215,21 @@ class TrialSession:
         enough: Callable[[Sequence[float]], bool],
         *,
         profiles: bool = False,
+    ) -> Ran:
+        ran = self._run_once(changes, what, enough, profiles=profiles)
+        if ran.port_is_taken and self._count > 1:
+            self._say(PORT_TAKEN)
+            wait_for_closed_connections()
+            ran = self._run_once(changes, what, enough, profiles=profiles)
+        return ran
+
+    def _run_once(
+        self,
+        changes: Mapping[str, Mapping[str, Any]],
+        what: str,
+        enough: Callable[[Sequence[float]], bool],
+        *,
+        profiles: bool,
     ) -> Ran:
         self._count += 1
         work = self._work / str(self._count)

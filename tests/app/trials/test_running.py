@@ -127,3 +127,19 @@ def test_only_ports_that_a_next_run_asks_for_are_waited_for(tmp_path: Path, monk
     monkeypatch.setattr(processes, "PORT_RANGE", tmp_path / "range")
     listening = [mock.Mock(status=psutil.CONN_LISTEN, laddr=mock.Mock(port=port)) for port in (29500, 38815)]
     assert processes._ports([mock.Mock(net_connections=lambda kind: listening)]) == {29500}
+
+
+def test_closed_connections_to_servers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system keeps a closed connection for a minute; only those of ports that it did not choose count."""
+
+    def at(port: int, status: str) -> mock.Mock:
+        return mock.Mock(status=status, laddr=mock.Mock(port=port))
+
+    others = [at(38815, psutil.CONN_TIME_WAIT), at(29500, psutil.CONN_LISTEN), at(443, psutil.CONN_ESTABLISHED)]
+    listed = [[*others, at(29500, psutil.CONN_TIME_WAIT)], [*others, at(29500, psutil.CONN_FIN_WAIT2)], others]
+    slept: list[float] = []
+    monkeypatch.setattr(processes, "_is_assigned", lambda port: port > 30_000)
+    monkeypatch.setattr(processes.time, "sleep", slept.append)
+    monkeypatch.setattr(processes.psutil, "net_connections", lambda kind: listed[len(slept)])
+    processes.wait_for_closed_connections()
+    assert len(slept) == 2

@@ -149,9 +149,27 @@ def test_a_trial_that_ends_badly_does_not_end_the_others(
     assert trials["fused-optimizer"]["status"] == "kept"
 
 
+def test_a_run_whose_port_is_taken_is_repeated_once(session: TrialSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = sessions.run
+    waits: list[int] = []
+    monkeypatch.setattr(sessions, "wait_for_closed_connections", lambda: waits.append(1))
+
+    def run(order: RunRequest) -> Ran:
+        taken = {"fused-optimizer": not waits, "gc-frozen": True}.get("".join(order.settings.changes), False)
+        failed = {"how": "failed", "why": "OSError", "tail": "OSError: [Errno 98] Address already in use"} if taken else {}
+        return replace(good(order), **failed)
+
+    monkeypatch.setattr(sessions, "run", run)
+    trials = tried(session, FUSED, FROZEN)
+    assert trials["fused-optimizer"]["status"] == "kept" and trials["gc-frozen"]["status"] == "failed"
+    assert len(waits) == 2
+
+
 def test_a_command_without_steps_says_so(session: TrialSession) -> None:
     arguments = command.try_parser().parse_args(["train.py"])
     assert command._refused(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=running.NO_STEP)
+    hidden = ran("ended", bundle=None, tail="Traceback …\nModuleNotFoundError: No module named 'torch'\n\n")
+    assert hidden.why_unmeasured.endswith("The last line of its output is: ModuleNotFoundError: No module named 'torch'")
     few = command._refused(session, ran("ended", took_ms=[1000.0] * 9), arguments) or ""
     assert "Only 9 training steps can be measured, and about 20 are needed. Use a larger --seconds" in few
     failed = ran("failed", bundle=None, why="The training ended with exit code 1: ValueError")
