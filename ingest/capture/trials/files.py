@@ -1,7 +1,7 @@
-"""A guard of existing files: an audit hook that notes which of them a training changes or removes.
+"""A guard of existing files: an audit hook notes files that a training is about to change or remove.
 
-With ``guards``, the process ends before it makes the change. Writers in native code raise no audit event; a listing of the folder
-shows their changes. Standard library only.
+With ``guards``, the process is ended before the change. Writers in native code raise no audit event; `sawtooth try` finds their changes by
+listing the folder. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from .notes import Notes
 from .settings import STOPPED_BY_GUARD, TrialSettings
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
-# Without sqlite3.connect: a database that is only read is opened in the same way. The listing shows a change of it.
+# sqlite3.connect is not here, because a database that is only read is opened in the same way. The listing of the folder shows its change.
 EVENTS = frozenset({"open", "os.remove", "os.rename", "os.truncate", "os.rmdir", "shutil.rmtree"})
+# Variables with the folders of caches, whose files may be changed.
 CACHES = (
     "XDG_CACHE_HOME",
     "TORCH_HOME",
@@ -27,8 +28,8 @@ CACHES = (
     "CUDA_CACHE_PATH",
     "MPLCONFIGDIR",
 )
-OWN_CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config/matplotlib")
-CACHED = (".pyc", ".lock")  # compiled modules, and locks of caches
+DEFAULT_CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config/matplotlib")
+CACHED = (".pyc", ".lock")  # endings of compiled modules and of locks, which may be changed anywhere
 
 
 class Guard:
@@ -37,14 +38,14 @@ class Guard:
     def __init__(self, settings: TrialSettings, notes: Notes) -> None:
         self._settings, self._notes = settings, notes
         caches = [os.environ[name] for name in CACHES if os.environ.get(name)]
-        caches += [os.path.expanduser(place) for place in OWN_CACHES]  # noqa: PTH111
+        caches += [os.path.expanduser(place) for place in DEFAULT_CACHES]  # noqa: PTH111
         own = os.environ.get("SAWTOOTH_RUN_FOLDER", "")
         places = (*settings.private, settings.saves, *caches, own, tempfile.gettempdir(), "/dev", "/proc", "/sys")
-        self._free = tuple({os.path.realpath(place) + os.sep for place in places if place})
+        self._unguarded = tuple({os.path.realpath(place) + os.sep for place in places if place})
         self._busy = False
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Look at an audit event of this process."""
+        """Check the files of an audit event of this process."""
         if event not in EVENTS or self._busy:
             return
         self._busy = True
@@ -65,11 +66,11 @@ class Guard:
         return list(arguments[:2]) if event == "os.rename" else list(arguments[:1])
 
     def check(self, path: Any, event: str) -> None:
-        """Note an existing file that is about to be changed, and end the process if it must not be."""
+        """Note an existing file that is about to be changed; with ``guards``, end the process."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         whole = os.path.realpath(os.fsdecode(path))
-        if whole.startswith(self._free) or whole.endswith(CACHED):
+        if whole.startswith(self._unguarded) or whole.endswith(CACHED):
             return
         try:
             about = os.stat(whole)  # noqa: PTH116
@@ -78,7 +79,7 @@ class Guard:
         if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
             return
         if max(about.st_ctime, about.st_mtime) >= self._settings.began_s:
-            return  # the session's own file
+            return  # The session of trials made this file.
         self._notes.note_changed_file(whole, event)
         if self._settings.guards:
             os._exit(STOPPED_BY_GUARD)

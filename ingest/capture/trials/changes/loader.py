@@ -1,8 +1,8 @@
 """Changes of ``DataLoader`` arguments: workers, pinned memory, prefetch and batch size.
 
-The proof is an iterator of the loader that has this many living workers, has this prefetch factor, or pins its batches. The change is not made for
-an iterable dataset, whose samples would repeat; spawned workers of a script without a main guard; a dataset that holds CUDA tensors or
-open handles. Standard library only.
+An iterator of the loader proves a change by its living workers, its prefetch factor, or its pinning of batches. Worker processes are not added
+to an iterable dataset, whose samples would repeat, to a dataset with CUDA tensors or open handles, or if workers are spawned by a script
+without a main guard. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ WORKERS, PINNED, PERSISTENT, PREFETCH, BATCH = (
     "prefetch-factor",
     "batch-size",
 )
-IN_WORKERS = (WORKERS, PERSISTENT, PREFETCH)
 ITERABLE = "The dataset is an IterableDataset: each worker would deliver the same samples."
 NO_GUARD = 'Workers are spawned, and the script has no `if __name__ == "__main__":`, which spawned workers need.'
-ON_GPU = "The dataset holds CUDA tensors, which worker processes cannot share."
-HANDLES = "The dataset holds an open {kind}, which worker processes cannot share."
+ON_GPU = "The dataset has CUDA tensors, which worker processes cannot share."
+HANDLES = "The dataset has an open {kind}, which worker processes cannot share."
 HANDLE_MODULES = (
     "h5py",
     "lmdb",
@@ -46,12 +45,11 @@ HANDLE_MODULES = (
     "redis",
     "pymongo",
 )
-LOOKED_AT, DEPTH = 200, 3  # values of a dataset: its own attributes and those one or two levels below
+# Limits of the search in a dataset: number of values, and levels (its own attributes, and two levels below them).
+LOOKED_AT, DEPTH = 200, 3
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
-    loaders: list[Any] = []
-
     def change(loader: Any, arguments: dict[str, Any]) -> list[str]:
         why = refusal(module, arguments)
         arguments["_refusal"] = why
@@ -74,7 +72,6 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         return slugs
 
     def after(loader: Any, arguments: dict[str, Any]) -> None:
-        loaders.append(type(loader))
         length = None
         with contextlib.suppress(Exception):
             length = len(loader.dataset)
@@ -143,7 +140,7 @@ def _prove_workers(iterator: Any, inside: Inside) -> None:
 
 
 def refusal(module: ModuleType, arguments: dict[str, Any]) -> str | None:
-    """Return why this loader must not load in worker processes; None if it may."""
+    """Return why a loader with these arguments must not use worker processes; None if it may."""
     dataset = arguments["dataset"]
     if isinstance(dataset, module.IterableDataset):
         return ITERABLE
@@ -157,7 +154,7 @@ def refusal(module: ModuleType, arguments: dict[str, Any]) -> str | None:
 
 def _has_main_guard() -> bool:
     main = sys.modules.get("__main__")
-    if getattr(main, "__spec__", None) is not None:  # python -m: the module is imported by name
+    if getattr(main, "__spec__", None) is not None:  # With python -m, spawned workers import the module by its name.
         return True
     file = getattr(main, "__file__", None)
     if file is None:
@@ -171,7 +168,7 @@ def _has_main_guard() -> bool:
 
 
 def _unshared(dataset: Any) -> str | None:
-    """Return why the values that ``dataset`` holds cannot be used in several processes."""
+    """Return why the values in ``dataset`` cannot be used in several processes; None if nothing was found."""
     waiting, looked = [(dataset, 0)], 0
     while waiting and looked < LOOKED_AT:
         value, depth = waiting.pop(0)
