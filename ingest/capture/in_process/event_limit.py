@@ -5,6 +5,8 @@ PyTorch does not report the number of events of a running profile. It is estimat
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -12,7 +14,8 @@ from pathlib import Path
 
 # Ending and writing a profile takes 12 µs and 3.7 kB per operator (tests.benchmarks.many_operators), and longer on a busy host.
 MOST_EVENTS = 150_000
-EVENT_BYTES = 490  # anonymous memory per operator with its shapes, while a profile runs (PyTorch 2.13)
+EVENT_BYTES = 490  # memory per operator with its shapes, while a profile runs (PyTorch 2.13 and 2.14)
+PROBE_BYTES = 1 << 20  # an allocation that must show in glibc's statistics
 LEAST_STEPS = 2  # A profile begins within a step, so the second one ends the first whole step.
 LEAST_EVENT_S = 1e-6  # No operator takes less time while it is profiled. If memory grows faster, the training uses it.
 # A step records at most this times the operators of the smallest step. More growth is the training's own memory.
@@ -28,6 +31,45 @@ def anonymous_bytes() -> int:
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
+class _Allocations(ctypes.Structure):
+    """The struct mallinfo2 of glibc 2.33 and newer."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    )
+
+
+def allocated_bytes() -> int:
+    """Return the memory that this process allocated and did not free; without glibc, its anonymous memory.
+
+    Freed memory stays with the process for a while, so anonymous memory grows with the batches of a training on a CPU.
+    """
+    read = _glibc_reading()
+    return anonymous_bytes() if read is None else read()
+
+
+@functools.cache
+def _glibc_reading() -> Callable[[], int] | None:
+    """Return the reading of glibc's allocator; None if another allocator serves this process."""
+    try:
+        libc = ctypes.CDLL(None)
+        statistics = libc.mallinfo2
+        libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    except (AttributeError, OSError):
+        return None
+    statistics.restype = _Allocations
+
+    def read() -> int:
+        values = statistics()
+        return int(values.uordblks + values.hblkhd)
+
+    before, block = read(), libc.malloc(PROBE_BYTES)
+    grew = read() - before >= PROBE_BYTES // 2
+    libc.free(block)
+    return read if grew else None
+
+
 class EventLimit:
     """Estimates the number of events of a profile that begins now.
 
@@ -38,7 +80,7 @@ class EventLimit:
         self,
         *,
         after_first: bool = False,
-        memory: Callable[[], int] = anonymous_bytes,
+        memory: Callable[[], int] = allocated_bytes,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._memory, self._clock = memory, clock

@@ -66,6 +66,18 @@ def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_in: int) 
     assert limit.events() <= 0.15 * MOST_EVENTS
 
 
+def test_freed_memory_is_not_taken_for_operators() -> None:
+    limit = EventLimit()
+    for count in (8, 24, 40):  # a training's batches: more of the process's memory each time, and all freed at the step's end
+        blocks = [bytearray(2_000_000) for _ in range(count)]
+        del blocks
+        limit.is_reached()
+    assert limit.events() * EVENT_BYTES < 2_000_000
+    kept = [bytearray(4_000) for _ in range(20_000)]
+    limit.is_reached()
+    assert limit._memory() - limit._base > 70_000_000 and kept
+
+
 def test_ranks_end_at_the_step_that_the_first_of_them_wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [ProfileCost(tmp_path, 2) for _ in range(3)]
     full = [False, True, True]
