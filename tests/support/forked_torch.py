@@ -65,8 +65,9 @@ def _train(about: dict[str, Any], files: list[int]) -> None:
     os.chdir(about["folder"])
     os.environ.clear()
     os.environ.update(about["environment"], CUDA_VISIBLE_DEVICES="")
-    if HOOK in sys.modules:  # The hook of the server does nothing in a fork, and its loaders are not timed.
+    if HOOK in sys.modules:  # The server's hook is replaced, and its loaders are not timed.
         hook = sys.modules[HOOK]
+        sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks.clear()
         hook.install(sys.modules["torch.optim.optimizer"])
         hook.watch_loaders(sys.modules["torch.utils.data._utils.fetch"])
     program, *arguments = about["words"]

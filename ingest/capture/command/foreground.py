@@ -16,6 +16,7 @@ from sawtooth.ingest.children import why_not_started
 NOT_FOUND = 127  # a shell's exit code for a command that does not exist
 NOT_RUNNABLE = 126  # a shell's exit code for a command that cannot be executed
 # Schedulers send these signals before a job's time is over, so that the training saves a checkpoint (for example, Slurm's --signal=USR1@60).
+FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # sent to all processes of the foreground
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -35,9 +36,9 @@ def run_in_foreground(words: Sequence[str], environment: Mapping[str, str]) -> i
 def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """Pass on the signals that only this process receives.
 
-    Ctrl-C is not passed on, because the terminal sends it to the training too. A second Ctrl-C would interrupt the training's cleanup.
+    Ctrl-C and Ctrl-\\ are not passed on, because the terminal also sends them to the training. A second Ctrl-C would interrupt its cleanup.
     """
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in FROM_TERMINAL}
     before |= {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}
     try:
         yield

@@ -1,8 +1,7 @@
 """The hook of `sawtooth run` in a training process: it marks and profiles optimizer steps.
 
 ``startup/sitecustomize.py`` loads this module when the training imports PyTorch. The hook reads its settings from the
-environment (``HookSettings``) and writes only into the run's folder. Its errors never reach the training. A mark takes two microseconds,
-and a few more if the training's data fills the processor's caches.
+environment (``HookSettings``) and writes only into the run's folder. Its errors never reach the training. A mark takes two microseconds.
 """
 
 from __future__ import annotations
@@ -62,14 +61,12 @@ class Hook:
         patience: Callable[[], float] = lambda: 1.0,
         on_loop: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start without marks or a profile.
+        """``boundary`` is the kind of step boundary and a module's name, if no optimizer makes the steps.
 
-        ``boundary`` is the kind of step boundary and a module's name, if no optimizer makes the steps. The wait for the profile is multiplied
-        by ``patience()``. ``on_loop`` is called when an optimizer steps for the second time.
+        The wait for the profile is multiplied by ``patience()``. ``on_loop`` is called when an optimizer steps for the second time.
         """
         self.settings = settings
-        self._torch = torch
-        self._clock_ns = clock_ns
+        self._torch, self._clock_ns = torch, clock_ns
         self._marks: MarkWriter | None = None
         self._since_last, self._waited = between_steps.since_last(), loader_waits.since_last()
         self._call_site = call_site or CallSites().here
@@ -87,7 +84,7 @@ class Hook:
         self._later: list[Path] = []  # traces after the first
         self._postponed, self._cost = Postponed(settings.folder), ProfileCost(settings.folder, settings.ranks)
         self._over, self._broken = settings.steps <= 0, False  # no further profile; nothing more at all
-        self._boundary, self._patience, self._on_loop = boundary, patience, on_loop
+        self._boundary, self._patience, self._on_loop, self._forked = boundary, patience, on_loop, False
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
         """Mark a step, and start or end the profile when it is due.
@@ -119,6 +116,9 @@ class Hook:
         index = before + 1
         self._steps[optimizer] = number, index
         if self._marks is None:
+            if self._forked:  # its environment may name a rank by now
+                self.settings = HookSettings.of(os.environ)
+                self._cost = ProfileCost(self.settings.folder, self.settings.ranks)
             gpu = current_gpu(sys.modules.get("torch"))
             path, recorder = self._file("marks", "jsonl"), self.settings.recorder
             self._marks = MarkWriter(path, rank=self.settings.rank, recorder=recorder, gpu=gpu, boundary=self._boundary)
@@ -224,9 +224,8 @@ class Hook:
 
     def _publish(self, part: Path) -> None:
         """Publish a trace. Without ``every``, a later trace is of a longer loop and replaces the first."""
-        publish(
-            part, self._file("trace", "json"), self._later, self._began if self._taken and self.settings.every > 0 else None
-        )
+        began = self._began if self._taken and self.settings.every > 0 else None
+        publish(part, self._file("trace", "json"), self._later, began)
         rounds = -(-max(self.settings.every, 2 * self._extent.steps) // self._extent.round)
         self._taken, self._not_before = True, self._began + rounds * self._extent.round  # at the same position in a round
 
@@ -249,8 +248,9 @@ class Hook:
             note_error(self._file("trouble", "json"), error, self.settings.rank)
 
     def forget(self) -> None:
-        """Do nothing more in a forked process; its parent writes the remaining data."""
-        self._broken, self._marks, self._profiler = True, None, None
+        """Do nothing more in a forked process, unless its loop begins there. The parent writes its data."""
+        self._forked, self._broken = True, self._broken or self._marks is not None or self._boundary is not None
+        self._marks, self._profiler = None, None
 
     def drop(self) -> None:
         """Do nothing more, and delete everything that was recorded."""

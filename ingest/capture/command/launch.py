@@ -42,6 +42,7 @@ BY_SIGNAL = 128  # Larger exit codes mean that a signal ended the process. Up to
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
 NO_ROOM = "Nothing was recorded: the temporary folder cannot be written ({why}). Free space there, or choose another folder with TMPDIR=…"
+DELETED = "Nothing was recorded: {folder} was deleted while the command ran. Choose another temporary folder with TMPDIR=…"
 TAKEN = "{taken} exists already. This run is written to {free}."
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 
@@ -161,6 +162,9 @@ def _pack(
 
     No run is written if the command failed before its first step. Its telemetry is kept if it ran for AT_ONCE_S.
     """
+    if not folder.exists():
+        launched.missing = [DELETED.format(folder=folder)]
+        return
     errors = errors_in(folder)
     launched.missing += [*errors, *remarks(folder)]
     runs = runs_of(folder)

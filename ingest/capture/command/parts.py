@@ -33,7 +33,7 @@ KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {
 NO_MEMORY = (
     "There is no memory snapshot: no process with a CUDA GPU was profiled, or the training records its own memory history."
 )
-LEFT = "An earlier run was killed. Its parts are in {folder}: run `sawtooth ingest {folder}`, then delete the folder."
+LEFT = "An earlier run was killed, or its file could not be written. Its parts are in {folder}: run `sawtooth ingest {folder}`, then delete the folder."
 
 
 @contextmanager
@@ -87,7 +87,8 @@ def note_error(path: Path, error: Exception, rank: int | None) -> None:
     """
     why = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
     place = str(path.parent.parent) if isinstance(error, OSError) else ""
-    record = json.dumps({"pid": os.getpid(), "rank": rank, "error": why, "place": place})[:RESERVED_BYTES].encode()
+    text = json.dumps({"pid": os.getpid(), "rank": rank, "error": why, "place": place})
+    record = text[:RESERVED_BYTES].ljust(RESERVED_BYTES).encode()  # no rest of an earlier note remains
     try:
         path.write_bytes(record)
     except OSError:

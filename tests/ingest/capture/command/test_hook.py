@@ -269,6 +269,21 @@ def test_what_a_launcher_writes_that_is_no_number_is_no_rank() -> None:
     assert (settings.rank, settings.ranks, settings.ranks_here) == (3, 8, 4)
 
 
+def test_a_loop_that_begins_in_a_forked_process_is_marked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, stepped = (Hook(HookSettings(tmp_path, 0, 1.0, None, 1, 1)) for _ in range(2))
+    monkeypatch.setenv("SAWTOOTH_RUN_FOLDER", str(tmp_path))
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():  # as a launcher sets them in the forked process
+        monkeypatch.setenv(name, value)
+    stepped.on_step(1)
+    for each in (parent, stepped):
+        each.forget()
+        each.on_step(1)
+        each.on_step(1)
+        each.leave()
+    counts = {path.stem: path.read_bytes().count(b'"k": "mark"') for path in tmp_path.glob("marks-*.jsonl")}
+    assert counts == {"marks-rank1": 2, f"marks-{os.getpid()}": 1}
+
+
 def test_a_rank_that_is_recorded_by_itself_waits_for_no_other(tmp_path: Path) -> None:
     job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "SAWTOOTH_RUN_FOLDER": str(tmp_path)}
     assert HookSettings.of(job).ranks_here == 2

@@ -98,11 +98,20 @@ def test_an_error_is_noted_on_a_disk_without_a_free_byte(tmp_path: Path) -> None
             for index in range(10_000):
                 marks.mark(index)
             marks.close()
+        note_error(folder / "trouble-1.json", ValueError("longer than the next note, which overwrites this one"), None)
         note_error(folder / "trouble-1.json", error.value, None)
         (sentence,) = errors_in(folder)
         assert sentence.startswith(f"{disk} is full (No space left on device)")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_deleted_temporary_folder_is_what_is_said(tmp_path: Path, temporary: Path, capfd: Any) -> None:
+    (tmp_path / "train.py").write_text("import os, shutil\nshutil.rmtree(os.environ['SAWTOOTH_RUN_FOLDER'])\n")
+    done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
+    (sentence,) = done.at_end
+    assert (done.exit_code, done.bundle) == (0, None)
+    assert sentence.startswith("Nothing was recorded:") and "was deleted while the command ran" in sentence
 
 
 def test_a_trace_that_was_cut_off_is_not_whole(tmp_path: Path) -> None:

@@ -35,8 +35,13 @@ def test_what_is_sent_to_the_recorder_reaches_the_training(
     assert process.wait(240) == 9
 
 
-def test_ctrl_c_ends_the_training_once_and_what_it_recorded_is_written(tmp_path: Path, own_temporary_folder: Path) -> None:
-    waiting = TRAINING.replace("print(", "import pathlib, time\npathlib.Path('ready').touch()\ntime.sleep(600)\nprint(")
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGQUIT, marks=pytest.mark.slow)])
+def test_ctrl_c_ends_the_training_once_and_what_it_recorded_is_written(
+    tmp_path: Path, own_temporary_folder: Path, sent: signal.Signals
+) -> None:
+    waiting = TRAINING.replace(
+        "print(", "import pathlib, time\ntime.sleep(1.2)\npathlib.Path('ready').touch()\ntime.sleep(600)\nprint("
+    )
     (tmp_path / "train.py").write_text(WITHOUT_COMPILER + waiting)
     words = ("--no-sample", "--no-profile", "-o", "run.sawtooth", "train.py", "--epochs", "30")
     process = subprocess.Popen(
@@ -44,8 +49,8 @@ def test_ctrl_c_ends_the_training_once_and_what_it_recorded_is_written(tmp_path:
         cwd=tmp_path, env=children.environment(), stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     until(tmp_path / "ready", process)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the recorder and to the training
+    os.killpg(process.pid, sent)  # as a terminal does: to the recorder and to the training
     _, said = process.communicate(timeout=240)
-    assert process.returncode == 128 + signal.SIGINT
-    assert said.count("KeyboardInterrupt\n") == 1 and "The command ended with exit code 130 after 30 steps" in said
+    assert process.returncode == 128 + sent
+    assert said.count("KeyboardInterrupt\n") == (sent == signal.SIGINT) and f"exit code {128 + sent} after 30 steps" in said
     assert set(members(tmp_path / "run.sawtooth")) == {"marks"} and "/verdict?run=" in said
