@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks.other_profilers            # every pattern that this machine can run, as a table
     python -m tests.benchmarks.other_profilers schedule   # some patterns
+    python -m tests.benchmarks.other_profilers --control  # alone twice, to leave out what varies without the recorder
 
 Exit code, output (also on stderr) and written files must be the same. It needs only PyTorch and this repository; on a
 machine with a GPU the trainings use it. "CUPTI taken" is simulated: only the variable that Nsight Systems sets is
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from tests.support.forked_torch import server
 from tests.support.paths import ROOT
@@ -88,6 +90,7 @@ def own_capture():
 def counts(prof):
     print(sorted((each.key, each.count) for each in prof.key_averages()))
 """
+T = TypeVar("T")
 TAKEN, POSTPONED, NONE = "taken", "postponed", "none"
 
 
@@ -253,6 +256,7 @@ class Outcome:
     profile: str
     answer: str
     errors: str  # what the training itself wrote to stderr, where that differs
+    varying: int = 0  # names, lines and counts that differ between two runs alone, and are not compared
 
     def is_right(self, pattern: Pattern) -> bool:
         """Tell whether nothing changed, and our profile became what it should."""
@@ -261,13 +265,15 @@ class Outcome:
         return self.code == pattern.exit_code and same and self.profile in profiles
 
 
-def compare(pattern: Pattern, folder: Path, alone_by: str = sys.executable, recorded_by: str = sys.executable) -> Outcome:
-    """Run a pattern without and with the recorder, in two folders below ``folder``.
+def compare(
+    pattern: Pattern, folder: Path, alone_by: str = sys.executable, recorded_by: str = sys.executable, *, control: bool = False
+) -> Outcome:
+    """Run a pattern without and with the recorder, in folders below ``folder``.
 
-    The last two arguments are the commands that run a script.
+    ``alone_by`` and ``recorded_by`` are the commands that run a script. With ``control`` it runs alone a second time.
     """
-    alone, recorded = folder / "alone", folder / "recorded"
-    for place in (alone, recorded):
+    alone, recorded, again = folder / "alone", folder / "recorded", folder / "again"
+    for place in (alone, recorded, *[again][:control]):
         place.mkdir()
         (place / "train.py").write_text(START + pattern.script + "\n", encoding="utf-8")
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **pattern.environment}
@@ -277,17 +283,40 @@ def compare(pattern: Pattern, folder: Path, alone_by: str = sys.executable, reco
     if not (recorded / "run.sawtooth").exists():
         raise RuntimeError(f"no file was recorded: {done.stderr} {_errors(recorded)}")
     one, other = written(alone), written(recorded)
+    repeated = _run([alone_by, "train.py"], again, variables) if control else plain
+    traces, errors = (written(again), _errors(again)) if control else (one, _errors(alone))
+    varying = {
+        "output": _unequal(_printed(plain.stdout), _printed(repeated.stdout)),
+        "errors": _unequal(_errors(alone), errors),
+        **{name: _unequal(one.get(name, Counter()), traces.get(name, Counter())) for name in one | traces},
+    }
     if plain.returncode != pattern.exit_code:
         raise RuntimeError(f"the training alone ended with exit code {plain.returncode}: {_errors(alone)} {plain.stderr}")
     return Outcome(
         done.returncode,
-        done.stdout == plain.stdout,
-        one == other,
+        not _unequal(_printed(plain.stdout), _printed(done.stdout)) - varying["output"],
+        one.keys() == other.keys() and not any(_unequal(one[name], other[name]) - varying[name] for name in one),
         len(one),
         _profile(recorded / "run.sawtooth", done.stderr),
         done.stderr,
-        _differ(_errors(alone), _errors(recorded)),
+        _differ(
+            *(
+                Counter({line: found[line] for line in found.keys() - varying["errors"]})
+                for found in (_errors(alone), _errors(recorded))
+            )
+        ),
+        sum(map(len, varying.values())),
     )
+
+
+def _printed(text: str) -> Counter[str]:
+    """Return the printed lines and, of printed lists of counts, each count."""
+    return Counter(part for line in text.splitlines() for part in re.split(r"(?<=\)), (?=\()", line.strip("[]")))
+
+
+def _unequal(one: Counter[T], other: Counter[T]) -> set[T]:
+    """Return what is counted differently."""
+    return {name for name in one | other if one[name] != other[name]}
 
 
 def _errors(place: Path) -> Counter[str]:
@@ -338,22 +367,22 @@ def forked(folder: Path) -> Iterator[tuple[str, str]]:
         yield alone.ready(), recorded.ready()
 
 
-def _is_right(name: str, by: Sequence[str], answers: bool) -> bool:
+def _is_right(name: str, by: Sequence[str], answers: bool, control: bool) -> bool:
     """Compare a pattern and print its row."""
     pattern = PATTERNS[name]
     missing = lacks(pattern)
     if missing is not None:
-        print(f"| {name} | not run: {missing} | | | | | |", flush=True)
+        print(f"| {name} | not run: {missing} | | | | | | |", flush=True)
         return True
     with tempfile.TemporaryDirectory() as folder:
         try:
-            done = compare(pattern, Path(folder), *by)
+            done = compare(pattern, Path(folder), *by, control=control)
         except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-            print(f"| {name} | {str(error)[:900]} | | | | | no |", flush=True)
+            print(f"| {name} | {str(error)[:900]} | | | | | | no |", flush=True)
             return False
     right, words = done.is_right(pattern), ["no", "yes"]
     same = words[done.same_output], words[not done.errors], f"{words[done.same_files]} ({done.files})"
-    print("|", " | ".join((name, str(done.code), *same, done.profile, words[right])), "|", flush=True)
+    print("|", " | ".join((name, str(done.code), *same, str(done.varying), done.profile, words[right])), "|", flush=True)
     if answers or not right:
         print(done.answer, done.errors, file=sys.stderr, flush=True)
     return right
@@ -364,15 +393,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("patterns", nargs="*", help="parts of names; all if none")
     parser.add_argument("--forked", action="store_true", help="import PyTorch once, as the tests do; not on a GPU")
+    parser.add_argument("--control", action="store_true", help="run alone twice, and do not compare what differs between these")
     parser.add_argument("--answers", action="store_true", help="print what the recorder said, too")
     chosen = parser.parse_args()
     print(
-        "| pattern | exit code | same stdout | same stderr | same files | our profile | as expected |\n|---|---|---|---|---|---|---|",
+        "| pattern | exit code | same stdout | same stderr | same files | varies alone | our profile | as expected |\n|---|---|---|---|---|---|---|---|",
         flush=True,
     )
     named = [name for name in PATTERNS if not chosen.patterns or any(part in name for part in chosen.patterns)]
     with tempfile.TemporaryDirectory() as folder, forked(Path(folder)) if chosen.forked else nullcontext(()) as by:
-        wrong = sum([not _is_right(name, by, chosen.answers) for name in named])
+        wrong = sum([not _is_right(name, by, chosen.answers, chosen.control) for name in named])
     sys.exit(wrong > 0)
 
 
