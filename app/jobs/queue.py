@@ -87,6 +87,7 @@ class Jobs:
         self._jobs: dict[str, IngestJob] = {}
         self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
         self._entrance = threading.Lock()
+        self._analyses = threading.BoundedSemaphore(max(RUNNING_AT_ONCE - 1, 1))
         self._closing = False
 
     def start(
@@ -213,6 +214,8 @@ class Jobs:
     def _run(self, job: IngestJob) -> None:
         try:
             with contextlib.ExitStack() as held:
+                if job.analyses:  # a dropped file does not wait until a list of runs is analysed again
+                    held.enter_context(self._analyses)
                 with self._entrance:  # otherwise two jobs that run alone could each get one slot and wait forever for the other
                     for _ in range(RUNNING_AT_ONCE if job.alone else 1):
                         held.enter_context(self._slots)

@@ -10,7 +10,7 @@ function button(label, act2, attributes = {}) {
   made.onclick = act2;
   return made;
 }
-async function asked(address) {
+async function fetchJson(address) {
   const answer = await fetch(address, { credentials: "same-origin" });
   const body = await answer.json();
   if (!answer.ok) throw new Error(body.error?.sentence ?? `The server answered ${answer.status}.`);
@@ -63,7 +63,7 @@ function count(n) {
 
 // src/view.ts
 var NEAREST_NS = 1e3;
-function held(span, extent) {
+function clamped(span, extent) {
   const length = Math.min(Math.max(span.end - span.start, Math.min(NEAREST_NS, extent)), extent);
   const middle = (span.start + span.end) / 2;
   const start = Math.min(Math.max(middle - length / 2, 0), extent - length);
@@ -89,7 +89,7 @@ function pinched(span, width, before, after, extent) {
 function around(span, factor, extent) {
   const middle = (span.start + span.end) / 2;
   const half = Math.max(span.end - span.start, 1) * factor / 2;
-  return held({ start: middle - half, end: middle + half }, extent);
+  return clamped({ start: middle - half, end: middle + half }, extent);
 }
 function showing(place, span, factor, extent) {
   const near = around(place, factor, extent);
@@ -133,7 +133,7 @@ var Crumbs = class {
   clear() {
     this.views = [];
   }
-  /** Show the way to `view`. */
+  /** Show the buttons, and the name of `view`. */
   show(view) {
     const whole = this.isWhole(view);
     this.whole.disabled = whole;
@@ -233,14 +233,14 @@ var Columns = class {
     this.kind = new Uint8Array(width);
     this.most = new Float32Array(width);
   }
-  /** Share of each pixel's time that is filled, by more than one where slices overlap. */
+  /** Filled share of each pixel's time; above 1 if slices overlap. */
   fill;
-  /** What fills most of each pixel: its position in `kinds`. */
+  /** The kind that fills most of each pixel, as a position in `kinds`. */
   kind;
   kinds = [];
   bars = [];
   most;
-  /** Read a row of `pieces` over `view`. */
+  /** Sum a row of `pieces` in `view`. */
   read(pieces, view, lane, depth) {
     this.fill.fill(0);
     this.most.fill(0);
@@ -285,7 +285,7 @@ var Columns = class {
       }
     }
   }
-  /** Fill from one pixel to another, `share` of it. */
+  /** Fill `share` of the time from one pixel to another. */
   add(from, to, kind, share2 = 1) {
     const last = Math.min(Math.floor(to), this.width - 1);
     for (let x = Math.max(Math.floor(from), 0); x <= last; x++) {
@@ -332,9 +332,9 @@ var GAP_PX = 4;
 var LaneChoice = class {
   changed = /* @__PURE__ */ new Set();
   pinned = [];
-  /** Heights of a row, in pixels, of the lanes that a reader has resized. */
+  /** Heights of a row in pixels, of the lanes that the viewer has resized. */
   sized = /* @__PURE__ */ new Map();
-  /** Read what the address holds. */
+  /** Read the changes from the address. */
   read(text) {
     this.changed.clear();
     this.pinned.length = 0;
@@ -348,7 +348,7 @@ var LaneChoice = class {
   toString() {
     return [...this.changed, ...this.pinned.map((id) => `!${id}`), ...[...this.sized].map(([id, px]) => `${id}~${px}`)].join(",");
   }
-  /** Give the rows of a lane a height; null returns it to what fits the window. */
+  /** Set the height of a lane's rows; null means the height that fits the window. */
   size(id, px) {
     if (px === null) this.sized.delete(id);
     else if (Number.isFinite(px)) this.sized.set(id, Math.round(Math.min(Math.max(px, SIZED_PX[0]), SIZED_PX[1])));
@@ -523,8 +523,8 @@ var Tiles = class {
   }
   bytes = 0;
   failed = "";
-  kept = /* @__PURE__ */ new Map();
-  asked = /* @__PURE__ */ new Map();
+  cached = /* @__PURE__ */ new Map();
+  requested = /* @__PURE__ */ new Map();
   queue = [];
   inFlight = 0;
   stopped = false;
@@ -532,7 +532,7 @@ var Tiles = class {
     this.stopped = true;
     this.queue = [];
   }
-  /** Return what to draw of a source over `view`, in order of time; times are the track's own. */
+  /** Return the pieces of a source in `view`, sorted by time, on the track's own clock. */
   pieces(track, source, view, level) {
     const pieces = [];
     const width = widthOf(level);
@@ -545,13 +545,13 @@ var Tiles = class {
     }
     return pieces;
   }
-  /** Ask for what these views lack, the first view and its middle first, and forget what was asked before and is not on its way. */
+  /** Request the missing tiles of these views, first those in the middle of the first view. Earlier requests that have not started are dropped. */
   want(views) {
     const wanted = /* @__PURE__ */ new Set();
     this.queue = views.flatMap((look) => this.missing(look, wanted));
     this.pump();
   }
-  /** Return what a view lacks but for what is `wanted` already, and add it there. */
+  /** Return the missing tiles of a view that are not in `among` yet, and add them to it. */
   missing({ view, level, sources }, among) {
     const width = widthOf(level);
     const middle = (view.start + view.end) / 2;
@@ -567,7 +567,7 @@ var Tiles = class {
     const far = (w) => Math.abs((w.index + 0.5) * width + this.tracks[w.track].offset - middle);
     return wanted.sort((a, b) => far(a) - far(b));
   }
-  /** Tell whether everything of a view is there at its own detail. */
+  /** Return whether all tiles of the view have arrived. */
   settled() {
     return !this.queue.length && !this.inFlight;
   }
@@ -579,19 +579,19 @@ var Tiles = class {
     return null;
   }
   at(key2) {
-    const tile = this.kept.get(key2);
+    const tile = this.cached.get(key2);
     if (tile) {
-      this.kept.delete(key2);
-      this.kept.set(key2, tile);
+      this.cached.delete(key2);
+      this.cached.set(key2, tile);
     }
     return tile;
   }
   known(track, source, level, index) {
-    if (this.kept.has(key(track, source, level, index))) return true;
+    if (this.cached.has(key(track, source, level, index))) return true;
     for (let up = 1; level + up < 53; up++) {
-      if (this.kept.get(key(track, source, level + up, Math.floor(index / 2 ** up)))?.complete) return true;
+      if (this.cached.get(key(track, source, level + up, Math.floor(index / 2 ** up)))?.complete) return true;
     }
-    return (this.asked.get(key(track, source, level, index)) ?? 0) > Date.now();
+    return (this.requested.get(key(track, source, level, index)) ?? 0) > Date.now();
   }
   pump() {
     while (!this.stopped && this.inFlight < AT_ONCE && this.queue.length) void this.fetch(this.queue.shift());
@@ -599,16 +599,16 @@ var Tiles = class {
   async fetch(wanted) {
     const track = this.tracks[wanted.track];
     const keys2 = wanted.sources.map((source) => key(wanted.track, source, wanted.level, wanted.index));
-    for (const k of keys2) this.asked.set(k, Infinity);
+    for (const k of keys2) this.requested.set(k, Infinity);
     this.inFlight++;
     try {
       const query = `recording=${track.recording}&device=${track.device}&level=${wanted.level}&index=${wanted.index}`;
       const tiles = decode(await this.get(`${track.api}/tiles?${query}&sources=${wanted.sources.join(",")}`));
-      for (const k of keys2) this.asked.delete(k);
+      for (const k of keys2) this.requested.delete(k);
       for (const tile of tiles) this.keep(key(wanted.track, tile.source, tile.level, tile.index), tile);
       this.failed = "";
     } catch (problem) {
-      for (const k of keys2) this.asked.set(k, Date.now() + RETRY_MS);
+      for (const k of keys2) this.requested.set(k, Date.now() + RETRY_MS);
       this.failed = problem instanceof Error ? problem.message : "The server did not answer.";
       if (!this.stopped) setTimeout(() => {
         if (!this.stopped) this.arrived();
@@ -620,11 +620,11 @@ var Tiles = class {
     }
   }
   keep(key2, tile) {
-    this.kept.set(key2, tile);
+    this.cached.set(key2, tile);
     this.bytes += tile.bytes;
-    for (const [oldest, old] of this.kept) {
+    for (const [oldest, old] of this.cached) {
       if (this.bytes <= this.budget) break;
-      this.kept.delete(oldest);
+      this.cached.delete(oldest);
       this.bytes -= old.bytes;
     }
   }
@@ -696,7 +696,7 @@ var Painter = class {
   }
   drawn = { rows: /* @__PURE__ */ new Map() };
   columns = /* @__PURE__ */ new Map();
-  /** Draw a frame of `width` × `height` pixels of the page; only rows between `top` and `bottom` are in sight. */
+  /** Draw a frame of `width` × `height` CSS pixels; only rows between `top` and `bottom` are visible. */
   frame(scene, width, height, top, bottom) {
     const context = this.context;
     context.clearRect(0, 0, width, height);
@@ -725,7 +725,7 @@ var Painter = class {
       this.context.fillRect(x, 0, 1, height);
     }
   }
-  /** Draw the time axis over what has scrolled under it. */
+  /** Draw the time axis over the lanes that have scrolled below it. */
   axis(scene, width, top) {
     const { view, data } = scene;
     const ns = view.end - view.start;
@@ -804,7 +804,7 @@ var Painter = class {
       this.bars(scene, lane, columns, depth, at, width);
     }
   }
-  /** Say that something is on its way: a quiet band where no tile is there yet. */
+  /** Draw a quiet line where tiles are still loading. */
   waiting(pieces, view, y, height, width) {
     const scale = width / (view.end - view.start);
     this.context.fillStyle = this.ink.line;
@@ -814,7 +814,7 @@ var Painter = class {
       this.context.fillRect(from, y + height / 2 - 1, Math.min((piece.end - view.start) * scale, width) - from, 2);
     }
   }
-  /** Draw what is summed: each pixel as high as it is full. Neighbours of one kind and height are one stroke. */
+  /** Draw the sums: the height of a pixel is the filled share of its time. Equal neighbours are one rectangle. */
   sums(scene, lane, columns, y) {
     const { fill, kind, width } = columns;
     const room = lane.row - 1;
@@ -876,7 +876,7 @@ var Painter = class {
   colour(scene, source, kind) {
     return kindOf(scene.data, source, kind)[scene.data.dark ? 2 : 1];
   }
-  /** Draw the places that a finding names: a flag at each, the one in question filled. */
+  /** Draw a flag at each place of the open finding; the current one is filled. */
   marks(scene, width, height, top) {
     const { view } = scene;
     const scale = width / (view.end - view.start);
@@ -899,7 +899,7 @@ var Painter = class {
       this.context.fillRect(from, top + AXIS_PX - 9, 2, 8);
     }
   }
-  /** Point at the place in question: of microseconds in a whole step nothing else can be seen. */
+  /** Draw a pointer above the current place, because microseconds in a whole step would be invisible. */
   pointer(x, height, top) {
     this.context.beginPath();
     this.context.moveTo(x - POINTER_PX, top + AXIS_PX - 2 * POINTER_PX);
@@ -972,7 +972,7 @@ var Finder = class {
   turn = 0;
   input;
   count;
-  /** Show the words of the address, without moving. */
+  /** Show the searched words of the address, without a move. */
   start(words) {
     this.words = this.input.value = words ?? "";
   }
@@ -1002,7 +1002,7 @@ var Finder = class {
     const from = Math.round(this.at - of.offset);
     const query = `recording=${of.recording}&device=${of.device}&q=${encodeURIComponent(this.words)}&at=${from}${by < 0 ? "&back" : ""}`;
     try {
-      const match = await asked(`${of.api}/find?${query}`);
+      const match = await fetchJson(`${of.api}/find?${query}`);
       if (turn !== this.turn) return;
       this.count.textContent = match.hit ? `${count(match.position)} of ${count(match.count)}` : "none";
       if (!match.hit) return;
@@ -1033,10 +1033,10 @@ var Gutter = class {
     this.changed = changed;
   }
   show(lanes, height) {
-    const held2 = (document.activeElement?.shadowRoot?.activeElement ?? document.activeElement)?.getAttribute("data-key");
+    const focused = (document.activeElement?.shadowRoot?.activeElement ?? document.activeElement)?.getAttribute("data-key");
     this.place.style.height = `${height}px`;
     this.place.replaceChildren(element("div", { class: "corner" }), ...lanes.map((lane) => this.name(lane)));
-    if (held2) this.place.querySelector(`[data-key="${CSS.escape(held2)}"]`)?.focus();
+    if (focused) this.place.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
   name(lane) {
     const row = document.createElement("div");
@@ -1055,7 +1055,7 @@ var Gutter = class {
     if (lane.kind === "slices" || lane.kind === "lines") row.append(this.edge(lane));
     return row;
   }
-  /** The lower edge of a lane: dragged, it gives the lane's rows another height; a double click takes that back. */
+  /** Return the lower edge of a lane. Dragging it changes the height of the lane's rows; a double click undoes that. */
   edge(lane) {
     const edge = element("i", { class: "edge", title: "Drag to resize; double-click to restore" });
     edge.onpointerdown = (begin) => {
@@ -1175,7 +1175,7 @@ var Drawer = class {
   focus() {
     if (!this.place.hidden) this.place.focus();
   }
-  /** Choose the slice that the address or a row of the page's tables names (track:source:id), and tell which it is. */
+  /** Select and return the slice with the name `track:source:id`, from the address or a table of the page. */
   async restore(text) {
     const [track, source, id] = (text ?? "").split(":");
     if (!id || !this.picture.data.tracks[Number(track)]) return null;
@@ -1202,7 +1202,7 @@ var Drawer = class {
     const { tracks } = this.picture.data;
     const of = tracks[track];
     try {
-      const details = await asked(`${of.api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
+      const details = await fetchJson(`${of.api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
       for (const slice2 of [details.slice, ...details.links]) {
         slice2.track = track;
         slice2.start += of.offset;
@@ -1234,12 +1234,12 @@ var Drawer = class {
       this.actions(slice2, details) ?? "",
       element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
       !data.tracks[slice2.track].mark || slice2.track === 0 ? this.noteForm(slice2) : ""
-      // a note is kept with the page's run
+      // notes are stored in the page's run only
     );
     this.open();
     this.picture.say(slice2.source === "gaps" ? `${details.title}, at ${duration(slice2.start)}. ${details.evidence ?? ""}` : `${details.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
   }
-  /** Show what was filled in: beside the lanes, or below them, which then have less room. The page moves where neither is in sight. */
+  /** Show the details beside or below the lanes. The page scrolls if they would be out of sight. */
   open() {
     this.place.hidden = false;
     this.glanced.hidden = true;
@@ -1257,14 +1257,14 @@ var Drawer = class {
   get beside() {
     return getComputedStyle(this.place.parentElement).getPropertyValue("--beside") === "1";
   }
-  /** Say what the view comes to, where nothing is chosen and the dock stands beside the lanes. */
+  /** Sum up the view, if nothing is selected and the details are beside the lanes. */
   async glance(view) {
-    const asked2 = `${view.start} ${view.end}`;
-    if (!this.beside || this.glanced.hidden || this.seen === asked2) return;
-    this.seen = asked2;
+    const key2 = `${view.start} ${view.end}`;
+    if (!this.beside || this.glanced.hidden || this.seen === key2) return;
+    this.seen = key2;
     try {
       const sides = await this.stretches(view);
-      if (this.seen !== asked2) return;
+      if (this.seen !== key2) return;
       const { title, sums } = this.summary(view, sides);
       this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
       const rows = [...this.glanced.querySelectorAll("tbody tr")];
@@ -1332,10 +1332,10 @@ var Drawer = class {
     }
     return does.childNodes.length ? does : null;
   }
-  /** A line to write about a place; it is kept with the run. */
+  /** Return a field for a note on a place; the note is stored in the run. */
   noteForm(span) {
     const input = element("input", { placeholder: "Note on this place", "aria-label": "Note on this place", maxlength: "300" });
-    const form = element("form", { class: "group" }, input, element("button", { type: "submit" }, "Keep"));
+    const form = element("form", { class: "group" }, input, element("button", { type: "submit" }, "Save"));
     form.onsubmit = (event) => {
       event.preventDefault();
       if (!input.value.trim()) return;
@@ -1344,7 +1344,7 @@ var Drawer = class {
     };
     return form;
   }
-  /** Show what a stretch of time comes to on the first device, of two runs on that of each. */
+  /** Sum up a time range of the first device; of two runs, of the first device of each. */
   async showRange(range) {
     const turn = ++this.turn;
     this.links = [];
@@ -1356,13 +1356,13 @@ var Drawer = class {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
-  /** Ask what a stretch of time comes to: of the first device, of two runs of that of each. */
+  /** Fetch the sums of a time range: of the first device; of two runs, of the first device of each. */
   async stretches(range) {
     const sides = this.picture.data.tracks.filter((track, i) => i === 0 || track.mark);
     return Promise.all(sides.map(async (of) => {
       const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
       const query = `recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`;
-      return [of.mark ? `${of.mark}: ` : "", await asked(`${of.api}/stretch?${query}`)];
+      return [of.mark ? `${of.mark}: ` : "", await fetchJson(`${of.api}/stretch?${query}`)];
     }));
   }
   summary(range, sides) {
@@ -1422,25 +1422,25 @@ var FindingBar = class {
     this.list();
   }
   rule = "";
-  /** What to change, as it is first seen: the findings that bring something, the most first. */
-  get worth() {
+  /** The findings with a predicted gain, the largest first. */
+  get withGain() {
     return this.picture.data.findings.filter((finding) => finding.gain);
   }
   list() {
-    this.changes.hidden = Boolean(this.rule) || !this.worth.length;
-    this.changes.replaceChildren(element("span", { class: "words" }, "What to change (each alone):"), element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
+    this.changes.hidden = Boolean(this.rule) || !this.withGain.length;
+    this.changes.replaceChildren(element("span", { class: "words" }, "What to change (each alone):"), element("div", {}, ...this.withGain.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
       change.append(element("span", { class: "title" }, finding.action), element("strong", {}, finding.gain));
       return change;
     })));
   }
-  /** Open the next of what to change; behind the last none is open. */
+  /** Open the next finding with a gain; after the last one, none is open. */
   next(by) {
-    const rules = ["", ...this.worth.map((finding) => finding.rule)];
+    const rules = ["", ...this.withGain.map((finding) => finding.rule)];
     this.open(rules[(Math.max(rules.indexOf(this.rule), 0) + by + rules.length) % rules.length], true, true);
   }
-  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the first. */
-  open(rule, tell = false, go = false) {
+  /** Mark the places of a finding; "" or an unknown rule removes the marks. With `go`, the view moves to the longest place. */
+  open(rule, report = false, go = false) {
     const finding = this.picture.data.findings.find((f) => f.rule === rule);
     if (this.rule === (finding?.rule ?? "")) return;
     this.rule = finding?.rule ?? "";
@@ -1451,7 +1451,7 @@ var FindingBar = class {
     this.list();
     if (finding) void this.load(go);
     else this.picture.remap();
-    if (tell) this.picture.moved(false);
+    if (report) this.picture.moved(false);
   }
   async load(go) {
     const { tracks, findings } = this.picture.data;
@@ -1459,7 +1459,7 @@ var FindingBar = class {
     const of = tracks[0];
     let marks = finding.marks;
     try {
-      const answer = await asked(
+      const answer = await fetchJson(
         `${of.api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`
       );
       if (answer.places.length) marks = answer.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset }));
@@ -1472,7 +1472,7 @@ var FindingBar = class {
     this.show();
     this.picture.remap();
   }
-  /** Begin at the longest place, in the step that it lies in: the first may be the shortest of hundreds, and alone it shows nothing of the others. */
+  /** Begin with the longest place and show its whole step. The first place may be the shortest of hundreds. */
   begin() {
     const { scene, data, target } = this.picture;
     const length = (mark) => mark.end - mark.start;
@@ -1481,7 +1481,7 @@ var FindingBar = class {
     const step2 = data.steps.find((s) => s.start <= longest.start && s.end >= longest.end);
     this.picture.go(step2 ? around(step2, STEP_ROOM, data.extent) : showing(longest, target, ROOM, data.extent), true);
   }
-  /** The place in question is the first in view, where one is: from there they are counted. */
+  /** Make the first place in view the current one; without one, the first place. */
   nearest() {
     const { scene: { marks }, target } = this.picture;
     const first = marks.findIndex((mark) => mark.end > target.start && mark.start < target.end);
@@ -1514,7 +1514,7 @@ var FindingBar = class {
           button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
           button("›", () => this.step(1), { "aria-label": "Next place", title: "]" })
         ) : "",
-        button("Leave", () => this.open("", true), { title: "Take the marks away" })
+        button("Leave", () => this.open("", true), { title: "Remove the marks" })
       ),
       element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
       element("p", {}, finding.fix)
@@ -1911,7 +1911,7 @@ function act(picture, key2, shift) {
   else if (key2 === "t") picture.resizeRows(shift ? 1 / TALLER : TALLER);
   else if (key2 === "l") void picture.losses.next();
   else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
-  else if ("np[]".includes(key2) && !picture.finder.words && !picture.findings.rule) picture.say("Nothing is searched for yet: / finds slices by name, G opens what to change.");
+  else if ("np[]".includes(key2) && !picture.finder.words && !picture.findings.rule) picture.say("There is no search yet. Press / to find slices by name, or G to open a change.");
   else if (key2 === "n" || key2 === "]") picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1);
   else if (key2 === "p" || key2 === "[") picture.findings.rule && !picture.finder.words ? picture.findings.step(-1) : picture.finder.step(-1);
   else return false;
@@ -1927,7 +1927,7 @@ function step(picture, by) {
   const slices2 = rowSlices(picture, lane, depth, { start: view.start - room / 2, end: view.end + room / 2 });
   const next = !selected ? slices2.find((s) => s.start >= view.start && s.start < view.end) : by > 0 ? slices2.find((s) => s.start > selected.start || s.start === selected.start && s.id > selected.id) : slices2.findLast((s) => s.start < selected.start || s.start === selected.start && s.id < selected.id);
   if (next) picture.choose(next);
-  else picture.say(`There is no ${by > 0 ? "later" : "earlier"} slice near on this row that can be told apart. Zoom in for shorter ones.`);
+  else picture.say(`There is no ${by > 0 ? "later" : "earlier"} slice nearby on this row that is drawn separately. Zoom in to see shorter ones.`);
 }
 function climb(picture, by) {
   const { selected, lanes } = picture.scene;
@@ -2056,7 +2056,7 @@ var Losses = class {
   stretch = { start: 0, end: 0 };
   place = 0;
   shown = null;
-  /** Choose the longest of the view, of the track that the chosen slice is of, else of the first; while one is chosen, the next longest of that view. */
+  /** Select the longest piece in view; if one is selected, the next longest. The track is that of the selected slice, else the first. */
   async next() {
     const { data, scene, target } = this.picture;
     if (this.shown && scene.selected === this.shown) this.place++;
@@ -2065,7 +2065,7 @@ var Losses = class {
     const of = data.tracks[track];
     const [start, end] = [Math.round(this.stretch.start - of.offset), Math.round(this.stretch.end - of.offset)];
     try {
-      const { slice: slice2 } = await asked(
+      const { slice: slice2 } = await fetchJson(
         `${of.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`
       );
       if (!slice2) {
@@ -2086,7 +2086,7 @@ var Losses = class {
 // src/rows.ts
 var Rows = class {
   needed = /* @__PURE__ */ new Map();
-  /** Make room for what `view` shows. Rows are added only, so that lanes stay where they are while a reader zooms and pans; `anew` counts from the start, after a jump. Tells whether anything changed. */
+  /** Add the rows that `view` needs; return whether anything changed. Rows are only added, so that lanes do not move while the viewer zooms and pans. After a jump (`anew`) they are counted from the start. */
   fit(lanes, tracks, tiles, view, width, anew) {
     let changed = false;
     for (const lane of lanes) {
@@ -2096,7 +2096,7 @@ var Rows = class {
     }
     return changed;
   }
-  /** Make room for a row that is chosen. Tells whether anything changed. */
+  /** Add the row of the selected slice; return whether anything changed. */
   include(lane, depth) {
     return depth >= (this.needed.get(lane.id) ?? lane.rows) && this.set(lane.id, depth + 1);
   }
@@ -2161,9 +2161,9 @@ var REST_MS = 300;
 var END_PX = 4;
 var ROOM4 = 8;
 var Timeline = class {
-  constructor(root, data, tell, note) {
+  constructor(root, data, report, note) {
     this.data = data;
-    this.tell = tell;
+    this.report = report;
     this.note = note;
     this.root = root;
     this.whole = new Promise((drawn) => {
@@ -2178,7 +2178,7 @@ var Timeline = class {
     this.painter = new Painter(this.lanesCanvas.getContext("2d"), this.tiles, this.ink);
     this.scene = {
       data,
-      view: this.asked(data.place),
+      view: this.viewOf(data.place),
       lanes: [],
       marks: [],
       mark: -1,
@@ -2225,7 +2225,7 @@ var Timeline = class {
   height = 0;
   painter;
   frames = [];
-  /** Comes true with the first frame in which every tile of the view is drawn. */
+  /** Resolves with the first frame in which every tile of the view is drawn. */
   whole;
   isWhole;
   choice = new LaneChoice();
@@ -2242,10 +2242,9 @@ var Timeline = class {
   settle = 0;
   rest = 0;
   row = 0;
-  laid = 0;
-  // the height of all lanes
+  lanesHeight = 0;
   fitted = false;
-  leapt = false;
+  jumped = false;
   ended = false;
   end() {
     this.ended = true;
@@ -2254,12 +2253,12 @@ var Timeline = class {
     clearTimeout(this.rest);
     for (const stop of this.stop) stop();
   }
-  /** Go to a view. A jump is remembered, so that breadcrumbs and Back lead out of it again. */
+  /** Go to a view. Breadcrumbs and Back lead back from a jump. */
   go(view, jump = false, smooth = jump) {
-    const to = held(view, this.data.extent);
+    const to = clamped(view, this.data.extent);
     if (jump) this.crumbs.push(this.target);
     const [length, before] = [to, this.target].map((span) => span.end - span.start);
-    if (jump && Math.abs(length - before) > before / 100) this.leapt = true;
+    if (jump && Math.abs(length - before) > before / 100) this.jumped = true;
     if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.move = { from: this.scene.view, to, begun: performance.now() };
     } else {
@@ -2268,7 +2267,7 @@ var Timeline = class {
     }
     this.moved(jump);
   }
-  /** Show what was written about places: a flag at each, and a way to it. */
+  /** Show the viewers' notes: a flag at each place, and a button that leads to it. */
   notes(notes) {
     this.data.notes = notes;
     const place = this.root.querySelector(".notes");
@@ -2276,14 +2275,14 @@ var Timeline = class {
     place.replaceChildren("Notes: ", ...notes.map((note) => button(note.text, () => this.go(around(note, 1.6, this.data.extent), true))));
     this.draw();
   }
-  /** Go to the slice that a row of the page's tables names. */
+  /** Go to the slice of a row in the page's tables. */
   async visit(slice2) {
     const place = await this.drawer.restore(slice2);
     if (!place) return;
     this.go(around(place, ROOM4, this.data.extent), true);
     this.lanesCanvas.focus();
   }
-  /** Where a move that is under way leads to. */
+  /** The view at the end of the current move. */
   get target() {
     return this.move?.to ?? this.scene.view;
   }
@@ -2294,7 +2293,7 @@ var Timeline = class {
     void this.drawer.show(slice2);
     this.moved(false);
   }
-  /** Select a slice and bring it into sight; with `near`, as a jump to that view. */
+  /** Select a slice and scroll to it; with `near`, jump to that view. */
   choose(slice2, near) {
     const view = this.target;
     this.select(slice2);
@@ -2314,7 +2313,7 @@ var Timeline = class {
     }
     this.draw();
   }
-  /** Say something to people who cannot see the picture, and under it to all. */
+  /** Show a sentence below the timeline; screen readers read it aloud. */
   say(words) {
     this.root.querySelector(".said").textContent = words;
   }
@@ -2323,13 +2322,13 @@ var Timeline = class {
     this.dirty = true;
     requestAnimationFrame(() => this.frame());
   }
-  /** The page is to know where the reader is. */
+  /** Draw, and report the new place to the page. */
   moved(jump) {
     this.draw();
     this.rested();
     clearTimeout(this.settle);
-    if (jump) this.tell(this.place(), true);
-    else this.settle = window.setTimeout(() => this.tell(this.place(), false), SETTLED_MS);
+    if (jump) this.report(this.place(), true);
+    else this.settle = window.setTimeout(() => this.report(this.place(), false), SETTLED_MS);
   }
   nsPerPixel() {
     return (this.scene.view.end - this.scene.view.start) / Math.max(this.width, 1);
@@ -2337,7 +2336,7 @@ var Timeline = class {
   onAxis(y) {
     return y < this.body.scrollTop + AXIS_PX;
   }
-  /** The lane under a height of the canvas, and the row in it. */
+  /** Return the lane at a height of the canvas, and the row in it. */
   rowAt(y) {
     if (this.onAxis(y)) return null;
     const at = y - AXIS_PX;
@@ -2364,7 +2363,7 @@ var Timeline = class {
   get body() {
     return this.root.querySelector(".body");
   }
-  /** Bring a row of a lane into sight; opens the lane where it is folded. */
+  /** Scroll to a row of a lane, and open the lane if it is folded. */
   reveal(track, source, laneNumber, depth) {
     const find = () => this.scene.lanes.find((l) => l.track === track && l.spec?.source === source && l.spec.lane === laneNumber);
     let lane = find();
@@ -2385,12 +2384,12 @@ var Timeline = class {
     const y = lane.top + depth * lane.row + AXIS_PX;
     if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - lane.row) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
   }
-  asked(place) {
+  viewOf(place) {
     const [t0, t1] = [Number(place.t0 ?? NaN) * 1e6, Number(place.t1 ?? NaN) * 1e6];
     const whole = { start: 0, end: this.data.extent };
     if (!Number.isFinite(t0) || !Number.isFinite(t1)) return whole;
     const [start, end] = [Math.max(Math.min(t0, t1), 0), Math.min(Math.max(t0, t1), this.data.extent)];
-    return end > start ? held({ start, end }, this.data.extent) : whole;
+    return end > start ? clamped({ start, end }, this.data.extent) : whole;
   }
   place() {
     const view = this.target;
@@ -2404,13 +2403,13 @@ var Timeline = class {
       ...this.choice.toString() ? { lanes: this.choice.toString() } : {}
     };
   }
-  /** The browser's Back or Forward: the address says where to go. */
+  /** After the browser's Back or Forward: show the place in the address. */
   back() {
     const query = new URLSearchParams(location.search);
     const place = Object.fromEntries(query);
     this.crumbs.pop();
     this.move = null;
-    this.scene.view = this.asked(place);
+    this.scene.view = this.viewOf(place);
     if ((place.lanes ?? "") !== this.choice.toString()) {
       this.choice.read(place.lanes);
       this.layout();
@@ -2421,14 +2420,14 @@ var Timeline = class {
     else if (place.slice !== this.place().slice) void this.drawer.restore(place.slice);
     this.draw();
   }
-  /** Put the lanes in their places; with `refit`, rows get the height that fills the window. */
+  /** Compute the position of each lane; with `refit`, rows get the height that fills the window. */
   layout(refit = false) {
     const { tracks, steps, lines } = this.data;
     const at = (row) => placed(tracks, steps, lines, this.choice, this.rows.needed, row);
     if (refit || !this.row) this.row = rowFor(this.body.clientHeight - AXIS_PX - END_PX, (row) => at(row).height);
     const { lanes, height } = at(this.row);
     this.scene.lanes = lanes;
-    this.laid = height + AXIS_PX + END_PX;
+    this.lanesHeight = height + AXIS_PX + END_PX;
     this.fill(true);
   }
   resize() {
@@ -2438,10 +2437,10 @@ var Timeline = class {
     if (another || !this.scene.lanes.length) this.layout(true);
     else this.fill(false);
   }
-  /** Give the canvases the room that the lanes need, or all that there is. */
+  /** Make the canvases as high as the lanes, but at least as high as the visible area. */
   fill(named) {
     const { body } = this;
-    const height = Math.max(this.laid, body.clientHeight);
+    const height = Math.max(this.lanesHeight, body.clientHeight);
     if (named || height !== this.height) this.gutter.show(this.scene.lanes, height);
     this.height = height;
     size(this.lanesCanvas, this.width, height);
@@ -2462,13 +2461,13 @@ var Timeline = class {
     clearTimeout(this.rest);
     this.rest = window.setTimeout(() => this.fit(), REST_MS);
   }
-  /** Give lanes the rows that the view needs, once it rests and is drawn whole. */
+  /** Give lanes the rows that the view needs, once it does not move and all tiles have arrived. */
   fit() {
     if (this.ended || this.move || !this.tiles.settled()) return;
     const { lanes, view, selected } = this.scene;
-    const anew = !this.fitted || this.leapt || view.start <= 0 && view.end >= this.data.extent;
+    const anew = !this.fitted || this.jumped || view.start <= 0 && view.end >= this.data.extent;
     this.fitted = true;
-    this.leapt = false;
+    this.jumped = false;
     let changed = this.rows.fit(lanes, this.data.tracks, this.tiles, view, this.width, anew);
     const lane = selected && lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
     if (lane && !lane.folded) changed = this.rows.include(lane, selected.depth) || changed;
@@ -2505,7 +2504,7 @@ var Timeline = class {
   get mapWidth() {
     return Math.max(this.mapCanvas.clientWidth, 50);
   }
-  /** The level of the lanes seen whole: the strip is little wider than they, and what they have need not be asked for again. */
+  /** The level of the whole recording in the lanes. The strip is only a little wider, so it needs no tiles of its own. */
   get mapLevel() {
     return levelOf(this.data.extent / this.width);
   }
@@ -2521,12 +2520,12 @@ var Timeline = class {
     context.drawImage(this.mapPicture, 0, 0, width, MAP_PX);
     drawWindow(context, this.scene, this.ink, width);
   }
-  /** The marks have changed. */
+  /** Draw the strip again, because the marks have changed. */
   remap() {
     this.mapStale = true;
     this.draw();
   }
-  /** Return the sources that lanes in the picture need, by track; what is folded away is not asked for. */
+  /** Return the sources that visible lanes need, by track. Hidden lanes request nothing. */
   sources() {
     return this.data.tracks.map((_, t) => [
       ...new Set(this.scene.lanes.filter((lane) => lane.track === t && lane.spec).map((lane) => lane.spec.source))
@@ -2571,33 +2570,33 @@ var KEYS = [
   ["A D", "earlier and later"],
   ["← →", "previous and next slice of the row"],
   ["↑ ↓", "the row above and below"],
-  ["F", "zoom to what is chosen, else to the place of a finding"],
+  ["F", "zoom to the selection, else to the place of a finding"],
   ["0", "the whole recording"],
   ["L", "the longest lost time in view, then the next"],
-  ["G", "what to change, one after the other, each with its places marked"],
-  ["/", "find by name; Enter and Shift Enter walk through the matches, Esc leads back to the picture"],
+  ["G", "the next change, with its places marked"],
+  ["/", "find by name; Enter and Shift Enter lead to the next and previous match, Esc leads back"],
   ["P N", "previous and next match, or place of a finding; so do [ and ]"],
   ["Enter", "to the details"],
-  ["Esc", "close the details, then forget the search"],
-  ["M", "what the chosen slice, or all that is in view, comes to"],
-  ["Drag", "choose a stretch of time"],
+  ["Esc", "close the details, then end the search"],
+  ["M", "sums of the selected slice, else of the view"],
+  ["Drag", "select a time range"],
   ["Shift drag", "move; so does dragging the time axis or the strip"],
-  ["Wheel", "zoom where the pointer is; over the names of the lanes it scrolls. On a trackpad two fingers scroll, and a pinch zooms"],
-  ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the chosen lane, or all; a double click restores it"]
+  ["Wheel", "zoom at the pointer; over the names of the lanes it scrolls. On a trackpad, two fingers scroll and a pinch zooms"],
+  ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the selected lane, else with all; a double click undoes it"]
 ];
 function main_default(component) {
   const root = component.parentElement.querySelector(".timeline");
   const of = JSON.stringify([component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
   const turn = component.data.visit?.turn ?? 0;
   const before = mounted.get(root);
-  const tell = ({ whole }) => {
+  const reportDrawn = ({ whole }) => {
     if (component.data.waits) void whole.then(() => component.setTriggerValue("drawn", true));
   };
   if (before?.of === of) {
     before.timeline.notes(component.data.notes);
     if (turn > before.turn) void before.timeline.visit(component.data.visit.slice);
     before.turn = turn;
-    tell(before.timeline);
+    reportDrawn(before.timeline);
     return;
   }
   before?.timeline.end();
@@ -2610,7 +2609,7 @@ function main_default(component) {
   }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of, turn });
   root.classList.remove("waits");
-  tell(timeline);
+  reportDrawn(timeline);
   void timeline.whole.then(() => performance.mark("timeline-whole"));
   window.sawtoothTimeline = timeline;
   return () => {

@@ -119,6 +119,15 @@ def test_jobs_that_run_alone_come_one_after_the_other_behind_those_that_run(tmp_
     assert max(end for _, end in first) < second[0] and second[1] < third[0] and third[1] < fourth[0]
 
 
+def test_a_dropped_file_does_not_wait_for_runs_that_are_analysed_again(tmp_path) -> None:
+    waits = "import json,pathlib,sys,time; time.sleep(60 * bool(json.loads(pathlib.Path(sys.argv[1],'job.json').read_text())['analyse']));"
+    jobs = _jobs(tmp_path, waits + DONE)
+    for number in range(RUNNING_AT_ONCE + 1):
+        jobs.analyse(f"{number:016x}")
+    assert _ended(jobs.start(_uploaded(jobs))).stage == "done"
+    jobs.close()
+
+
 def test_an_error_s_sentence_reaches_the_user(tmp_path) -> None:
     code = 'import json,pathlib,sys; pathlib.Path(sys.argv[1],"result.json").write_text(json.dumps({"code": "E-EMPTY", "sentence": "The file is empty."})); sys.exit(1)'
     jobs = _jobs(tmp_path, code)

@@ -1,5 +1,5 @@
-// What one row comes to by pixel: how much of each pixel's time is filled, and with what. Slices two pixels wide and wider are drawn by
-// themselves; everything else is summed here, so that the picture is as full as the recording is.
+// Sums one row by pixel: which share of each pixel's time is filled, and with what. Slices of at least two pixels are drawn separately;
+// all others are summed, so that no work of the recording is missing.
 
 import type { Piece } from "./tiles";
 import type { Span } from "./types";
@@ -7,7 +7,7 @@ import { COLUMNS, rowKey, type Tile } from "./wire";
 
 export const ALONE_PX = 2;
 
-/** A slice that is drawn by itself: from and to in pixels. */
+/** A slice that is drawn separately, from and to in pixels. */
 export interface Bar {
   from: number;
   to: number;
@@ -16,9 +16,9 @@ export interface Bar {
 }
 
 export class Columns {
-  /** Share of each pixel's time that is filled, by more than one where slices overlap. */
+  /** Filled share of each pixel's time; above 1 if slices overlap. */
   readonly fill: Float32Array;
-  /** What fills most of each pixel: its position in `kinds`. */
+  /** The kind that fills most of each pixel, as a position in `kinds`. */
   readonly kind: Uint8Array;
   readonly kinds: string[] = [];
   bars: Bar[] = [];
@@ -30,7 +30,7 @@ export class Columns {
     this.most = new Float32Array(width);
   }
 
-  /** Read a row of `pieces` over `view`. */
+  /** Sum a row of `pieces` in `view`. */
   read(pieces: Piece[], view: Span, lane: number, depth: number): void {
     this.fill.fill(0);
     this.most.fill(0);
@@ -54,7 +54,7 @@ export class Columns {
       const end = start + tile.dur[i];
       if (end < low || (end === low && start < low)) continue;
       if ((end - start) * scale >= ALONE_PX) {
-        // by itself, once: in the piece where it begins, or in the first that is in view
+        // drawn separately, and only once: in the piece where it begins, or in the first one in view
         if (start >= piece.start || piece.start <= view.start) {
           this.bars.push({ from: (start - view.start) * scale, to: (end - view.start) * scale, tile, slice: i });
         }
@@ -79,12 +79,12 @@ export class Columns {
     }
   }
 
-  /** Fill from one pixel to another, `share` of it. */
+  /** Fill `share` of the time from one pixel to another. */
   private add(from: number, to: number, kind: number, share = 1): void {
     const last = Math.min(Math.floor(to), this.width - 1);
     for (let x = Math.max(Math.floor(from), 0); x <= last; x++) {
       const part = (Math.min(to, x + 1) - Math.max(from, x)) * share;
-      // what takes no time still leaves a trace
+      // a slice without a duration is visible too
       const seen = part > 0 ? part : Number.MIN_VALUE;
       this.fill[x] += Math.max(part, 1e-6);
       if (seen > this.most[x] || !this.most[x]) {

@@ -1,4 +1,4 @@
-// The way back: the views that jumps led out of, as buttons above the picture.
+// The way back: the views before each jump, as buttons above the lanes.
 
 import { duration, time } from "./format";
 import type { Span } from "./types";
@@ -17,7 +17,7 @@ export class Crumbs {
   }
 
   push(view: Span): void {
-    if (!this.isWhole(view)) this.views.push(view); // there is a button for the whole
+    if (!this.isWhole(view)) this.views.push(view); // the button Whole leads there
   }
 
   pop(): void {
@@ -28,7 +28,7 @@ export class Crumbs {
     this.views = [];
   }
 
-  /** Show the way to `view`. */
+  /** Show the buttons, and the name of `view`. */
   show(view: Span): void {
     const whole = this.isWhole(view);
     this.whole.disabled = whole;
@@ -48,7 +48,7 @@ export class Crumbs {
     button.onclick = () => {
       this.views.length = index;
       this.jump(view);
-      this.views.length = index; // the jump left a crumb of its own
+      this.views.length = index; // the jump itself added a crumb
     };
     return button;
   }

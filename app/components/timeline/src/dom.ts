@@ -1,4 +1,4 @@
-// Small pieces of a page. Text is always text: a name of a trace is never read as HTML.
+// Builds elements of the page. Names from a trace are always text, never HTML.
 
 type Child = Node | string | null | undefined | false;
 
@@ -17,14 +17,14 @@ export function button(label: string, act: () => void, attributes: Record<string
   return made;
 }
 
-export async function asked<T>(address: string): Promise<T> {
+export async function fetchJson<T>(address: string): Promise<T> {
   const answer = await fetch(address, { credentials: "same-origin" });
   const body = (await answer.json()) as T & { error?: { sentence: string } };
   if (!answer.ok) throw new Error(body.error?.sentence ?? `The server answered ${answer.status}.`);
   return body;
 }
 
-/** Return what scrolls around the component that an element is in; null where nothing does. */
+/** Return the element that scrolls around an element's component, or null. */
 export function scroller(inside: Element): Element | null {
   let place = (inside.getRootNode() as ShadowRoot).host ?? inside;
   while (place.parentElement) {

@@ -1,4 +1,4 @@
-// One frame: every lane in view, drawn from tiles.
+// Draws one frame: every lane in view, from tiles.
 
 import { Columns } from "./columns";
 import { duration, time } from "./format";
@@ -11,12 +11,12 @@ import { drawUncounted } from "./uncounted";
 import { tick } from "./view";
 
 export const AXIS_PX = 22;
-const POINTER_PX = 6; // half the width of what points at a place
-const TEXT_PX = 26; // narrower slices carry no name
-const BAND = 0.3; // of a row's height: its texture lies there, under the label and never behind it
+const POINTER_PX = 6; // half the width of the pointer above a place
+const TEXT_PX = 26; // narrower slices have no name
+const BAND = 0.3; // share of a row's height for the texture, below the label and never behind it
 const BAND_LEAST_PX = 5;
 
-/** What a frame shows. */
+/** The content of a frame. */
 export interface Scene {
   data: PageData;
   view: Span;
@@ -28,7 +28,7 @@ export interface Scene {
   same: number | null;
 }
 
-/** What lies where, for the pointer: the rows' columns as they were drawn. */
+/** The columns of each row as they were drawn, to find what is under the pointer. */
 export interface Drawn {
   rows: Map<string, Columns>;
 }
@@ -43,7 +43,7 @@ export class Painter {
     private readonly ink: Ink,
   ) {}
 
-  /** Draw a frame of `width` × `height` pixels of the page; only rows between `top` and `bottom` are in sight. */
+  /** Draw a frame of `width` × `height` CSS pixels; only rows between `top` and `bottom` are visible. */
   frame(scene: Scene, width: number, height: number, top: number, bottom: number): void {
     const context = this.context;
     context.clearRect(0, 0, width, height);
@@ -74,7 +74,7 @@ export class Painter {
     }
   }
 
-  /** Draw the time axis over what has scrolled under it. */
+  /** Draw the time axis over the lanes that have scrolled below it. */
   private axis(scene: Scene, width: number, top: number): void {
     const { view, data } = scene;
     const ns = view.end - view.start;
@@ -100,7 +100,7 @@ export class Painter {
       if (step.end <= view.start || step.start >= view.end) continue;
       const from = Math.max((step.start - view.start) * scale, 0);
       const to = Math.min((step.end - view.start) * scale, width);
-      if (to <= pixel + 1 && step.counted === counted) continue; // of thousands of steps a dozen lie in one pixel
+      if (to <= pixel + 1 && step.counted === counted) continue; // of thousands of steps, a dozen may share one pixel
       [pixel, counted] = [Math.floor(from), step.counted];
       const colour = this.colour(scene, "steps", step.counted ? "counted" : "uncounted");
       this.context.fillStyle = colour;
@@ -157,7 +157,7 @@ export class Painter {
     }
   }
 
-  /** Say that something is on its way: a quiet band where no tile is there yet. */
+  /** Draw a quiet line where tiles are still loading. */
   private waiting(pieces: { start: number; end: number; tile: unknown }[], view: Span, y: number, height: number, width: number): void {
     const scale = width / (view.end - view.start);
     this.context.fillStyle = this.ink.line;
@@ -168,7 +168,7 @@ export class Painter {
     }
   }
 
-  /** Draw what is summed: each pixel as high as it is full. Neighbours of one kind and height are one stroke. */
+  /** Draw the sums: the height of a pixel is the filled share of its time. Equal neighbours are one rectangle. */
   private sums(scene: Scene, lane: Placed, columns: Columns, y: number): void {
     const { fill, kind, width } = columns;
     const room = lane.row - 1;
@@ -235,7 +235,7 @@ export class Painter {
     return kindOf(scene.data, source, kind)[scene.data.dark ? 2 : 1];
   }
 
-  /** Draw the places that a finding names: a flag at each, the one in question filled. */
+  /** Draw a flag at each place of the open finding; the current one is filled. */
   private marks(scene: Scene, width: number, height: number, top: number): void {
     const { view } = scene;
     const scale = width / (view.end - view.start);
@@ -259,7 +259,7 @@ export class Painter {
     }
   }
 
-  /** Point at the place in question: of microseconds in a whole step nothing else can be seen. */
+  /** Draw a pointer above the current place, because microseconds in a whole step would be invisible. */
   private pointer(x: number, height: number, top: number): void {
     this.context.beginPath();
     this.context.moveTo(x - POINTER_PX, top + AXIS_PX - 2 * POINTER_PX);
@@ -288,7 +288,7 @@ export class Painter {
   }
 }
 
-/** Trace a sampled line: a value holds for the time up to its sample. Tells whether any of it lies in view. */
+/** Trace a sampled line; a value counts for the time up to its sample. Return whether any part is in view. */
 export function trace(context: Pick<CanvasRenderingContext2D, "moveTo" | "lineTo">, line: Line, view: Span, scale: number, at: (value: number) => number): boolean {
   let before: number | null = null;
   let seen = false;

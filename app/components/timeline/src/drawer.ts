@@ -1,6 +1,6 @@
-// What is known of the chosen slice, piece of lost time or stretch of time, under the picture.
+// The details of the selected slice, lost time or time range, beside or below the lanes.
 
-import { asked, button, element, scroller } from "./dom";
+import { fetchJson, button, element, scroller } from "./dom";
 import { count, duration, exact, share } from "./format";
 import type { Link } from "./links";
 import { kindOf } from "./paint";
@@ -34,8 +34,8 @@ interface Stretch {
   operations: { name: string; count: number; ms: number }[];
 }
 
-const ROOM_PX = 8; // between the details and the end of the window
-const FRAMES = 12; // of a stack shown at first
+const ROOM_PX = 8; // distance from the details to the end of the window
+const FRAMES = 12; // frames of a stack that are shown at first
 
 export class Drawer {
   links: Link[] = [];
@@ -56,7 +56,7 @@ export class Drawer {
     if (!this.place.hidden) this.place.focus();
   }
 
-  /** Choose the slice that the address or a row of the page's tables names (track:source:id), and tell which it is. */
+  /** Select and return the slice with the name `track:source:id`, from the address or a table of the page. */
   async restore(text: string | undefined): Promise<Slice | null> {
     const [track, source, id] = (text ?? "").split(":");
     if (!id || !this.picture.data.tracks[Number(track)]) return null;
@@ -85,7 +85,7 @@ export class Drawer {
     const { tracks } = this.picture.data;
     const of = tracks[track];
     try {
-      const details = await asked<SliceDetails>(`${of.api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
+      const details = await fetchJson<SliceDetails>(`${of.api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
       for (const slice of [details.slice, ...details.links]) {
         slice.track = track;
         slice.start += of.offset;
@@ -117,14 +117,14 @@ export class Drawer {
       details.finding ? this.findingLine(details.finding) : "",
       this.actions(slice, details) ?? "",
       element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
-      !data.tracks[slice.track].mark || slice.track === 0 ? this.noteForm(slice) : "", // a note is kept with the page's run
+      !data.tracks[slice.track].mark || slice.track === 0 ? this.noteForm(slice) : "", // notes are stored in the page's run only
     );
     this.open();
-    // what is said of lost time is how long it was, and why
+    // the title of lost time already contains its length and cause
     this.picture.say(slice.source === "gaps" ? `${details.title}, at ${duration(slice.start)}. ${details.evidence ?? ""}` : `${details.title}: ${duration(length)}, at ${duration(slice.start)}.`);
   }
 
-  /** Show what was filled in: beside the lanes, or below them, which then have less room. The page moves where neither is in sight. */
+  /** Show the details beside or below the lanes. The page scrolls if they would be out of sight. */
   private open(): void {
     this.place.hidden = false;
     this.glanced.hidden = true;
@@ -145,24 +145,24 @@ export class Drawer {
     return getComputedStyle(this.place.parentElement!).getPropertyValue("--beside") === "1";
   }
 
-  /** Say what the view comes to, where nothing is chosen and the dock stands beside the lanes. */
+  /** Sum up the view, if nothing is selected and the details are beside the lanes. */
   async glance(view: Span): Promise<void> {
-    const asked = `${view.start} ${view.end}`;
-    if (!this.beside || this.glanced.hidden || this.seen === asked) return;
-    this.seen = asked;
+    const key = `${view.start} ${view.end}`;
+    if (!this.beside || this.glanced.hidden || this.seen === key) return;
+    this.seen = key;
     try {
       const sides = await this.stretches(view);
-      if (this.seen !== asked) return;
+      if (this.seen !== key) return;
       const { title, sums } = this.summary(view, sides);
       this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
-      const rows = [...this.glanced.querySelectorAll("tbody tr")]; // the tables under the picture have the rest
+      const rows = [...this.glanced.querySelectorAll("tbody tr")]; // the tables below the lanes have the other rows
       while (rows.length && this.glanced.scrollHeight > this.glanced.clientHeight) {
         const body = rows.at(-1)!.parentElement!;
         rows.pop()!.remove();
         if (!body.childElementCount) body.parentElement!.remove();
       }
     } catch {
-      this.seen = ""; // the lanes say what is wrong with the server
+      this.seen = ""; // the lanes show the server's error
     }
   }
 
@@ -212,10 +212,10 @@ export class Drawer {
     return does.childNodes.length ? does : null;
   }
 
-  /** A line to write about a place; it is kept with the run. */
+  /** Return a field for a note on a place; the note is stored in the run. */
   private noteForm(span: Span): HTMLElement {
     const input = element("input", { placeholder: "Note on this place", "aria-label": "Note on this place", maxlength: "300" });
-    const form = element("form", { class: "group" }, input, element("button", { type: "submit" }, "Keep"));
+    const form = element("form", { class: "group" }, input, element("button", { type: "submit" }, "Save"));
     form.onsubmit = (event) => {
       event.preventDefault();
       if (!input.value.trim()) return;
@@ -225,7 +225,7 @@ export class Drawer {
     return form;
   }
 
-  /** Show what a stretch of time comes to on the first device, of two runs on that of each. */
+  /** Sum up a time range of the first device; of two runs, of the first device of each. */
   async showRange(range: Span | null): Promise<void> {
     const turn = ++this.turn;
     this.links = [];
@@ -238,13 +238,13 @@ export class Drawer {
     }
   }
 
-  /** Ask what a stretch of time comes to: of the first device, of two runs of that of each. */
+  /** Fetch the sums of a time range: of the first device; of two runs, of the first device of each. */
   private async stretches(range: Span): Promise<[mark: string, of: Stretch][]> {
     const sides = this.picture.data.tracks.filter((track, i) => i === 0 || track.mark);
     return Promise.all(sides.map(async (of) => {
       const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
       const query = `recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`;
-      return [of.mark ? `${of.mark}: ` : "", await asked<Stretch>(`${of.api}/stretch?${query}`)] as [string, Stretch];
+      return [of.mark ? `${of.mark}: ` : "", await fetchJson<Stretch>(`${of.api}/stretch?${query}`)] as [string, Stretch];
     }));
   }
 
@@ -280,7 +280,7 @@ export class Drawer {
   }
 }
 
-/** A time with every nanosecond, in the unit that is read and as the recording has it. */
+/** Return a time with all nanoseconds, in a readable unit and in ns. */
 function raw(ns: number): string {
   return Math.abs(ns) < 1e3 ? exact(ns) : `${exact(ns)} (${count(Math.round(ns))} ns)`;
 }

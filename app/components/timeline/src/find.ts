@@ -1,6 +1,6 @@
-// Search: how many slices have a name, and from one to the next.
+// Search: counts the slices with a name, and leads from one to the next.
 
-import { asked } from "./dom";
+import { fetchJson } from "./dom";
 import { count } from "./format";
 import type { Picture } from "./picture";
 import type { Slice } from "./types";
@@ -22,10 +22,10 @@ export class Finder {
     this.input = place.querySelector("input")!;
     this.count = place.querySelector(".found")!;
     this.input.onkeydown = (event) => {
-      event.stopPropagation(); // letters are not keys of the picture here
+      event.stopPropagation(); // letters are text here, not keys of the timeline
       if (event.key === "Enter") this.search(this.input.value, event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") {
-        this.input.value = this.words; // what was found stays, for N and P to walk through; Escape in the picture forgets it
+        this.input.value = this.words; // N and P still lead through the matches; Escape in the lanes ends the search
         picture.lanesCanvas.focus({ preventScroll: true });
       }
     };
@@ -34,7 +34,7 @@ export class Finder {
     place.querySelector<HTMLButtonElement>(".previous")!.onclick = () => this.search(this.input.value, -1);
   }
 
-  /** Show the words of the address, without moving. */
+  /** Show the searched words of the address, without a move. */
   start(words: string | undefined): void {
     this.words = this.input.value = words ?? "";
   }
@@ -68,7 +68,7 @@ export class Finder {
     const from = Math.round(this.at - of.offset);
     const query = `recording=${of.recording}&device=${of.device}&q=${encodeURIComponent(this.words)}&at=${from}${by < 0 ? "&back" : ""}`;
     try {
-      const match = await asked<Match>(`${of.api}/find?${query}`);
+      const match = await fetchJson<Match>(`${of.api}/find?${query}`);
       if (turn !== this.turn) return;
       this.count.textContent = match.hit ? `${count(match.position)} of ${count(match.count)}` : "none";
       if (!match.hit) return;
@@ -77,7 +77,7 @@ export class Finder {
       const view = this.picture.target;
       const length = hit.end - hit.start;
       this.picture.choose(hit);
-      // nearer, where the match would be a hair
+      // zoom in if the match would be thinner than a few pixels
       if (length / (view.end - view.start) < 0.004) {
         const half = Math.min(length * 40 + 1000, extent / 2);
         const middle = (hit.start + hit.end) / 2;

@@ -1,14 +1,14 @@
-// The finding in question: its card over the picture, and its places, one after the other.
+// The open finding: its card above the lanes, and the way from one of its places to the next.
 
-import { asked, button, element } from "./dom";
+import { fetchJson, button, element } from "./dom";
 import { count } from "./format";
 import type { Picture } from "./picture";
 import type { Finding, Mark } from "./types";
 import { around, showing } from "./view";
 
-const LISTED = 3; // of what to change: more are no longer read at first look
-const STEP_ROOM = 1.06; // and a step with as much
-const ROOM = 8; // a place is shown with so many times its own length around it
+const LISTED = 3; // changes in the list: more are not read at a glance
+const STEP_ROOM = 1.06; // a step is shown with this many times its own length
+const ROOM = 8; // a place is shown with this many times its own length around it
 
 export class FindingBar {
   rule = "";
@@ -17,39 +17,39 @@ export class FindingBar {
     this.list();
   }
 
-  /** What to change, as it is first seen: the findings that bring something, the most first. */
-  private get worth(): Finding[] {
+  /** The findings with a predicted gain, the largest first. */
+  private get withGain(): Finding[] {
     return this.picture.data.findings.filter((finding) => finding.gain);
   }
 
   private list(): void {
-    this.changes.hidden = Boolean(this.rule) || !this.worth.length;
-    this.changes.replaceChildren(element("span", { class: "words" }, "What to change (each alone):"), element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
+    this.changes.hidden = Boolean(this.rule) || !this.withGain.length;
+    this.changes.replaceChildren(element("span", { class: "words" }, "What to change (each alone):"), element("div", {}, ...this.withGain.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
       change.append(element("span", { class: "title" }, finding.action), element("strong", {}, finding.gain));
       return change;
     })));
   }
 
-  /** Open the next of what to change; behind the last none is open. */
+  /** Open the next finding with a gain; after the last one, none is open. */
   next(by: number): void {
-    const rules = ["", ...this.worth.map((finding) => finding.rule)];
+    const rules = ["", ...this.withGain.map((finding) => finding.rule)];
     this.open(rules[(Math.max(rules.indexOf(this.rule), 0) + by + rules.length) % rules.length], true, true);
   }
 
-  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the first. */
-  open(rule: string | undefined, tell = false, go = false): void {
+  /** Mark the places of a finding; "" or an unknown rule removes the marks. With `go`, the view moves to the longest place. */
+  open(rule: string | undefined, report = false, go = false): void {
     const finding = this.picture.data.findings.find((f) => f.rule === rule);
     if (this.rule === (finding?.rule ?? "")) return;
     this.rule = finding?.rule ?? "";
     this.picture.scene.marks = [];
     this.picture.scene.mark = -1;
-    if (finding && !this.changes.hidden) this.place.style.height = `${this.changes.offsetHeight}px`; // the picture under it stays where it is
+    if (finding && !this.changes.hidden) this.place.style.height = `${this.changes.offsetHeight}px`; // so that the lanes below do not move
     this.place.hidden = !finding;
     this.list();
     if (finding) void this.load(go);
     else this.picture.remap();
-    if (tell) this.picture.moved(false);
+    if (report) this.picture.moved(false);
   }
 
   private async load(go: boolean): Promise<void> {
@@ -58,12 +58,12 @@ export class FindingBar {
     const of = tracks[0];
     let marks = finding.marks;
     try {
-      const answer = await asked<{ places: [number, number][] }>(
+      const answer = await fetchJson<{ places: [number, number][] }>(
         `${of.api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`,
       );
       if (answer.places.length) marks = answer.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset }));
     } catch {
-      // The marks that came with the page are some of its places.
+      // If the request fails, the marks that the page sent are shown: they are some of the places.
     }
     if (this.rule !== finding.rule) return; // another finding was opened meanwhile
     this.picture.scene.marks = marks;
@@ -73,7 +73,7 @@ export class FindingBar {
     this.picture.remap();
   }
 
-  /** Begin at the longest place, in the step that it lies in: the first may be the shortest of hundreds, and alone it shows nothing of the others. */
+  /** Begin with the longest place and show its whole step. The first place may be the shortest of hundreds. */
   private begin(): void {
     const { scene, data, target } = this.picture;
     const length = (mark: Mark) => mark.end - mark.start;
@@ -83,7 +83,7 @@ export class FindingBar {
     this.picture.go(step ? around(step, STEP_ROOM, data.extent) : showing(longest, target, ROOM, data.extent), true);
   }
 
-  /** The place in question is the first in view, where one is: from there they are counted. */
+  /** Make the first place in view the current one; without one, the first place. */
   private nearest(): void {
     const { scene: { marks }, target } = this.picture;
     const first = marks.findIndex((mark) => mark.end > target.start && mark.start < target.end);
@@ -116,7 +116,7 @@ export class FindingBar {
             button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
             button("›", () => this.step(1), { "aria-label": "Next place", title: "]" }))
           : "",
-        button("Leave", () => this.open("", true), { title: "Take the marks away" })),
+        button("Leave", () => this.open("", true), { title: "Remove the marks" })),
       element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
       element("p", {}, finding.fix),
     );

@@ -1,14 +1,14 @@
-// Numbers for people.
+// Formats numbers.
 
 const NO_BREAK = "\u00a0";
 
-/** 41 ms, 3.21 µs: three significant figures. */
+/** Return a duration with three significant digits: 41.2 ms, 3.21 µs. */
 export function duration(ns: number): string {
   const [unit, size] = unitOf(Math.abs(ns));
   return `${figures(ns / size)}${NO_BREAK}${unit}`;
 }
 
-/** The duration with every nanosecond: 41.203 117 ms. */
+/** Return a duration with all nanoseconds: 41.203 117 ms. */
 export function exact(ns: number): string {
   const [unit, size] = unitOf(Math.abs(ns));
   const digits = Math.round(Math.log10(size));
@@ -29,13 +29,13 @@ export function figures(value: number): string {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
-/** A time on the axis, with as many digits as its ticks need. */
+/** Return a time on the axis, with as many digits as its ticks need. */
 export function time(ns: number, step: number, extent: number): string {
   const [unit, size] = extent >= 1e9 && step >= 1e6 ? ["s", 1e9] : ["ms", 1e6];
   return `${(ns / size).toFixed(Math.max(0, Math.round(Math.log10(size) - Math.floor(Math.log10(step) + 1e-9))))}${NO_BREAK}${unit}`;
 }
 
-/** 62 %, 0.78 %; never 0 % or 100 % for what is not exactly that. */
+/** Return a share: 62 %, 0.78 %. Only an exact 0 or 1 becomes 0 % or 100 %. */
 export function share(part: number): string {
   if (part > 0 && part < 0.001) return "<0.1 %";
   const rounded = Number((100 * part).toPrecision(2));

@@ -1,10 +1,10 @@
-// The names of lanes beside the picture: they fold and pin them.
+// The names of lanes, with buttons that fold and pin them.
 
 import { element } from "./dom";
 import { AXIS_PX } from "./draw";
 import { topOf, type LaneChoice, type Placed } from "./lanes";
 
-const LINES_PX = 30; // a lower lane has its name on one line
+const LINES_PX = 30; // in a lower lane, the names are on one line
 
 export class Gutter {
   constructor(
@@ -15,10 +15,10 @@ export class Gutter {
   ) {}
 
   show(lanes: Placed[], height: number): void {
-    const held = (document.activeElement?.shadowRoot?.activeElement ?? document.activeElement)?.getAttribute("data-key");
+    const focused = (document.activeElement?.shadowRoot?.activeElement ?? document.activeElement)?.getAttribute("data-key");
     this.place.style.height = `${height}px`;
     this.place.replaceChildren(element("div", { class: "corner" }), ...lanes.map((lane) => this.name(lane)));
-    if (held) this.place.querySelector<HTMLElement>(`[data-key="${CSS.escape(held)}"]`)?.focus();
+    if (focused) this.place.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
 
   private name(lane: Placed): HTMLElement {
@@ -39,7 +39,7 @@ export class Gutter {
     return row;
   }
 
-  /** The lower edge of a lane: dragged, it gives the lane's rows another height; a double click takes that back. */
+  /** Return the lower edge of a lane. Dragging it changes the height of the lane's rows; a double click undoes that. */
   private edge(lane: Placed): HTMLElement {
     const edge = element("i", { class: "edge", title: "Drag to resize; double-click to restore" });
     edge.onpointerdown = (begin) => {
@@ -49,7 +49,7 @@ export class Gutter {
         this.changed();
       };
       const end = () => document.removeEventListener("pointermove", move);
-      document.addEventListener("pointermove", move); // of the page: this edge is created again with each step
+      document.addEventListener("pointermove", move); // on the page, because this edge is created again with each step
       document.addEventListener("pointerup", end, { once: true });
     };
     edge.ondblclick = () => {

@@ -1,4 +1,4 @@
-// What lies under the pointer, and what lies next to a slice.
+// Finds what is under the pointer, and the neighbours of a slice.
 
 import type { Columns } from "./columns";
 import type { Placed } from "./lanes";
@@ -7,7 +7,7 @@ import type { Picture } from "./picture";
 import type { Slice, Span } from "./types";
 import { rowKey } from "./wire";
 
-/** Return the slice at a pixel of a row; null between slices and where they are too short to be told apart. */
+/** Return the slice at a pixel of a row; null between slices, or if several short slices share the pixel. */
 export function sliceAt(picture: Picture, lane: Placed, depth: number, x: number): Slice | null {
   const columns = picture.painter.drawn.rows.get(`${lane.id}/${depth}`);
   const bar = columns?.bars.findLast((b) => x >= b.from - 0.5 && x < Math.max(b.to, b.from + 1) + 0.5);
@@ -15,7 +15,7 @@ export function sliceAt(picture: Picture, lane: Placed, depth: number, x: number
   return alone(picture, lane, depth, x);
 }
 
-/** Return the one short slice at a pixel, where there is but one. */
+/** Return the short slice at a pixel if it is the only one. */
 function alone(picture: Picture, lane: Placed, depth: number, x: number): Slice | null {
   const view = picture.scene.view;
   const unit = picture.nsPerPixel();
@@ -24,14 +24,14 @@ function alone(picture: Picture, lane: Placed, depth: number, x: number): Slice 
   return slices.length === 1 ? slices[0] : null;
 }
 
-/** Return how full a pixel of a row is, and with what, where no slice can be told apart; null where it is empty. */
+/** Return the filled share and the main kind of a pixel without a separate slice; null if it is empty. */
 export function sumAt(columns: Columns | undefined, x: number): { share: number; kind: string } | null {
   const at = Math.floor(x);
   if (!columns || !(columns.fill[at] > 0)) return null;
   return { share: Math.min(columns.fill[at], 1), kind: columns.kinds[columns.kind[at]] };
 }
 
-/** Return the slices of a row that are there by themselves in or next to a span, in order of start. */
+/** Return the separate slices of a row in or next to a span, sorted by start. */
 export function rowSlices(picture: Picture, lane: Placed, depth: number, span: Span): Slice[] {
   if (!lane.spec) return [];
   const by = offset(picture, lane);

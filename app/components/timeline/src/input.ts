@@ -1,4 +1,4 @@
-// Mouse, wheel and keys; fingers are in touch.ts.
+// Handles mouse, wheel and keys; touch.ts handles fingers.
 
 import { duration, share } from "./format";
 import { rowSlices, sliceAt, sumAt } from "./hit";
@@ -9,18 +9,18 @@ import { fingers } from "./touch";
 import type { Slice, Span } from "./types";
 import { around, moved, zoomed } from "./view";
 
-const DRAG_PX = 4; // less is a click with an unsteady hand
-const FINGER_PX = 10; // beside what a finger meant it lands
-const WHEEL_ZOOM = 0.0022; // of a wheel's pixel: a notch of 100 zooms by a quarter
+const DRAG_PX = 4; // a shorter drag is a click with an unsteady hand
+const FINGER_PX = 10; // a finger may miss its target by this much
+const WHEEL_ZOOM = 0.0022; // per pixel of a wheel: a notch of 100 zooms by a quarter
 const WHEEL_LINE_PX = 16;
-const NOTCH_PX = 40; // a wheel's notch is one event of so much and more; a trackpad begins with less
-const PAUSE_MS = [1500, 250] as const; // wheel events that follow each other sooner are one movement of the hand: where the pointer rests, and where it moved
+const NOTCH_PX = 40; // a wheel's notch is one event of at least this size; a trackpad begins with smaller ones
+const PAUSE_MS = [1500, 250] as const; // wheel events with a shorter pause are one movement of the hand: without and with a move of the pointer
 const LETTERS = /^[wasdlgmfnpt0[\]]$/i;
 const TALLER = 1.25;
-const TAP_S = 0.05; // a key that is only tapped moves as if it was held for so long
-const KEY_SPEED = 1.1; // views a second that A and D move by; W and S zoom by e to this power
+const TAP_S = 0.05; // a tapped key moves as if it was pressed for this time
+const KEY_SPEED = 1.1; // views per second for A and D; W and S zoom by e to this power
 
-/** Listen for everything a reader does to the picture; returns what ends it. */
+/** Listen to mouse, wheel, keys and fingers; return a function that stops it. */
 export function listen(picture: Picture): () => void {
   const ends = [pointer(picture), wheel(picture), map(picture), keys(picture)];
   return () => ends.forEach((end) => end());
@@ -77,7 +77,7 @@ function under(picture: Picture, x: number, y: number): Slice | null {
   return row?.lane.kind === "slices" ? sliceAt(picture, row.lane, row.depth, x) : null;
 }
 
-/** Choose what lies at a place, or up to `reach` pixels beside it where nothing does. */
+/** Select the slice at a place, else one within `reach` pixels. */
 function click(picture: Picture, x: number, y: number, reach = 0): void {
   picture.lanesCanvas.focus({ preventScroll: true });
   const row = picture.rowAt(y);
@@ -93,7 +93,7 @@ function click(picture: Picture, x: number, y: number, reach = 0): void {
       const slice = under(picture, near, y);
       if (slice) return picture.select(slice);
       if (!sumAt(columns, near)) continue;
-      // several slices in a pixel: go nearer, where they part
+      // several slices in one pixel: zoom in until they are separate
       picture.go(zoomed(picture.scene.view, 0.12, picture.scene.view.start + near * picture.nsPerPixel(), picture.data.extent), true);
       return;
     }
@@ -133,14 +133,14 @@ function hideTip(picture: Picture): void {
 }
 
 /**
- * A wheel zooms at once where its movement begins over the picture. It scrolls the page where the movement began elsewhere (the picture only came
- * under the pointer), where there is nothing left to zoom out of, and on a trackpad, whose pinch (Ctrl, as browsers tell it) zooms.
+ * Zoom by wheel if the movement begins over the lanes. The page scrolls instead if the movement began elsewhere, if the whole
+ * recording is in view already, or if it is a trackpad. A pinch on a trackpad zooms; browsers report it as Ctrl and wheel.
  */
 function wheel(picture: Picture): () => void {
   const canvas = picture.lanesCanvas;
   let [last, zooms] = [-Infinity, false];
   let pointer = "";
-  /** Hear every wheel of the page: only the first event of a movement tells what it means. */
+  /** Handle every wheel event of the page: the first event of a movement decides whether it zooms. */
   const begins = (event: WheelEvent) => {
     const place = `${event.clientX} ${event.clientY}`;
     if (event.timeStamp - last > PAUSE_MS[place === pointer ? 0 : 1]) {
@@ -206,7 +206,7 @@ function keys(picture: Picture): () => void {
     last = now;
     requestAnimationFrame(glide);
   };
-  /** Do what the keys that are held down do in `seconds`, from where the picture goes: what a glide draws on its way is nobody's place. */
+  /** Move by what the pressed keys do in `seconds`, starting from the end of the current move. */
   const shift = (seconds: number) => {
     const { extent } = picture.data;
     const amount = KEY_SPEED * seconds * 2;
@@ -233,11 +233,11 @@ function keys(picture: Picture): () => void {
     on(canvas, "keyup", (event) => down.delete(event.key.toLowerCase())),
     on(canvas, "blur", () => down.clear()),
   ];
-  /** Letters are the picture's where nothing else has the focus: nobody should have to walk to it first. */
+  /** Handle letters if nothing else has the focus, so that the viewer need not click the lanes first. */
   const anywhere = (event: KeyboardEvent) => {
     const target = event.composedPath()[0] as HTMLElement;
-    const around = (canvas.getRootNode() as ShadowRoot).host ?? canvas; // a click beside the picture gives the focus to what scrolls it
-    const led = /^(A|BUTTON)$/.test(target.tagName); // the link that led here has the focus still, and letters say nothing to it
+    const around = (canvas.getRootNode() as ShadowRoot).host ?? canvas; // a click beside the lanes focuses the element that scrolls them
+    const led = /^(A|BUTTON)$/.test(target.tagName); // the link that led here still has the focus, and does not use letters
     const ours = led || target.contains(around) || (picture.root.contains(target) && target !== canvas && !/^(INPUT|SELECT)$/.test(target.tagName));
     if (!ours || !LETTERS.test(event.key)) return;
     canvas.focus({ preventScroll: true });
@@ -256,7 +256,7 @@ function keys(picture: Picture): () => void {
   return () => ends.forEach((end) => end());
 }
 
-/** Do what a key says; false for a key that says nothing. */
+/** Handle a key; return whether it has a meaning here. */
 function act(picture: Picture, key: string, shift: boolean): boolean {
   const { scene } = picture;
   const chosen = scene.selected ?? scene.range ?? scene.marks[scene.mark];
@@ -273,14 +273,14 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
   else if (key === "t") picture.resizeRows(shift ? 1 / TALLER : TALLER);
   else if (key === "l") void picture.losses.next();
   else if (key === "0" || key === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
-  else if ("np[]".includes(key) && !picture.finder.words && !picture.findings.rule) picture.say("Nothing is searched for yet: / finds slices by name, G opens what to change.");
+  else if ("np[]".includes(key) && !picture.finder.words && !picture.findings.rule) picture.say("There is no search yet. Press / to find slices by name, or G to open a change.");
   else if (key === "n" || key === "]") (picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1));
   else if (key === "p" || key === "[") (picture.findings.rule && !picture.finder.words ? picture.findings.step(-1) : picture.finder.step(-1));
   else return false;
   return true;
 }
 
-/** Choose the next slice of the row, or the first in view. */
+/** Select the next slice of the row, or the first one in view. */
 function step(picture: Picture, by: number): void {
   const { selected, lanes } = picture.scene;
   const view = picture.target;
@@ -297,10 +297,10 @@ function step(picture: Picture, by: number): void {
       ? slices.find((s) => s.start > selected.start || (s.start === selected.start && s.id > selected.id))
       : slices.findLast((s) => s.start < selected.start || (s.start === selected.start && s.id < selected.id));
   if (next) picture.choose(next);
-  else picture.say(`There is no ${by > 0 ? "later" : "earlier"} slice near on this row that can be told apart. Zoom in for shorter ones.`);
+  else picture.say(`There is no ${by > 0 ? "later" : "earlier"} slice nearby on this row that is drawn separately. Zoom in to see shorter ones.`);
 }
 
-/** Choose the slice a row below or above, at the same time. */
+/** Select the slice one row below or above, at the same time. */
 function climb(picture: Picture, by: number): void {
   const { selected, lanes } = picture.scene;
   if (!selected) return step(picture, 1);

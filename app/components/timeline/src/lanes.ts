@@ -1,16 +1,16 @@
-// Where lanes lie: they fold and are pinned to the top, and stay where they are while time moves.
+// The positions of lanes: the viewer folds them or pins them to the top. They do not move with time.
 
 import type { LaneSpec, Line, Step, Track } from "./types";
 
-/** A row is at least as high as a finger or a label needs; where few lanes leave room, rows grow up to the most. */
+/** Least and largest height of a row: a finger or a label needs the least one; few lanes share the room up to the largest. */
 export const ROW_PX = 24;
 export const ROW_MOST_PX = 40;
-const SIZED_PX = [12, 200] as const; // what a reader may drag a row to
-const LOST_PX = 10; // the row of lost time is so much higher than others: it is what a reader comes for
-const LINE_PX = 15; // a line of telemetry has its name beside it, and under the names what the panel's height is
+const SIZED_PX = [12, 200] as const; // heights to which a viewer can drag a row
+const LOST_PX = 10; // the row of lost time is this much higher than others, because it matters most
+const LINE_PX = 15; // height of a line's name beside the panel; the panel's range is below the names
 const GAP_PX = 4;
 
-/** A lane in its place. `rows` of `row` pixels each follow each other from `top` on. */
+/** A lane with its position: `rows` rows of `row` pixels each, from `top` downwards. */
 export interface Placed {
   kind: "steps" | "lines" | "slices" | "track" | "quiet";
   id: string;
@@ -28,17 +28,17 @@ export interface Placed {
   pinned: boolean;
 }
 
-/** How many rows of an open lane there is something to see in, by its id: see rows.ts. */
+/** How many rows of an open lane have content, by the lane's id; see rows.ts. */
 export type Needed = ReadonlyMap<string, number>;
 
-/** What a reader has changed about lanes; the address holds it. */
+/** The viewer's changes to lanes, which the address contains. */
 export class LaneChoice {
   readonly changed = new Set<string>();
   readonly pinned: string[] = [];
-  /** Heights of a row, in pixels, of the lanes that a reader has resized. */
+  /** Heights of a row in pixels, of the lanes that the viewer has resized. */
   readonly sized = new Map<string, number>();
 
-  /** Read what the address holds. */
+  /** Read the changes from the address. */
   read(text: string | undefined): void {
     this.changed.clear();
     this.pinned.length = 0;
@@ -54,7 +54,7 @@ export class LaneChoice {
     return [...this.changed, ...this.pinned.map((id) => `!${id}`), ...[...this.sized].map(([id, px]) => `${id}~${px}`)].join(",");
   }
 
-  /** Give the rows of a lane a height; null returns it to what fits the window. */
+  /** Set the height of a lane's rows; null means the height that fits the window. */
   size(id: string, px: number | null): void {
     if (px === null) this.sized.delete(id);
     else if (Number.isFinite(px)) this.sized.set(id, Math.round(Math.min(Math.max(px, SIZED_PX[0]), SIZED_PX[1])));
@@ -71,16 +71,16 @@ export class LaneChoice {
   }
 }
 
-/** Return the largest height of a row with which all lanes fit into `room` pixels; the least where none does. */
+/** Return the largest height of a row with which all lanes fit into `room` pixels, else the least height. */
 export function rowFor(room: number, height: (row: number) => number): number {
   for (let row = ROW_MOST_PX; row > ROW_PX; row--) if (height(row) <= room) return row;
   return ROW_PX;
 }
 
-/** Return every lane in its place, pinned ones first, and the height of all. A row that nobody resized has `row` pixels. */
+/** Return every lane with its position, pinned lanes first, and the height of all. A row that was not resized has `row` pixels. */
 export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: LaneChoice, needed: Needed = new Map(), row = ROW_PX): { lanes: Placed[]; height: number } {
   const lanes: Placed[] = [];
-  if (tracks[0].mark) lanes.push(head(tracks[0], 0)); // all that follows, telemetry too, is of this run
+  if (tracks[0].mark) lanes.push(head(tracks[0], 0)); // all lanes below, with telemetry, belong to this run
   const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
   if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX), steps });
   const panels: Placed[] = [];
@@ -94,7 +94,7 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
     if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX), track: t, steps: track.steps });
     const own = track.lanes.filter((spec) => !spec.quiet).map((spec) => slices(spec, t, tracks.length > 1, choice, needed, row));
     const host = own.findIndex((lane) => lane.spec!.source !== "gaps" && lane.spec!.source !== "gpu");
-    if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels); // telemetry is the GPU's: under what it did
+    if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels); // telemetry of the GPU is below its streams
     lanes.push(...own, ...quietOnes(track, t, tracks.length > 1, choice, needed, row));
   });
   for (const lane of lanes) {
@@ -115,7 +115,7 @@ export function quietId(t: number, several: boolean): string {
   return several ? `${t}.quiet` : "quiet";
 }
 
-/** Return the row that counts the threads of a track that do almost nothing, and under it, once it is open, their lanes. */
+/** Return the row that counts the quiet threads of a track and, if it is open, their lanes. */
 function quietOnes(track: Track, t: number, several: boolean, choice: LaneChoice, needed: Needed, height: number): Placed[] {
   const specs = track.lanes.filter((spec) => spec.quiet);
   if (!specs.length) return [];

@@ -1,16 +1,16 @@
-// Arrows from a launch to what it launched, over the lanes.
+// Draws arrows over the lanes, from a launch to what it launched.
 
 import { AXIS_PX, type Scene } from "./draw";
 import type { Placed } from "./lanes";
 import type { Ink } from "./paint";
 import type { Slice } from "./types";
 
-/** A slice that belongs to the chosen one: what launched it, or what it launched; to lost time, what the host was in and what ended it. */
+/** A slice that is related to the selected one: its launch, or what it launched. For lost time: what the host did, and what ended the loss. */
 export interface Link extends Slice {
   role: "launch" | "kernel" | "operator" | "call" | "end";
 }
 
-const ARROWS_MOST = 200; // a graph launch has thousands of kernels: more arrows than this are a blot
+const ARROWS_MOST = 200; // a graph launch has thousands of kernels, and more arrows would hide the lanes
 
 export function drawLinks(context: CanvasRenderingContext2D, scene: Scene, links: Link[], ink: Ink, width: number): void {
   const chosen = scene.selected;

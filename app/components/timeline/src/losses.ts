@@ -1,11 +1,11 @@
-// The longest piece of lost time in view, then the next: where a reader begins who asks what is worst.
+// Selects the longest piece of lost time in view, then the next longest.
 
-import { asked } from "./dom";
+import { fetchJson } from "./dom";
 import type { Picture } from "./picture";
 import type { Slice, Span } from "./types";
 import { around } from "./view";
 
-const ROOM = 8; // a piece is shown with so many times its own length around it
+const ROOM = 8; // a piece is shown with this many times its own length around it
 
 export class Losses {
   private stretch: Span = { start: 0, end: 0 };
@@ -14,7 +14,7 @@ export class Losses {
 
   constructor(private readonly picture: Picture) {}
 
-  /** Choose the longest of the view, of the track that the chosen slice is of, else of the first; while one is chosen, the next longest of that view. */
+  /** Select the longest piece in view; if one is selected, the next longest. The track is that of the selected slice, else the first. */
   async next(): Promise<void> {
     const { data, scene, target } = this.picture;
     if (this.shown && scene.selected === this.shown) this.place++;
@@ -23,7 +23,7 @@ export class Losses {
     const of = data.tracks[track];
     const [start, end] = [Math.round(this.stretch.start - of.offset), Math.round(this.stretch.end - of.offset)];
     try {
-      const { slice } = await asked<{ slice: Slice | null }>(
+      const { slice } = await fetchJson<{ slice: Slice | null }>(
         `${of.api}/longest?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}&nth=${this.place}`,
       );
       if (!slice) {

@@ -1,11 +1,11 @@
-// The component that the page mounts: app/page/timeline/picture.py hands over the data and hears where the reader is.
+// The component of the page: app/page/timeline/picture.py sends the data and gets the viewer's place.
 
 import { element } from "./dom";
 import { Timeline } from "./timeline";
 import { stepsOf, type SentSteps } from "./steps";
 import type { PageData, Place, Track } from "./types";
 
-/** What the page hands over. `waits`: what stands under the picture comes once the picture has told that it is drawn. */
+/** The data from the page. With `waits`, the page shows what is below the timeline after the first frame. */
 interface Data extends Omit<PageData, "tracks" | "steps"> {
   steps: SentSteps;
   tracks: (Omit<Track, "steps"> & { steps?: SentSteps })[];
@@ -30,10 +30,10 @@ const PLACES = ["t0", "t1", "slice", "finding", "find", "lanes"] as const;
 
 const KEYS: [string, string][] = [
   ["W S", "zoom in and out"], ["A D", "earlier and later"], ["← →", "previous and next slice of the row"], ["↑ ↓", "the row above and below"],
-  ["F", "zoom to what is chosen, else to the place of a finding"], ["0", "the whole recording"], ["L", "the longest lost time in view, then the next"], ["G", "what to change, one after the other, each with its places marked"], ["/", "find by name; Enter and Shift Enter walk through the matches, Esc leads back to the picture"],
-  ["P N", "previous and next match, or place of a finding; so do [ and ]"], ["Enter", "to the details"], ["Esc", "close the details, then forget the search"],
-  ["M", "what the chosen slice, or all that is in view, comes to"], ["Drag", "choose a stretch of time"], ["Shift drag", "move; so does dragging the time axis or the strip"],
-  ["Wheel", "zoom where the pointer is; over the names of the lanes it scrolls. On a trackpad two fingers scroll, and a pinch zooms"], ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the chosen lane, or all; a double click restores it"],
+  ["F", "zoom to the selection, else to the place of a finding"], ["0", "the whole recording"], ["L", "the longest lost time in view, then the next"], ["G", "the next change, with its places marked"], ["/", "find by name; Enter and Shift Enter lead to the next and previous match, Esc leads back"],
+  ["P N", "previous and next match, or place of a finding; so do [ and ]"], ["Enter", "to the details"], ["Esc", "close the details, then end the search"],
+  ["M", "sums of the selected slice, else of the view"], ["Drag", "select a time range"], ["Shift drag", "move; so does dragging the time axis or the strip"],
+  ["Wheel", "zoom at the pointer; over the names of the lanes it scrolls. On a trackpad, two fingers scroll and a pinch zooms"], ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the selected lane, else with all; a double click undoes it"],
 ];
 
 export default function (component: Component): (() => void) | void {
@@ -41,12 +41,12 @@ export default function (component: Component): (() => void) | void {
   const of = JSON.stringify([component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
   const turn = component.data.visit?.turn ?? 0;
   const before = mounted.get(root);
-  const tell = ({ whole }: Timeline) => { if (component.data.waits) void whole.then(() => component.setTriggerValue("drawn", true)); };
+  const reportDrawn = ({ whole }: Timeline) => { if (component.data.waits) void whole.then(() => component.setTriggerValue("drawn", true)); };
   if (before?.of === of) {
     before.timeline.notes(component.data.notes);
     if (turn > before.turn) void before.timeline.visit(component.data.visit!.slice);
     before.turn = turn;
-    tell(before.timeline);
+    reportDrawn(before.timeline);
     return;
   }
   before?.timeline.end();
@@ -59,12 +59,12 @@ export default function (component: Component): (() => void) | void {
   }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of, turn });
   root.classList.remove("waits");
-  tell(timeline);
-  // for measurements and tests: when the picture was whole, what a frame costs and what is kept
+  reportDrawn(timeline);
+  // for measurements and tests: when the first whole frame was drawn, the cost of a frame, and the cache
   void timeline.whole.then(() => performance.mark("timeline-whole"));
   (window as unknown as { sawtoothTimeline: Timeline }).sawtoothTimeline = timeline;
   return () => {
-    // asked before every new run of the page too: only what has left the page ends
+    // also called before each new run of the page: end only a timeline that has left the page
     setTimeout(() => {
       if (mounted.get(root)?.timeline === timeline && !root.isConnected) {
         timeline.end();
@@ -74,7 +74,7 @@ export default function (component: Component): (() => void) | void {
   };
 }
 
-/** Put a place into the address without a step for Back: a pan is no place to come back to. The page then writes the same address. */
+/** Write a place into the address without a step for Back, because a pan needs none. The page then writes the same address. */
 function replace(place: Place): void {
   const query = new URLSearchParams(location.search);
   for (const name of PLACES) {

@@ -1,4 +1,4 @@
-// The whole recording in a strip: how full the GPU (or, without one, the host) is, where findings lie, and what part is in view.
+// The whole recording as a strip: how busy the GPU (without one, the host) is, where findings are, and which part is in view.
 
 import { Columns } from "./columns";
 import type { Scene } from "./draw";
@@ -7,18 +7,18 @@ import type { Tiles } from "./tiles";
 import type { LaneSpec, PageData } from "./types";
 
 export const MAP_PX = 44;
-const MARK_PX = 6; // places of findings stand above all else
+const MARK_PX = 6; // height of the places of findings, at the top
 const LOST_BASE = 19;
-const HOST_LANES = 4; // of a run without a GPU: as many threads as can be told apart in the strip
+const HOST_LANES = 4; // threads in the strip of a run without a GPU: more could not be distinguished
 
-/** A lane in the strip: the pixels of its lower edge and of its height. */
+/** A lane in the strip: its lower edge and height in pixels. */
 interface Band {
   lane: LaneSpec;
   base: number;
   room: number;
 }
 
-/** Return what the strip shows: the GPU's lanes from below and lost time on top; of a run without a GPU its threads, one below the other. */
+/** Return the lanes of the strip: the GPU's at the bottom and lost time above; without a GPU, the host's threads. */
 function bands(lanes: LaneSpec[]): Band[] {
   const gpu = lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps");
   if (gpu.length) return gpu.map((lane) => (lane.source === "gaps" ? { lane, base: LOST_BASE, room: LOST_BASE - MARK_PX - 2 } : { lane, base: MAP_PX - 1, room: MAP_PX - LOST_BASE - 3 }));
@@ -32,7 +32,7 @@ export function mapSources(data: PageData): string[] {
   return [...new Set(bands(data.tracks[0]?.lanes ?? []).map((band) => band.lane.source))];
 }
 
-/** Draw the strip, of the first track, from tiles of `level`. */
+/** Draw the strip of the first track from tiles of `level`. */
 export function drawMap(context: CanvasRenderingContext2D, scene: Scene, tiles: Tiles, ink: Ink, width: number, level: number): void {
   const { data } = scene;
   context.clearRect(0, 0, width, MAP_PX);
@@ -60,7 +60,7 @@ export function drawMap(context: CanvasRenderingContext2D, scene: Scene, tiles: 
   if (chosen) point(context, ((chosen.start + chosen.end) / 2) * scale, ink);
 }
 
-/** Point at the place in question. */
+/** Draw a pointer above the current place. */
 function point(context: CanvasRenderingContext2D, x: number, ink: Ink): void {
   context.fillStyle = ink.text;
   context.beginPath();
@@ -70,7 +70,7 @@ function point(context: CanvasRenderingContext2D, x: number, ink: Ink): void {
   context.fill();
 }
 
-/** Draw what part is in view over the strip. */
+/** Draw which part is in view. */
 export function drawWindow(context: CanvasRenderingContext2D, scene: Scene, ink: Ink, width: number): void {
   if (scene.view.end - scene.view.start >= scene.data.extent) return;
   const scale = width / scene.data.extent;

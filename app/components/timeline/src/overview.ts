@@ -1,4 +1,4 @@
-// What stands around the lanes: the map of ranks and steps, from which a click flies to a place, and the run's step beside the profiled one.
+// Around the lanes: the heat map of ranks and steps, and the run's step beside the profiled one.
 
 import { button, element } from "./dom";
 import { duration } from "./format";
@@ -6,14 +6,14 @@ import type { Picture } from "./picture";
 import type { PageData } from "./types";
 import { around } from "./view";
 
-const ROOM = 1.06; // a step is shown with so many times its own length
-const WORDED = 96; // squares up to which each says its number
+const ROOM = 1.06; // a step is shown with this many times its own length
+const WORDED = 96; // up to this number of squares, each shows its number
 const WORDED_STEPS = 12;
-const [FAINT, STRONG] = [6, 44]; // % of a colour in a square: words stay readable on the strongest
-const NAMED_ROWS = 8; // with more, only the first and the last row have room for a name
-const LEAST = 0.02; // share of the longest step: less is not said
+const [FAINT, STRONG] = [6, 44]; // % of the colour in a square; text is readable even on the strongest
+const NAMED_ROWS = 8; // with more rows, only the first and the last one have a name
+const LEAST = 0.02; // share of the longest step; smaller values have no text
 
-/** Fill the map; a square is as strong as the rank works longer than the others in its step, or waits for them. */
+/** Draw the heat map. A square is stronger, the longer a rank works than the others in a step, or waits for them. */
 export function showHeat(place: HTMLElement, picture: Picture): void {
   const { heat, kinds, dark } = picture.data;
   place.hidden = !heat.length;
@@ -32,7 +32,7 @@ export function showHeat(place: HTMLElement, picture: Picture): void {
       const [value, colour] = isLate ? [over, late] : [wait, waits];
       const said = value < LEAST * longest ? "" : isLate ? `+${duration(value * 1e6)}` : `waits ${duration(value * 1e6)}`;
       const strength = FAINT + (STRONG - FAINT) * Math.min(value / most, 1);
-      // The words repeat what the square shows, so that who speaks to the page can name it.
+      // The name repeats the text of the square, so that voice control can use it.
       const words = `${row.label}, ${name}: ${duration(own * 1e6)} by itself${over ? `, +${duration(over * 1e6)} against the median rank` : ""}, waits ${duration(wait * 1e6)}`;
       return button(worded ? said : "", () => picture.fly(row.track, around({ start, end }, ROOM, picture.data.extent)), {
         title: words, "aria-label": words, style: `background:color-mix(in srgb, ${colour} ${strength.toFixed(0)}%, transparent)`,

@@ -1,4 +1,4 @@
-// Strokes on a canvas: colours, textures, names inside slices.
+// Colours, textures and names for drawing on a canvas.
 
 import type { Kind, PageData } from "./types";
 
@@ -11,7 +11,7 @@ export interface Ink {
   font: string;
 }
 
-/** Return the page's own colours and font, read from where the timeline stands. */
+/** Return the page's colours and font, read from the timeline's element. */
 export function inkOf(element: Element, { dark, kinds }: PageData): Ink {
   const style = getComputedStyle(element);
   const value = (name: string, other: string) => style.getPropertyValue(name).trim() || other;
@@ -31,7 +31,7 @@ export function kindOf(data: PageData, source: string, kind: string): Kind {
 
 const textures = new Map<string, CanvasPattern | null>();
 
-/** Return the texture that a class carries on wide pieces, so that hue is never all that tells classes apart. */
+/** Return the texture of a class on wide pieces, so that classes differ not only in hue. */
 export function texture(context: CanvasRenderingContext2D, mark: string, dark: boolean): CanvasPattern | null {
   const key = `${mark}${dark}`;
   if (!textures.has(key)) textures.set(key, drawnTexture(context, mark, dark));
@@ -64,9 +64,9 @@ function drawnTexture(context: CanvasRenderingContext2D, mark: string, dark: boo
   return context.createPattern(canvas, "repeat");
 }
 
-const MIDDLE_LUMINANCE = 0.179; // black and white have the same contrast on it, 4.58:1
+const MIDDLE_LUMINANCE = 0.179; // black and white have equal contrast (4.58:1) at this luminance
 
-/** Return black or white, whichever is read better on a colour such as #0072B2. */
+/** Return black or white, whichever has more contrast on a colour such as #0072B2. */
 export function readable(colour: string): string {
   const [r, g, b] = [1, 3, 5].map((at) => {
     const part = parseInt(colour.slice(at, at + 2), 16) / 255;
@@ -77,9 +77,9 @@ export function readable(colour: string): string {
 
 const fitted = new Map<string, string>();
 const FITTED_MOST = 20000;
-const LETTERS_LEAST = 5; // "at…" says nothing
+const LETTERS_LEAST = 5; // fewer letters, such as "at…", are useless
 
-/** Return as much of a name as fits into `room` pixels at about `letter` pixels a letter, without its namespace, and as its `brief` name, where that is too long; nothing where few letters would be left. */
+/** Return a name that fits into `room` pixels with about `letter` pixels per letter: the name, else without its namespace, else its `brief` form, else its beginning. The result is empty if only a few letters would be left. */
 export function fit(name: string, room: number, letter: number, brief: (name: string) => string = (whole) => whole): string {
   const most = Math.floor(room / letter);
   if (name.length <= most) return name;

@@ -1,4 +1,4 @@
-// What the parts of the timeline (its input, its drawer, the search) may ask of the whole: they know this, and not each other.
+// The interface of the timeline for its parts (input, details, search), which do not know each other.
 
 import type { Painter, Scene } from "./draw";
 import type { Placed } from "./lanes";
@@ -14,7 +14,7 @@ export interface Picture {
   readonly painter: Painter;
   readonly drawer: { focus(): void };
   readonly finder: { readonly words: string; focus(): void; search(words: string): void; step(by: number): void };
-  readonly findings: { readonly rule: string | null; open(rule: string | undefined, tell?: boolean, go?: boolean): void; next(by: number): void; step(by: number): void };
+  readonly findings: { readonly rule: string | null; open(rule: string | undefined, report?: boolean, go?: boolean): void; next(by: number): void; step(by: number): void };
   readonly losses: { next(): Promise<void> };
   readonly note: (note: Note) => void;
   readonly width: number;
@@ -24,13 +24,13 @@ export interface Picture {
   select(slice: Slice | null): void;
   choose(slice: Slice, near?: Span): void;
   selectRange(range: Span | null, done: boolean): void;
-  /** Tell whether a height of the canvas lies on the time axis, which stays at the top while lanes scroll. */
+  /** Return whether a height of the canvas is on the time axis, which stays at the top while lanes scroll. */
   onAxis(y: number): boolean;
   /** Go to a view of one track, and scroll the lanes to it. */
   fly(track: number, view: Span): void;
-  /** Scroll the lanes to what is chosen. */
+  /** Scroll the lanes to the selected slice. */
   revealSelected(): void;
-  /** Make the rows of the chosen lane, or of all, higher or lower by a factor. */
+  /** Change the height of the selected lane's rows, else of all rows, by a factor. */
   resizeRows(factor: number): void;
   rowAt(y: number): { lane: Placed; depth: number } | null;
   say(words: string): void;

@@ -1,4 +1,4 @@
-// How many rows of nested lanes are drawn: as many as there is something to see in, so that dozens of almost empty ones do not push the rest out of sight.
+// Counts the rows of nested lanes that have content, so that dozens of almost empty rows do not push other lanes out of sight.
 
 import { ALONE_PX } from "./columns";
 import type { Placed } from "./lanes";
@@ -10,7 +10,7 @@ import { rowKey } from "./wire";
 export class Rows {
   readonly needed = new Map<string, number>();
 
-  /** Make room for what `view` shows. Rows are added only, so that lanes stay where they are while a reader zooms and pans; `anew` counts from the start, after a jump. Tells whether anything changed. */
+  /** Add the rows that `view` needs; return whether anything changed. Rows are only added, so that lanes do not move while the viewer zooms and pans. After a jump (`anew`) they are counted from the start. */
   fit(lanes: Placed[], tracks: Track[], tiles: Tiles, view: Span, width: number, anew: boolean): boolean {
     let changed = false;
     for (const lane of lanes) {
@@ -21,7 +21,7 @@ export class Rows {
     return changed;
   }
 
-  /** Make room for a row that is chosen. Tells whether anything changed. */
+  /** Add the row of the selected slice; return whether anything changed. */
   include(lane: Placed, depth: number): boolean {
     return depth >= (this.needed.get(lane.id) ?? lane.rows) && this.set(lane.id, depth + 1);
   }
@@ -33,12 +33,12 @@ export class Rows {
   }
 }
 
-/** Return how many rows hold a slice that is drawn by itself, and one more where something is nested in them: it shows how much, as a folded lane does. */
+/** Return the number of rows with slices that are drawn separately, and one more if anything is nested deeper: that row shows the sum, as a folded lane does. */
 function rowsIn(lane: Placed, track: Track, tiles: Tiles, view: Span, width: number): number {
   const own = { start: view.start - track.offset, end: view.end - track.offset };
   const pixel = (own.end - own.start) / width;
   const pieces = tiles.pieces(lane.track, lane.spec!.source, own, levelOf(pixel));
-  let nested = 0; // 1 where anything lies deeper
+  let nested = 0; // 1 if anything is nested deeper
   for (let depth = lane.spec!.rows - 1; depth >= 0; depth--) {
     const key = rowKey(lane.spec!.lane, depth);
     const alone = pieces.some(({ tile }) => tile?.rows.get(key)?.slices.some((i) =>

@@ -1,15 +1,15 @@
-// Steps as the page sends them: thousands are there by the kilobyte, so their names come as runs of numbers and their times as differences.
+// Decodes steps. The page sends thousands of them, so names are runs of numbers and times are differences.
 
 import type { Step } from "./types";
 
-/** `times` holds of each step the ns from the end of the one before it (or 0) and its own length. A run of names is how many there are, their text, the number
- * behind the first one's (the next have the next numbers), and why they do not count; null where there is no number, and where they count. */
+/** `times` has two numbers per step: the ns from the end of the previous step (or 0), and its length. A run of names has a count, the text, the first
+ * number (the others follow it) or null, and why the steps do not count or null. */
 export interface SentSteps {
   times: string;
   names: [many: number, text: string, number: number | null, why: string | null][];
 }
 
-/** Read steps, `offset` added to their times. */
+/** Return the steps with `offset` added to their times. */
 export function stepsOf(sent: SentSteps, offset = 0): Step[] {
   const times = sent.times.split(" ").map(Number);
   const steps: Step[] = [];

@@ -1,19 +1,19 @@
-// Which tiles a view needs, fetched once and kept within a budget; while one is on its way, a coarser one stands in.
+// Loads and caches the tiles that a view needs. While a tile loads, a coarser one is drawn.
 
 import type { Span, Track } from "./types";
 import { COLUMNS, decode, type Tile } from "./wire";
 
-/** Bytes of tiles kept: a screen needs about one megabyte. */
+/** Largest number of cached bytes; a screen needs about one megabyte. */
 export const BUDGET = 96 * 2 ** 20;
-const AT_ONCE = 4; // requests in flight: a browser opens six connections to a server, and the page needs some
+const AT_ONCE = 4; // simultaneous requests: a browser opens six connections to a server, and the page needs some
 const RETRY_MS = 2000;
 
-/** A stretch of time and the tile to draw it from. */
+/** A time range and the tile to draw it from. */
 export interface Piece extends Span {
   tile: Tile | null;
 }
 
-/** Return the level whose columns are as wide as a pixel, or less than twice as fine. */
+/** Return the level whose columns are at most as wide as a pixel, and more than half as wide. */
 export function levelOf(nsPerPixel: number): number {
   return Math.max(0, Math.floor(Math.log2(Math.max(nsPerPixel, 1))));
 }
@@ -22,7 +22,7 @@ function widthOf(level: number): number {
   return COLUMNS * 2 ** level;
 }
 
-/** A view to have tiles for: of each track, these sources. */
+/** A view that needs tiles: for each track, the sources. */
 export interface Look {
   view: Span;
   level: number;
@@ -39,8 +39,8 @@ interface Wanted {
 export class Tiles {
   bytes = 0;
   failed = "";
-  private readonly kept = new Map<string, Tile>();
-  private readonly asked = new Map<string, number>();
+  private readonly cached = new Map<string, Tile>();
+  private readonly requested = new Map<string, number>();
   private queue: Wanted[] = [];
   private inFlight = 0;
   private stopped = false;
@@ -57,7 +57,7 @@ export class Tiles {
     this.queue = [];
   }
 
-  /** Return what to draw of a source over `view`, in order of time; times are the track's own. */
+  /** Return the pieces of a source in `view`, sorted by time, on the track's own clock. */
   pieces(track: number, source: string, view: Span, level: number): Piece[] {
     const pieces: Piece[] = [];
     const width = widthOf(level);
@@ -71,14 +71,14 @@ export class Tiles {
     return pieces;
   }
 
-  /** Ask for what these views lack, the first view and its middle first, and forget what was asked before and is not on its way. */
+  /** Request the missing tiles of these views, first those in the middle of the first view. Earlier requests that have not started are dropped. */
   want(views: Look[]): void {
     const wanted = new Set<string>();
     this.queue = views.flatMap((look) => this.missing(look, wanted));
     this.pump();
   }
 
-  /** Return what a view lacks but for what is `wanted` already, and add it there. */
+  /** Return the missing tiles of a view that are not in `among` yet, and add them to it. */
   private missing({ view, level, sources }: Look, among: Set<string>): Wanted[] {
     const width = widthOf(level);
     const middle = (view.start + view.end) / 2;
@@ -95,7 +95,7 @@ export class Tiles {
     return wanted.sort((a, b) => far(a) - far(b));
   }
 
-  /** Tell whether everything of a view is there at its own detail. */
+  /** Return whether all tiles of the view have arrived. */
   settled(): boolean {
     return !this.queue.length && !this.inFlight;
   }
@@ -109,20 +109,20 @@ export class Tiles {
   }
 
   private at(key: string): Tile | undefined {
-    const tile = this.kept.get(key);
+    const tile = this.cached.get(key);
     if (tile) {
-      this.kept.delete(key); // to the end: the first of the map is the one not used for longest
-      this.kept.set(key, tile);
+      this.cached.delete(key); // move it to the end: the first entry of the map is the least recently used one
+      this.cached.set(key, tile);
     }
     return tile;
   }
 
   private known(track: number, source: string, level: number, index: number): boolean {
-    if (this.kept.has(key(track, source, level, index))) return true;
+    if (this.cached.has(key(track, source, level, index))) return true;
     for (let up = 1; level + up < 53; up++) {
-      if (this.kept.get(key(track, source, level + up, Math.floor(index / 2 ** up)))?.complete) return true;
+      if (this.cached.get(key(track, source, level + up, Math.floor(index / 2 ** up)))?.complete) return true;
     }
-    return (this.asked.get(key(track, source, level, index)) ?? 0) > Date.now();
+    return (this.requested.get(key(track, source, level, index)) ?? 0) > Date.now();
   }
 
   private pump(): void {
@@ -132,16 +132,16 @@ export class Tiles {
   private async fetch(wanted: Wanted): Promise<void> {
     const track = this.tracks[wanted.track];
     const keys = wanted.sources.map((source) => key(wanted.track, source, wanted.level, wanted.index));
-    for (const k of keys) this.asked.set(k, Infinity);
+    for (const k of keys) this.requested.set(k, Infinity);
     this.inFlight++;
     try {
       const query = `recording=${track.recording}&device=${track.device}&level=${wanted.level}&index=${wanted.index}`;
       const tiles = decode(await this.get(`${track.api}/tiles?${query}&sources=${wanted.sources.join(",")}`));
-      for (const k of keys) this.asked.delete(k);
+      for (const k of keys) this.requested.delete(k);
       for (const tile of tiles) this.keep(key(wanted.track, tile.source, tile.level, tile.index), tile);
       this.failed = "";
     } catch (problem) {
-      for (const k of keys) this.asked.set(k, Date.now() + RETRY_MS);
+      for (const k of keys) this.requested.set(k, Date.now() + RETRY_MS);
       this.failed = problem instanceof Error ? problem.message : "The server did not answer.";
       if (!this.stopped) setTimeout(() => { if (!this.stopped) this.arrived(); }, RETRY_MS);
     } finally {
@@ -152,11 +152,11 @@ export class Tiles {
   }
 
   private keep(key: string, tile: Tile): void {
-    this.kept.set(key, tile);
+    this.cached.set(key, tile);
     this.bytes += tile.bytes;
-    for (const [oldest, old] of this.kept) {
+    for (const [oldest, old] of this.cached) {
       if (this.bytes <= this.budget) break;
-      this.kept.delete(oldest);
+      this.cached.delete(oldest);
       this.bytes -= old.bytes;
     }
   }
@@ -172,7 +172,7 @@ export async function fetched(address: string): Promise<ArrayBuffer> {
   return answer.arrayBuffer();
 }
 
-/** Return the server's sentence about what went wrong. */
+/** Return the server's sentence about an error. */
 export async function sentenceOf(answer: Response): Promise<string> {
   try {
     return ((await answer.json()) as { error: { sentence: string } }).error.sentence;

@@ -1,4 +1,4 @@
-// The timeline on the page: one state, drawn when it changes.
+// The timeline on the page: one state, which is drawn again when it changes.
 
 import { Crumbs } from "./crumbs";
 import { AXIS_PX, Painter, type Scene } from "./draw";
@@ -19,16 +19,16 @@ import { Rows } from "./rows";
 import { levelOf, Tiles } from "./tiles";
 import { showToolbar } from "./toolbar";
 import type { Note, PageData, Place, Slice, Span } from "./types";
-import { around, between, held } from "./view";
+import { around, between, clamped } from "./view";
 
-const SETTLED_MS = 500; // without a move, until the page hears of the new place
+const SETTLED_MS = 500; // time without a move after which the page gets the new place
 const MOVE_MS = 180;
-const REST_MS = 300; // without a move, until lanes have the rows that the view needs
-const END_PX = 4; // under the last lane
-const ROOM = 8; // a place is shown with so many times its own length around it
+const REST_MS = 300; // time without a move after which lanes get the rows that the view needs
+const END_PX = 4; // room below the last lane
+const ROOM = 8; // a place is shown with this many times its own length around it
 
-/** What the page hears: where the reader is. A `jump` is a place of its own to come back to. */
-export type Tell = (place: Place, jump: boolean) => void;
+/** Reports to the page where the viewer is. A `jump` becomes a step for Back. */
+export type Report = (place: Place, jump: boolean) => void;
 
 export class Timeline implements Picture {
   readonly root: HTMLElement;
@@ -44,7 +44,7 @@ export class Timeline implements Picture {
   height = 0;
   painter: Painter;
   frames: number[] = [];
-  /** Comes true with the first frame in which every tile of the view is drawn. */
+  /** Resolves with the first frame in which every tile of the view is drawn. */
   readonly whole: Promise<void>;
   private isWhole!: () => void;
   private readonly choice = new LaneChoice();
@@ -61,12 +61,12 @@ export class Timeline implements Picture {
   private settle = 0;
   private rest = 0;
   private row = 0;
-  private laid = 0; // the height of all lanes
+  private lanesHeight = 0;
   private fitted = false;
-  private leapt = false;
+  private jumped = false;
   private ended = false;
 
-  constructor(root: HTMLElement, readonly data: PageData, private readonly tell: Tell, readonly note: (note: Note) => void) {
+  constructor(root: HTMLElement, readonly data: PageData, private readonly report: Report, readonly note: (note: Note) => void) {
     this.root = root;
     this.whole = new Promise((drawn) => { this.isWhole = drawn; });
     this.lanesCanvas = root.querySelector(".lanes")!;
@@ -77,7 +77,7 @@ export class Timeline implements Picture {
     this.tiles = new Tiles(data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d")!, this.tiles, this.ink);
     this.scene = {
-      data, view: this.asked(data.place), lanes: [], marks: [], mark: -1, selected: null, range: null, same: null,
+      data, view: this.viewOf(data.place), lanes: [], marks: [], mark: -1, selected: null, range: null, same: null,
     };
     this.gutter = new Gutter(root.querySelector(".gutter")!, this.choice, data.dark, () => { this.layout(true); this.moved(false); });
     this.drawer = new Drawer(root.querySelector(".drawer")!, this);
@@ -111,12 +111,12 @@ export class Timeline implements Picture {
     for (const stop of this.stop) stop();
   }
 
-  /** Go to a view. A jump is remembered, so that breadcrumbs and Back lead out of it again. */
+  /** Go to a view. Breadcrumbs and Back lead back from a jump. */
   go(view: Span, jump = false, smooth = jump): void {
-    const to = held(view, this.data.extent);
+    const to = clamped(view, this.data.extent);
     if (jump) this.crumbs.push(this.target);
     const [length, before] = [to, this.target].map((span) => span.end - span.start);
-    if (jump && Math.abs(length - before) > before / 100) this.leapt = true; // a jump to another zoom: nobody follows a lane through it
+    if (jump && Math.abs(length - before) > before / 100) this.jumped = true; // a jump to another zoom: rows may be counted from the start
     if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.move = { from: this.scene.view, to, begun: performance.now() };
     } else {
@@ -126,7 +126,7 @@ export class Timeline implements Picture {
     this.moved(jump);
   }
 
-  /** Show what was written about places: a flag at each, and a way to it. */
+  /** Show the viewers' notes: a flag at each place, and a button that leads to it. */
   notes(notes: Note[]): void {
     this.data.notes = notes;
     const place = this.root.querySelector<HTMLElement>(".notes")!;
@@ -135,15 +135,15 @@ export class Timeline implements Picture {
     this.draw();
   }
 
-  /** Go to the slice that a row of the page's tables names. */
+  /** Go to the slice of a row in the page's tables. */
   async visit(slice: string): Promise<void> {
     const place = await this.drawer.restore(slice);
     if (!place) return;
     this.go(around(place, ROOM, this.data.extent), true);
-    this.lanesCanvas.focus(); // the page scrolls to the picture, and its keys work
+    this.lanesCanvas.focus(); // so that the page scrolls to the timeline, and its keys work
   }
 
-  /** Where a move that is under way leads to. */
+  /** The view at the end of the current move. */
   get target(): Span {
     return this.move?.to ?? this.scene.view;
   }
@@ -156,7 +156,7 @@ export class Timeline implements Picture {
     this.moved(false);
   }
 
-  /** Select a slice and bring it into sight; with `near`, as a jump to that view. */
+  /** Select a slice and scroll to it; with `near`, jump to that view. */
   choose(slice: Slice, near?: Span): void {
     const view = this.target;
     this.select(slice);
@@ -178,7 +178,7 @@ export class Timeline implements Picture {
     this.draw();
   }
 
-  /** Say something to people who cannot see the picture, and under it to all. */
+  /** Show a sentence below the timeline; screen readers read it aloud. */
   say(words: string): void {
     this.root.querySelector(".said")!.textContent = words;
   }
@@ -189,13 +189,13 @@ export class Timeline implements Picture {
     requestAnimationFrame(() => this.frame());
   }
 
-  /** The page is to know where the reader is. */
+  /** Draw, and report the new place to the page. */
   moved(jump: boolean): void {
     this.draw();
     this.rested();
     clearTimeout(this.settle);
-    if (jump) this.tell(this.place(), true);
-    else this.settle = window.setTimeout(() => this.tell(this.place(), false), SETTLED_MS);
+    if (jump) this.report(this.place(), true);
+    else this.settle = window.setTimeout(() => this.report(this.place(), false), SETTLED_MS);
   }
 
   nsPerPixel(): number {
@@ -206,7 +206,7 @@ export class Timeline implements Picture {
     return y < this.body.scrollTop + AXIS_PX;
   }
 
-  /** The lane under a height of the canvas, and the row in it. */
+  /** Return the lane at a height of the canvas, and the row in it. */
   rowAt(y: number): { lane: Placed; depth: number } | null {
     if (this.onAxis(y)) return null;
     const at = y - AXIS_PX;
@@ -238,7 +238,7 @@ export class Timeline implements Picture {
     return this.root.querySelector<HTMLElement>(".body")!;
   }
 
-  /** Bring a row of a lane into sight; opens the lane where it is folded. */
+  /** Scroll to a row of a lane, and open the lane if it is folded. */
   private reveal(track: number, source: string, laneNumber: number, depth: number): void {
     const find = () => this.scene.lanes.find((l) => l.track === track && l.spec?.source === source && l.spec.lane === laneNumber);
     let lane = find();
@@ -260,12 +260,12 @@ export class Timeline implements Picture {
     if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - lane.row) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
   }
 
-  private asked(place: Place): Span {
+  private viewOf(place: Place): Span {
     const [t0, t1] = [Number(place.t0 ?? NaN) * 1e6, Number(place.t1 ?? NaN) * 1e6];
     const whole = { start: 0, end: this.data.extent };
     if (!Number.isFinite(t0) || !Number.isFinite(t1)) return whole;
     const [start, end] = [Math.max(Math.min(t0, t1), 0), Math.min(Math.max(t0, t1), this.data.extent)];
-    return end > start ? held({ start, end }, this.data.extent) : whole;
+    return end > start ? clamped({ start, end }, this.data.extent) : whole;
   }
 
   place(): Place {
@@ -281,13 +281,13 @@ export class Timeline implements Picture {
     };
   }
 
-  /** The browser's Back or Forward: the address says where to go. */
+  /** After the browser's Back or Forward: show the place in the address. */
   private back(): void {
     const query = new URLSearchParams(location.search);
     const place = Object.fromEntries(query) as Place;
     this.crumbs.pop();
     this.move = null;
-    this.scene.view = this.asked(place);
+    this.scene.view = this.viewOf(place);
     if ((place.lanes ?? "") !== this.choice.toString()) {
       this.choice.read(place.lanes);
       this.layout();
@@ -299,14 +299,14 @@ export class Timeline implements Picture {
     this.draw();
   }
 
-  /** Put the lanes in their places; with `refit`, rows get the height that fills the window. */
+  /** Compute the position of each lane; with `refit`, rows get the height that fills the window. */
   private layout(refit = false): void {
     const { tracks, steps, lines } = this.data;
     const at = (row: number) => placed(tracks, steps, lines, this.choice, this.rows.needed, row);
     if (refit || !this.row) this.row = rowFor(this.body.clientHeight - AXIS_PX - END_PX, (row) => at(row).height);
     const { lanes, height } = at(this.row);
     this.scene.lanes = lanes;
-    this.laid = height + AXIS_PX + END_PX;
+    this.lanesHeight = height + AXIS_PX + END_PX;
     this.fill(true);
   }
 
@@ -318,15 +318,15 @@ export class Timeline implements Picture {
     else this.fill(false);
   }
 
-  /** Give the canvases the room that the lanes need, or all that there is. */
+  /** Make the canvases as high as the lanes, but at least as high as the visible area. */
   private fill(named: boolean): void {
     const { body } = this;
-    const height = Math.max(this.laid, body.clientHeight);
+    const height = Math.max(this.lanesHeight, body.clientHeight);
     if (named || height !== this.height) this.gutter.show(this.scene.lanes, height);
     this.height = height;
     size(this.lanesCanvas, this.width, height);
     size(this.overCanvas, this.width, height);
-    this.root.querySelector<HTMLElement>(".strip")!.style.paddingRight = `${body.offsetWidth - body.clientWidth - 2}px`; // a scroll bar
+    this.root.querySelector<HTMLElement>(".strip")!.style.paddingRight = `${body.offsetWidth - body.clientWidth - 2}px`; // the width of a scroll bar
     size(this.mapCanvas, Math.max(this.mapCanvas.clientWidth, 50), MAP_PX);
     this.mapStale = true;
     this.frame();
@@ -337,7 +337,7 @@ export class Timeline implements Picture {
     if (this.tiles.failed) this.say(this.tiles.failed);
     this.draw();
     if (this.fitted) this.rested();
-    else this.fit(); // nothing to keep in its place yet
+    else this.fit(); // at first, lanes may still move
   }
 
   private rested(): void {
@@ -345,13 +345,13 @@ export class Timeline implements Picture {
     this.rest = window.setTimeout(() => this.fit(), REST_MS);
   }
 
-  /** Give lanes the rows that the view needs, once it rests and is drawn whole. */
+  /** Give lanes the rows that the view needs, once it does not move and all tiles have arrived. */
   private fit(): void {
-    if (this.ended || this.move || !this.tiles.settled()) return; // both come to an end, and ask again
+    if (this.ended || this.move || !this.tiles.settled()) return; // both call this again at their end
     const { lanes, view, selected } = this.scene;
-    const anew = !this.fitted || this.leapt || (view.start <= 0 && view.end >= this.data.extent);
+    const anew = !this.fitted || this.jumped || (view.start <= 0 && view.end >= this.data.extent);
     this.fitted = true;
-    this.leapt = false;
+    this.jumped = false;
     let changed = this.rows.fit(lanes, this.data.tracks, this.tiles, view, this.width, anew);
     const lane = selected && lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
     if (lane && !lane.folded) changed = this.rows.include(lane, selected.depth) || changed;
@@ -392,7 +392,7 @@ export class Timeline implements Picture {
     return Math.max(this.mapCanvas.clientWidth, 50);
   }
 
-  /** The level of the lanes seen whole: the strip is little wider than they, and what they have need not be asked for again. */
+  /** The level of the whole recording in the lanes. The strip is only a little wider, so it needs no tiles of its own. */
   private get mapLevel(): number {
     return levelOf(this.data.extent / this.width);
   }
@@ -410,13 +410,13 @@ export class Timeline implements Picture {
     drawWindow(context, this.scene, this.ink, width);
   }
 
-  /** The marks have changed. */
+  /** Draw the strip again, because the marks have changed. */
   remap(): void {
     this.mapStale = true;
     this.draw();
   }
 
-  /** Return the sources that lanes in the picture need, by track; what is folded away is not asked for. */
+  /** Return the sources that visible lanes need, by track. Hidden lanes request nothing. */
   private sources(): string[][] {
     return this.data.tracks.map((_, t) => [
       ...new Set(this.scene.lanes.filter((lane) => lane.track === t && lane.spec).map((lane) => lane.spec!.source)),

@@ -1,9 +1,9 @@
-// The buttons above the picture, and the choice of a step to go to.
+// The buttons above the lanes, and the list of steps.
 
 import type { Picture } from "./picture";
 import { around } from "./view";
 
-/** Make the toolbar work. `forget` lets go of the way back: the whole recording is where it begins. */
+/** Connect the toolbar. `forget` removes the way back, because the whole recording is its beginning. */
 export function showToolbar(picture: Picture, forget: () => void): void {
   const { root, data } = picture;
   const on = (name: string, act: () => void) => {
@@ -25,7 +25,7 @@ export function showToolbar(picture: Picture, forget: () => void): void {
   steps.hidden = !data.steps.length;
   steps.replaceChildren(new Option("Go to step", ""));
   steps.onfocus = steps.onpointerdown = () => {
-    if (steps.length < 2) steps.append(...data.steps.map((step, i) => new Option(step.name, String(i)))); // thousands take as long as the first picture
+    if (steps.length < 2) steps.append(...data.steps.map((step, i) => new Option(step.name, String(i)))); // added on demand: thousands of them take as long as the first frame
   };
   steps.onchange = () => {
     const step = data.steps[Number(steps.value)];

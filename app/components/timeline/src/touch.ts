@@ -1,13 +1,13 @@
-// Fingers: one moves the picture, taps, and held still first selects a range; two zoom.
+// Handles fingers: one taps, moves the view or, after a pause, selects a range; two zoom.
 
 import type { Picture } from "./picture";
 import type { Point, Span } from "./types";
 import { moved, pinched } from "./view";
 
-const TAP_PX = 8; // a finger that moves less meant one place
-const HOLD_MS = 400; // as long as phones wait before they select words
+const TAP_PX = 8; // a finger that moves less is a tap
+const HOLD_MS = 400; // the time after which phones select words
 
-/** One finger's doing, from where it began. */
+/** The action of one finger, with the point where it began. */
 interface Drag {
   at: Point;
   view: Span;
@@ -15,10 +15,10 @@ interface Drag {
   hold: number;
 }
 
-/** Listen for fingers; returns what ends it. The page keeps moving up and down by itself (touch-action: pan-y). */
+/** Listen to fingers; return a function that stops it. The browser itself scrolls up and down (touch-action: pan-y). */
 export function fingers(picture: Picture, tap: (x: number, y: number) => void): () => void {
   const canvas = picture.lanesCanvas;
-  // points and not events: an event's offset is another one once it has left the shadow root
+  // points instead of events, because an event's offset changes when it leaves the shadow root
   const down = new Map<number, Point>();
   let drag: Drag | null = null;
 
@@ -69,7 +69,7 @@ export function fingers(picture: Picture, tap: (x: number, y: number) => void): 
       const was = drag;
       down.delete(event.pointerId);
       leave();
-      if (down.size) return begin([...down.values()][0], "moves"); // of two fingers one is left: it is no tap
+      if (down.size) return begin([...down.values()][0], "moves"); // one of two fingers is left, so this is no tap
       if (was?.does === "nothing yet") tap(event.offsetX, event.offsetY);
       else if (was?.does === "selects") select(was.at.x, event.offsetX, true);
     },

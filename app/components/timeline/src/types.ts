@@ -1,9 +1,9 @@
-// What the page hands to the timeline, and what the pieces of the timeline hand to each other. Times are ns after the recording's start.
+// The data that the page sends to the timeline, and that its parts exchange. Times are ns after the recording's start.
 
-/** A kind of slice: its label, its colour on a light and on a dark page, and the texture of wide pieces ("" for none). */
+/** A kind of slice: its label, its colours on a light and on a dark page, and the texture of wide pieces ("" for none). */
 export type Kind = [label: string, light: string, dark: string, texture: string];
 
-/** A lane: where its slices come from, how it is called, how many rows it has when open. */
+/** A lane: the source of its slices, its name, and its number of rows when it is open. */
 export interface LaneSpec {
   id: string;
   source: string;
@@ -11,22 +11,22 @@ export interface LaneSpec {
   label: string;
   rows: number;
   folded?: boolean;
-  /** Of a thread that does almost nothing: hidden behind a row that counts such threads. */
+  /** Whether the thread does almost nothing. Such threads are hidden behind a row that counts them. */
   quiet?: boolean;
 }
 
-/** One device of one recording, with its lanes. `offset` is added to its times: ranks, and two runs, stand on one clock. */
+/** One device of one recording, with its lanes. `offset` is added to its times, so that ranks and two runs share one clock. */
 export interface Track {
-  /** The address of its run: what is asked of this track is asked there. */
+  /** The address of the run's API, for requests about this track. */
   api: string;
   recording: string;
   device: number;
   label: string;
   offset: number;
   lanes: LaneSpec[];
-  /** "A" or "B" where two runs are in the picture. */
+  /** "A" or "B" if two runs are shown. */
   mark?: string;
-  /** Of a second run: its steps. The first one's are the page's. */
+  /** The steps of a second run; those of the first one are in the page's data. */
   steps?: Step[];
 }
 
@@ -37,7 +37,7 @@ export interface Step {
   counted: boolean;
 }
 
-/** A line of telemetry: a value holds for the time up to its own. A null breaks the line. */
+/** A line of telemetry: a value counts for the time up to its sample. A null breaks the line. */
 export interface Line {
   label: string;
   unit: string;
@@ -48,13 +48,13 @@ export interface Line {
   values: (number | null)[];
 }
 
-/** A place that a finding names. */
+/** A place of a finding. */
 export interface Mark {
   start: number;
   end: number;
 }
 
-/** What somebody wrote about a place. */
+/** A viewer's note on a place. */
 export interface Note extends Mark {
   text: string;
 }
@@ -68,14 +68,14 @@ export interface Finding {
   marks: Mark[];
 }
 
-/** A rank's counted steps: start and end on the picture's clock, ms that it works and that it waits for others, by how much it works longer than the median rank. */
+/** A rank's counted steps: start and end on the timeline's clock, the ms that it works and waits for others, and how much longer it works than the median rank. */
 export interface HeatRow {
   track: number;
   label: string;
   steps: [start: number, end: number, own: number, wait: number, late: number, name: string][];
 }
 
-/** The run's own step and the profiled one, in ms and in words. */
+/** The run's step and the profiled step, in ms and as text. */
 export interface Scale {
   run: number;
   profiled: number;
@@ -94,13 +94,13 @@ export interface PageData {
   kinds: Record<string, Record<string, Kind>>;
   findings: Finding[];
   notes: Note[];
-  /** The slice of the row that was chosen last in the page's tables; `turn` counts choices. */
+  /** The slice of the row that was last selected in the page's tables; `turn` counts selections. */
   visit: { slice: string; turn: number } | null;
-  /** The address as it was when the page was made. */
+  /** The place in the address when the page was built. */
   place: Place;
 }
 
-/** What the address holds. `t0` and `t1` are ms; a slice is track:source:id. */
+/** The place in the address. `t0` and `t1` are ms; a slice is track:source:id. */
 export interface Place {
   t0?: string;
   t1?: string;
@@ -121,7 +121,7 @@ export interface Point {
   y: number;
 }
 
-/** A slice that is chosen or under the pointer. `id` is that of its source's table; pieces of lost time have none. */
+/** A slice that is selected or under the pointer. `id` is from the table of its source; lost time has none. */
 export interface Slice extends Span {
   track: number;
   source: string;

@@ -1,4 +1,4 @@
-// Where nobody asked what is lost: outside the counted steps an empty lane would read as time well spent.
+// Marks the time outside the counted steps, where an empty lane of lost time would look like useful time.
 
 import type { Scene } from "./draw";
 import { LETTER } from "./labels";
@@ -8,7 +8,7 @@ import type { PageData, Span, Step } from "./types";
 
 const WORDS = ["not counted: causes are not sought here", "not counted"];
 
-/** Draw a line and, where there is room, words over what of a lane of lost time is outside the counted steps. */
+/** Draw a line and, if there is room, a text where a lane of lost time is outside the counted steps. */
 export function drawUncounted(context: CanvasRenderingContext2D, scene: Scene, lane: Placed, y: number, width: number, ink: Ink): void {
   const { view, data } = scene;
   const scale = width / (view.end - view.start);
@@ -27,7 +27,7 @@ export function drawUncounted(context: CanvasRenderingContext2D, scene: Scene, l
 
 const spans = new WeakMap<Step[], Span[]>();
 
-/** Return the stretches of a track outside its counted steps; none where no step counts, since then causes are sought everywhere. */
+/** Return the time ranges of a track outside its counted steps. The result is empty if no step counts, because causes then cover the whole recording. */
 export function uncounted(data: PageData, track: number): Span[] {
   const steps = track ? data.tracks[track].steps : data.steps;
   if (!steps) return [];

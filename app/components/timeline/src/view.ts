@@ -1,19 +1,19 @@
-// The stretch of time in view, and how it moves.
+// The time range in view, and how it moves.
 
 import type { Point, Span } from "./types";
 
-/** The nearest view: below it a pixel is less than a nanosecond, finer than any clock. */
+/** The shortest view. In a shorter one a pixel would be less than a nanosecond, which no clock resolves. */
 export const NEAREST_NS = 1000;
 
-/** Return `span` moved and shrunk as little as needed to lie in 0 … extent. */
-export function held(span: Span, extent: number): Span {
+/** Return `span`, moved and shrunk as little as necessary to be within 0 … extent. */
+export function clamped(span: Span, extent: number): Span {
   const length = Math.min(Math.max(span.end - span.start, Math.min(NEAREST_NS, extent)), extent);
   const middle = (span.start + span.end) / 2;
   const start = Math.min(Math.max(middle - length / 2, 0), extent - length);
   return { start, end: start + length };
 }
 
-/** Return `span` scaled by `factor` around the time `at`, which stays where it is on the screen. */
+/** Return `span` scaled by `factor`; the time `at` keeps its position on the screen. */
 export function zoomed(span: Span, factor: number, at: number, extent: number): Span {
   const length = Math.min(Math.max((span.end - span.start) * factor, Math.min(NEAREST_NS, extent)), extent);
   const share = (at - span.start) / (span.end - span.start);
@@ -26,7 +26,7 @@ export function moved(span: Span, by: number, extent: number): Span {
   return { start, end: start + span.end - span.start };
 }
 
-/** Return `span`, `width` pixels wide, after two fingers moved: what lay under each lies under it still, as far as their distance allows. */
+/** Return `span`, `width` pixels wide, after two fingers moved. Each finger stays on the same time, as far as possible. */
 export function pinched(span: Span, width: number, before: [Point, Point], after: [Point, Point], extent: number): Span {
   const gap = ([a, b]: [Point, Point]) => Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1);
   const middle = ([a, b]: [Point, Point]) => (a.x + b.x) / 2;
@@ -35,14 +35,14 @@ export function pinched(span: Span, width: number, before: [Point, Point], after
   return moved(scaled, ((middle(before) - middle(after)) * (scaled.end - scaled.start)) / width, extent);
 }
 
-/** Return `span` with room around it: what is looked at stands in its surroundings. */
+/** Return `span` with room around it, so that its surroundings are visible. */
 export function around(span: Span, factor: number, extent: number): Span {
   const middle = (span.start + span.end) / 2;
   const half = (Math.max(span.end - span.start, 1) * factor) / 2;
-  return held({ start: middle - half, end: middle + half }, extent);
+  return clamped({ start: middle - half, end: middle + half }, extent);
 }
 
-/** Return the view of a place, seen from `span`: as it is where it shows the place already, moved where the place is a small part of it, else `factor` times the place. */
+/** Return a view that shows a place: `span` itself if it does, `span` moved if the place is a small part of it, else `factor` times the place. */
 export function showing(place: Span, span: Span, factor: number, extent: number): Span {
   const near = around(place, factor, extent);
   const length = span.end - span.start;
@@ -51,7 +51,7 @@ export function showing(place: Span, span: Span, factor: number, extent: number)
   return moved(span, (place.start + place.end) / 2 - (span.start + span.end) / 2, extent);
 }
 
-/** Return a view between two others, for a move that the eye can follow: lengths change by equal factors. */
+/** Return a view between two others for a smooth move: the length changes by equal factors. */
 export function between(from: Span, to: Span, share: number): Span {
   const eased = 1 - (1 - share) ** 3;
   const [a, b] = [from.end - from.start, to.end - to.start];
@@ -61,7 +61,7 @@ export function between(from: Span, to: Span, share: number): Span {
   return { start, end: start + length };
 }
 
-/** Return the tick's distance for a stretch of time: 1, 2 or 5 times a power of ten, at least `room` pixels apart. */
+/** Return the distance of the ticks of a time range: 1, 2 or 5 times a power of ten, at least `room` pixels apart. */
 export function tick(ns: number, width: number, room: number): number {
   const least = (ns / Math.max(width, 1)) * room;
   const power = 10 ** Math.floor(Math.log10(least));

@@ -1,6 +1,6 @@
-// Tiles as the server sends them; app/api/timeline.py says how they are laid out.
+// Decodes tiles from the server; app/api/timeline.py describes their layout.
 
-/** Slices and sums of one row of a tile, as positions in the tile's columns. Slices are in order of start. */
+/** Slices and sums of one row of a tile, as positions in the tile's columns. Slices are sorted by start. */
 export interface Row {
   slices: Uint32Array;
   sums: Uint32Array;
@@ -44,7 +44,7 @@ interface Header {
   names: Record<string, string>;
 }
 
-/** Read all tiles of an answer. */
+/** Return all tiles of an answer. */
 export function decode(buffer: ArrayBuffer): Tile[] {
   const tiles: Tile[] = [];
   for (let at = 0; at < buffer.byteLength; ) {

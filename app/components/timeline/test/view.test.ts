@@ -8,7 +8,7 @@ import { trace } from "../src/draw";
 import { fit, readable } from "../src/paint";
 import type { PageData } from "../src/types";
 import { uncounted } from "../src/uncounted";
-import { around, between, held, moved, pinched, showing, tick, zoomed } from "../src/view";
+import { around, between, clamped, moved, pinched, showing, tick, zoomed } from "../src/view";
 import { random } from "./made";
 
 test("a zoom leaves what lies under the pointer where it is", () => {
@@ -35,11 +35,11 @@ test("what lies under two fingers stays under them", () => {
 });
 
 test("views stay inside the recording and never shrink to nothing", () => {
-  assert.deepEqual(held({ start: -50, end: 150 }, 100_000), { start: 0, end: 1000 });
-  assert.deepEqual(held({ start: 90_000, end: 130_000 }, 100_000), { start: 60_000, end: 100_000 });
-  assert.deepEqual(held({ start: -1e9, end: 1e9 }, 100_000), { start: 0, end: 100_000 });
+  assert.deepEqual(clamped({ start: -50, end: 150 }, 100_000), { start: 0, end: 1000 });
+  assert.deepEqual(clamped({ start: 90_000, end: 130_000 }, 100_000), { start: 60_000, end: 100_000 });
+  assert.deepEqual(clamped({ start: -1e9, end: 1e9 }, 100_000), { start: 0, end: 100_000 });
   assert.deepEqual(moved({ start: 10, end: 20 }, 1e9, 100), { start: 90, end: 100 });
-  assert.deepEqual(held({ start: 3, end: 4 }, 500), { start: 0, end: 500 });
+  assert.deepEqual(clamped({ start: 3, end: 4 }, 500), { start: 0, end: 500 });
   assert.deepEqual(around({ start: 4000, end: 6000 }, 2, 100_000), { start: 3000, end: 7000 });
 });
 
