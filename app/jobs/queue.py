@@ -87,7 +87,7 @@ class Jobs:
         self._jobs: dict[str, IngestJob] = {}
         self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
         self._entrance = threading.Lock()
-        self._analyses = threading.BoundedSemaphore(max(RUNNING_AT_ONCE - 1, 1))
+        self._analyses = threading.BoundedSemaphore(max(RUNNING_AT_ONCE - 1, 1))  # one job stays free for dropped files
         self._closing = False
 
     def start(
@@ -194,9 +194,8 @@ class Jobs:
                 _stop(job.process)
 
     def _forget_old(self) -> None:
-        now = self._clock()
         for job in list(self._jobs.values()):
-            if job.finished is not None and now - job.finished > FORGET_AFTER_SECONDS:
+            if job.finished is not None and self._clock() - job.finished > FORGET_AFTER_SECONDS:
                 del self._jobs[job.id]
 
     def _read_progress(self, job: IngestJob) -> None:
@@ -213,9 +212,7 @@ class Jobs:
 
     def _run(self, job: IngestJob) -> None:
         try:
-            with contextlib.ExitStack() as held:
-                if job.analyses:  # a dropped file does not wait until a list of runs is analysed again
-                    held.enter_context(self._analyses)
+            with self._analyses if job.analyses else contextlib.nullcontext(), contextlib.ExitStack() as held:
                 with self._entrance:  # otherwise two jobs that run alone could each get one slot and wait forever for the other
                     for _ in range(RUNNING_AT_ONCE if job.alone else 1):
                         held.enter_context(self._slots)

@@ -94,7 +94,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
             cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(
                 f"Used {_ago(time.time() - listed.seen)}{f', from {session.address}' if session.address else ''}{user}. "
-                f"Let in by {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."
+                f"Logged in with {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."
             )
         if st.button("Log out", key=f"end-{listed.id}"):
             sessions.end(listed.id)

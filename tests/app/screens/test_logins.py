@@ -52,7 +52,9 @@ def test_who_has_access_is_told_by_browser_and_ended_by_a_button(asked: DataFold
     test = opened_at("logins")
     text = words_of(test)
     assert "3 browsers have access to this dashboard" in text
-    assert all(name in text for name in ("Chrome on Linux", "Edge on Windows", "curl", "from 10.0.0.7", "Let in by the token"))
+    assert all(
+        name in text for name in ("Chrome on Linux", "Edge on Windows", "curl", "from 10.0.0.7", "Logged in with the token")
+    )
     assert "Mozilla" not in text
     next(b for b in test.button if b.label == "Log out").click().run()
     assert len(sessions.all()) == 2
