@@ -41,6 +41,13 @@ def test_what_both_show_in_other_ways_comes_before_advice_that_is_needed_no_more
     assert found[0].rules == ("starves",)
 
 
+def test_advice_to_make_the_change_is_no_difference_of_its_own_either_way():
+    slow, fast, advice = (trait("dtype", "FP32"),), (trait("dtype", "bf16"),), [advised("products", sets=("dtype bf16",))]
+    there, back = differences(slow, fast, advice, advice), differences(fast, slow, advice, advice, of_b=True)
+    assert [(d.key, d.a, d.b, d.rules) for d in there] == [("dtype", "FP32", "bf16", ("products",))]
+    assert [(d.key, d.b, d.a, d.rules) for d in back] == [("dtype", "FP32", "bf16", ("products",))]
+
+
 def test_advice_whose_choice_is_the_same_on_both_sides_was_not_followed():
     off, on = trait("graph", "off"), trait("graph", "on")
     graph = advised("launch-bound", sets=("graph",))
