@@ -65,5 +65,5 @@ def more_runs(spread: float, runs: int) -> str:
 def could_have_seen(smallest: float) -> str:
     """Return the sentence that states the smallest change that the recordings could have shown."""
     if smallest >= 1:
-        return f"The steps of one side differ so much that no change below a factor of {significant(1 + smallest, 2)} could have been seen."
-    return f"A change below {percent(smallest, 1 if smallest < SURE_OF_SOME else 0)} could not have been seen."
+        return f"The steps of one side differ so much that these recordings reliably show only changes by a factor of {significant(1 + smallest, 2)} or more."
+    return f"These recordings reliably show only changes of {percent(smallest, 1 if smallest < SURE_OF_SOME else 0)} or more."
