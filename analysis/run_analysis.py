@@ -128,6 +128,9 @@ def _job(inputs: RunInputs, measured: list[tuple[RankResult, DeviceMeasurements]
     lead = leading(ranks, communication)
     if communication is not None:
         communication = with_parallelism(ranks, communication)
+        if (pipeline := communication.schedule) is not None:
+            ranks = [replace(rank, best=replace(rank.best, pipeline_ms=pipeline.least_ms)) for rank in ranks]
+            lead = leading(ranks, communication)
     return AnalysedJob(ranks, communication, lead, lost)
 
 

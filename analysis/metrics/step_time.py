@@ -52,8 +52,8 @@ class BestStepTime:
     * ``profiled``: the median of the profiled device steps. ``mean_ms``: their mean. ``estimate``: the replay's step time.
     * ``evidence``: all evidence, the strongest first. ``floor_ms``: the GPU's time for a step's kernels with their dispatch.
     * ``represented``: False if the run's steps take longer than its profiled steps. The trace then lacks a part of the step.
-    * ``feeding``: the loader workers' time per step, None if not timed. ``round``: the loop's rounds. ``parts``: the parts of its
-      marked step.
+    * ``feeding``: the loader workers' time per step, None if not timed. ``round``: the loop's rounds. ``parts``: its marked step's.
+    * ``pipeline_ms``: the shortest step that the stages of the job's pipeline allow, 0 without a pipeline.
     """
 
     source: StepSource
@@ -67,6 +67,7 @@ class BestStepTime:
     feeding: Feeding | None = None
     round: Round | None = None
     parts: StepParts | None = None
+    pipeline_ms: float = 0.0
 
     @property
     def ms(self) -> float | None:
@@ -273,8 +274,7 @@ def _with_others(source: StepSource, reading: Reading, ranked: list[StepTimeEvid
         if other.source == own_source:
             continue
         value = in_words(other.ms, 4) if other.ms is not None else f"at least {in_words(other.low_ms, 4)}"
-        name = STEP_SOURCES[other.source].name
-        name = name[0].upper() + name[1:]
+        name = (words := STEP_SOURCES[other.source].name)[0].upper() + words[1:]
         if not chosen.agrees(other):
             notes.append(
                 f"{name} ({value}) and {STEP_SOURCES[own_source].name} ({in_words(reading.value, 4)}) disagree beyond their intervals."

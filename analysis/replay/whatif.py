@@ -95,7 +95,7 @@ class WhatIf:
         The relative change of the replay is applied to ``best``. The result is at least the GPU's remaining work, including dispatch,
         because only waits can be shorter in the run than in the replay. If the run's step is longer than the replay, the excess is
         also waiting, so it shrinks with the waiting. If the run's step is shorter than the recorded GPU work, this work is scaled to
-        the step. The result is also at least the time of the loader's workers, unless ``edits`` change them.
+        the step. The result is also at least the time of the loader's workers, unless ``edits`` change them, and of a pipeline's passes.
         """
         edits = tuple(edits)
         ms = self._unfed_ms(best, edits, "likely")
@@ -129,7 +129,8 @@ class WhatIf:
         changed_ms = _applied_to_run(best.ms, now, after) if best.represented else best.ms - (now.ms - after.ms)
         if best.ms > now.ms and _removes_excess(edits):
             changed_ms = after.ms
-        work = ((now.work_ms, after.work_ms), (now.dispatched_ms, after.dispatched_ms))
+        passes = max(best.pipeline_ms / now.work_ms, 1.0) if now.work_ms else 1.0
+        work = ((passes * now.work_ms, passes * after.work_ms), (now.dispatched_ms, after.dispatched_ms))
         return max(changed_ms, *(after_ms * min(1.0, best.ms / before_ms) for before_ms, after_ms in work if before_ms))
 
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
@@ -169,8 +170,7 @@ class WhatIf:
         """Return the interval in ms for another run with ``edits``, from ``between`` for this run.
 
         Another host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. Its GPU work may be shorter by
-        FLOOR_MARGIN. Whether a change gains is decided within one run, so the difference between hosts does not extend the interval
-        beyond today's step.
+        FLOOR_MARGIN. A change's gain is decided within one run, so other hosts do not extend the interval beyond today's step.
         """
         edits = tuple(edits)
         likely, slow = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
@@ -189,7 +189,7 @@ class WhatIf:
         now, after = self._step(()), self._step(tuple(at_edge(edit, "least") for edit in edits))
         if best.ms is None or now is None or after is None or not now.work_ms:
             return 0.0
-        return after.work_ms * min(1.0, best.ms / now.work_ms)
+        return after.work_ms * min(max(1.0, best.pipeline_ms / now.work_ms), best.ms / now.work_ms)
 
     def _differs(self, edits: tuple[Edit, ...]) -> float:
         """Return the relative difference between the steps of two runs with ``edits``."""

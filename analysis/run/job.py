@@ -75,6 +75,11 @@ class Pipeline:
         """How often a microbatch arrives at a stage in a step."""
         return self.microbatches * self.chunks
 
+    @property
+    def least_ms(self) -> float:
+        """The shortest possible step with the work of the stages."""
+        return sum(self.stage_ms) / len(self.stage_ms) + self.fill_ms + self.imbalance_ms
+
 
 @dataclass(frozen=True)
 class RankWaits:

@@ -116,6 +116,13 @@ def test_a_run_shorter_than_its_replay_has_a_quicker_host() -> None:
     )  # 70 − 40, the GPU's work at least and its dispatch
 
 
+def test_a_stage_waits_for_the_passes_of_its_pipeline() -> None:
+    # 40 of 100 µs are the stage's kernel; all stages together need 60. With half of the kernels' time they need 30.
+    piped = replace(of_step(0.100, "user"), pipeline_ms=0.060)
+    assert waiting().predict_ms(piped, [WithoutWaits()]) == pytest.approx(0.060)
+    assert waiting().least_ms(piped, [ScaledOps((0, 1, 2, 3), 0.5, 0.5, 0.5)]) == pytest.approx(0.030)
+
+
 def test_host_of_a_gpu_bound_step_has_a_range_of_speeds() -> None:
     # 40 of 100 µs, the kernel's own: the host takes 25 µs (a quarter) to 40. With half the kernel a step takes 25 then, or 40 as before.
     step, half = of_step(0.040, "user"), [ScaledOps((0, 1, 2, 3), 0.5, 0.5, 0.5)]
