@@ -119,7 +119,7 @@ class JobTables:
                 """SELECT position, c.name, c.dtype, c."group", c.group_size, c.peer, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
                       steps[c.step + 1].label AS step, coalesce(steps[c.step + 1].counted, false) AS counted,
                       c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns,
-                      coalesce(c.sends, 0) AS sends, coalesce(c.forward, false) AS forward, c.bytes, c.description, c.serves
+                      coalesce(c.sends, 0) AS sends, coalesce(c.receives, 0) AS receives, coalesce(c.forward, false) AS forward, c.bytes, c.description, c.serves
                FROM (SELECT position, step AS steps, unnest(call) AS c FROM rank) ORDER BY position, c.start_ns"""
             )
             .to_arrow_table()

@@ -36,10 +36,10 @@ def pipelined(
         ChromeTrace(distributedInfo={"backend": "nccl", "rank": rank, "world_size": count}, baseTimeNanoseconds=BASE_NS)
         for rank in range(count)
     ]
-    begin = 0.0
+    begins = [0.0] * count
     for step in range(steps):
-        hosts = [begin + 10.0] * count
-        free = [begin + 10.0 + launch_us * (6 * micro * chunks + 2)] * count  # By then the host has launched all of a step.
+        hosts = [begin + 10.0 for begin in begins]
+        free = [host + launch_us * (6 * micro * chunks + 2) for host in hosts]  # By then the host has launched all of a step.
         talk_free = list(free)
         for stages, times in ((list(range(count)) * chunks, 1), (list(range(count - 1, -1, -1)) * chunks, 2)):
             ready = [0.0] * micro  # When each microbatch arrives from the previous stage.
@@ -59,11 +59,11 @@ def pipelined(
                     _launch(traces[stage], hosts, stage, (start, ready[k]), launch_us)
                     free[stage] = ready[k]
                 source = stage
-        end = max(free) + 20
         for stage, trace in enumerate(traces):
+            end = max(free[stage], talk_free[stage], hosts[stage]) + 20
             trace.host("cuda_runtime", "cudaDeviceSynchronize", hosts[stage] + 1, end)
-            trace.step(step, begin, end + 2)
-        begin = end + 4
+            trace.step(step, begins[stage], end + 2)
+            begins[stage] = end + 4
     return traces
 
 

@@ -133,7 +133,7 @@ def test_sends_and_receives_alone_end_no_step(tmp_path: Path) -> None:
 
     Summaries contain the partner of each send, but the wait for the next step is not recorded.
     """
-    for rank, trace in enumerate(pipelined([300, 300, 900], 4)):
+    for rank, trace in enumerate(pipelined([300, 300, 900], 5)):
         (source,) = list_sources([str(trace.write(tmp_path / f"{rank}.json"))])
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1
     data = DataFolder(tmp_path / "data").create()
