@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
-from unittest import mock
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
@@ -16,6 +15,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
+from tests.support.without_findings import without_rules
 
 WRONG = 0.10  # of the right value: what a trusted number may be off by
 SAYS_HOW_MUCH_IS_KNOWN = ("tensor_core_unknown_share", "flop_coverage")  # these are to change with what is recorded
@@ -23,8 +23,8 @@ SMALL = 0.02  # of a share: two points are nothing that anybody acts on, however
 
 
 def numbers_of(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
-    """Return ``analysed`` without findings, which take two thirds of its time."""
-    with mock.patch("sawtooth.analysis.findings.checking.all_rules", return_value=()):
+    """Return ``analysed`` without findings."""
+    with without_rules():
         return analysed(files)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.sql import run_query
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.words.run import first_line
+from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
 from tests.support.paths import RECORDINGS
 from tests.support.prepared import prepared_result
+from tests.support.without_findings import numbers
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEP_US = 1000
@@ -49,11 +52,13 @@ def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us:
     return trace
 
 
-def analysed(folder: Path, traces: list[ChromeTrace]) -> RunResult:
+def analysed(
+    folder: Path, traces: list[ChromeTrace], analysis: Callable[[Manifest, Library], RunResult] = numbers
+) -> RunResult:
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
     run = bring_in(data, [(path, path.name) for path in paths]).runs[0]
-    return analyse(run, Library(data))
+    return analysis(run, Library(data))
 
 
 def split_of(result: RunResult) -> dict[int | None, dict[str | None, int]]:
@@ -157,7 +162,7 @@ def test_finding_describes_the_transfer_of_the_lead_rank(tmp_path: Path) -> None
 
     Rank 0 communicates for 400 µs, of which it waits 300. The finding names the lead rank's transfer, 100 µs.
     """
-    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)], analyse)
     assert result.lead is not None
     (found,) = [f for f in result.findings if f.rule == "exposed-communication"]
     rows = {row.cause: row.ms_per_step for row in result.lead.ledger if row.owner == "exposed_comm"}
@@ -206,7 +211,7 @@ def test_any_order_of_the_ranks_says_the_same_and_sums_are_exact(tmp_path: Path,
     for order in itertools.islice(itertools.permutations(paths), 0, 6, 2):
         (run,) = bring_in(data, [(path, path.name) for path in order]).runs
         data.manifest_file(run.id).unlink()  # else the next order would find it as it is
-        result = analyse(run, Library(data))
+        result = numbers(run, Library(data))
         for rank in result.ranks:
             assert sum(row.ns for row in rank.ledger) == rank.window_ns
         found = result.communication

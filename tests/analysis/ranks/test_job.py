@@ -21,6 +21,7 @@ from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import KERNEL, Planted, job
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
+from tests.support.without_findings import numbers
 
 
 def job_of(
@@ -39,7 +40,7 @@ def job_of(
     if cut is not None:
         paths[cut].write_bytes(paths[cut].read_bytes()[: paths[cut].stat().st_size // 2])
     (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
-    result = analyse(run, Library(data))
+    result = numbers(run, Library(data))
     assert result.communication is not None
     late = report_json(result)["stragglers"]
     assert [(each["ranks"], each["gain_ms"]) for each in late] == [
@@ -52,7 +53,7 @@ def of_traces(folder: Path, traces: Sequence[ChromeTrace]) -> Communication:
     """Return the communication of the job with these traces, by rank."""
     data = DataFolder(folder / "data").create()
     (run,) = bring_in(data, [(trace.write(folder / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
-    communication = analyse(run, Library(data)).communication
+    communication = numbers(run, Library(data)).communication
     assert communication is not None
     return communication
 
@@ -95,7 +96,7 @@ def test_a_rank_late_once_is_chance_unless_its_marks_show_as_long_steps_elsewher
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, mesh=False, steps=9))]
     library = Library(DataFolder(tmp_path / "data").create())
     (run,) = bring_in(library.folder, [(path, path.name) for path in paths]).runs
-    ranks, communication = split_communication(library, analyse(run, library).ranks)
+    ranks, communication = split_communication(library, numbers(run, library).ranks)
     assert communication is not None
 
     def late(*slow: float) -> tuple[Straggler, ...]:
@@ -149,7 +150,7 @@ def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path
     data = DataFolder(tmp_path / "data").create()
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)]
     (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
-    communication = analyse(run, Library(data)).communication
+    communication = numbers(run, Library(data)).communication
     assert communication is not None
     (late,) = communication.stragglers
     assert (late.ranks, late.reason, late.kernel_ratio) == ((1,), "work", None)
@@ -180,7 +181,7 @@ def test_of_many_ranks_each_takes_its_part_of_shared_work(tmp_path: Path) -> Non
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)]
     data = DataFolder(tmp_path / "data").create()
     (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
-    communication = analyse(run, Library(data)).communication
+    communication = numbers(run, Library(data)).communication
     assert communication is not None
     (late,) = communication.stragglers
     assert (late.ranks, late.reason) == ((1,), "work")
@@ -207,7 +208,7 @@ def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     (run,) = bring_in(data, [(path, path.name) for path in traces]).runs
     library = Library(data)
-    ranks, communication = split_communication(library, analyse(run, library).ranks)
+    ranks, communication = split_communication(library, numbers(run, library).ranks)
     assert communication is not None
     replayed = one_job.replay_job(library, ranks, communication, sampled=True)
     assert replayed is not None
@@ -317,7 +318,7 @@ def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
     traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]
     data = DataFolder(tmp_path / "data").create()
     (run,) = bring_in(data, [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
-    result = analyse(run, Library(data))
+    result = numbers(run, Library(data))
     assert result.communication is not None
     assert (result.communication.step_ms is not None) == replayed
     (late,) = result.communication.stragglers
