@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -95,7 +95,7 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = 
     if counted is None:
         return None
     together = [*earlier, *later]
-    counted = counted.with_epochs({span.ns for span in together if span.begins_epoch})
+    counted = counted.with_epochs([span.ns for span in (earlier if counted.left_out else together) if span.begins_epoch])
     pauses = pauses_of(together, counted.steps_ns, counted.pauses_ns)
     rounds = round_of(max(earlier, later, key=len), counted.steps_ns)
     in_step = set(counted.steps_ns.tolist())
@@ -118,11 +118,10 @@ class _CountedSteps(NamedTuple):
     enough_before: bool = False
     left_out: bool = False
 
-    def with_epochs(self, starts_ns: Collection[int]) -> _CountedSteps:
-        """Count the left-out steps that begin an epoch again, because every epoch has one."""
-        begins = np.isin(self.pauses_ns, list(starts_ns))
-        steps_ns = np.concatenate([self.steps_ns, self.pauses_ns[begins]])
-        return self._replace(steps_ns=steps_ns, pauses_ns=self.pauses_ns[~begins])
+    def with_epochs(self, starts_ns: Sequence[int]) -> _CountedSteps:
+        """Count all steps that begin an epoch, also those left out as pauses or as warm-up."""
+        left_out = [ns for ns in starts_ns if ns not in self.steps_ns]
+        return self._replace(steps_ns=np.append(self.steps_ns, left_out), pauses_ns=np.setdiff1d(self.pauses_ns, starts_ns))
 
 
 def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: bool) -> _CountedSteps | None:

@@ -49,6 +49,19 @@ def test_pauses_outside_the_step_time_are_reported(phase: str, reason: str) -> N
     assert "2 times (1.3 s to 1.5 s each). The step time does not include" in evidence.notes[0].replace("\xa0", " ")
 
 
+@pytest.mark.parametrize("cpu_only", [False, True])
+@pytest.mark.parametrize("phase", ["train", "checkpoint", "eval"])
+def test_workers_that_start_in_each_epoch_are_part_of_the_step_time(phase: str, cpu_only: bool) -> None:
+    """Lightning saves a checkpoint between two epochs, and then starts the workers again."""
+    gaps = [*([4.0] * 429 + [360.0]) * 2, *[4.0] * 200]
+    begun = [
+        mark._replace(phase=phase, wait_ns=350 * MS, first_ns=350 * MS, start_ns=300 * MS) if gap > 300 else mark
+        for mark, gap in zip(marks(*gaps), [0.0, *gaps], strict=True)
+    ]
+    evidence = by_marks(begun, cpu_only=cpu_only)
+    assert evidence is not None and evidence.ms == pytest.approx(4.0 + 2 * 350 / len(gaps), rel=0.01)
+
+
 def test_frequent_checkpoints_are_part_of_the_step_time() -> None:
     often = [mark._replace(phase="checkpoint") if mark.step % 20 == 0 else mark for mark in marks(*([7.0] * 19 + [57.0]) * 50)]
     evidence = by_marks(often)
