@@ -35,12 +35,16 @@ class SourceOutcome:
 Task = Callable[[SourceVersion, str], SourceOutcome]  # reads a source and writes its summary to a place
 Engine = Callable[
     [Task, Sequence[SourceVersion], str], Generator[SourceOutcome]
-]  # is closed at the end, because it may own processes
+]  # The caller closes the generator at the end, because the engine may have started processes.
 
 
 @dataclass
 class Mapped:
-    """The progress of a map: the numbers of all and of earlier sources, and the outcomes so far."""
+    """The progress of a map.
+
+    ``sources`` is the number of all sources, ``before`` the number of those that had a summary at the start. ``outcomes`` has
+    the results so far.
+    """
 
     sources: int
     before: int
@@ -81,9 +85,9 @@ def map_sources(
     remaining = [source for source in sources if summary_name(source) not in stored]
     mapped = Mapped(len(sources), len(sources) - len(remaining))
     progress(mapped)
-    of_source: dict[str, list[str]] = {}
+    summaries_by_source: dict[str, list[str]] = {}
     for name in stored:
-        of_source.setdefault(name.partition("-")[0], []).append(name)
+        summaries_by_source.setdefault(name.partition("-")[0], []).append(name)
     by_url = {source.url: source for source in remaining}
     if not remaining:
         return mapped
@@ -91,8 +95,9 @@ def map_sources(
         for outcome in outcomes:
             mapped.outcomes.append(outcome)
             if outcome.failed is None:
-                for old in of_source.pop(_name_of_source(by_url[outcome.url]), ()):
-                    place.remove(old)  # This summary is of older bytes of the source, or by an older version of our code.
+                for outdated in summaries_by_source.pop(_name_of_source(by_url[outcome.url]), ()):
+                    # An older version of the source or of our code made this summary.
+                    place.remove(outdated)
             progress(mapped)
     return mapped
 

@@ -91,7 +91,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
     uneven, split = None, None
     if len(rows):
         recorded = RecordedJob.from_rows(rows, len(ranks))
-        stragglers = outliers(recorded, tables.traces, alike, numbers, hosts, step_ms)
+        stragglers = outliers(recorded, tables.losses_of, alike, numbers, hosts, step_ms)
         if (rows["name"] == SEND_RECEIVE).any() and one_step(rows, len(ranks)):
             uneven = unequal(recorded, alike, numbers, hosts)
         stragglers = stragglers or (uneven.stragglers if uneven else ())

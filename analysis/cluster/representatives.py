@@ -20,8 +20,8 @@ def choose(
     """Return up to ``limit`` positions, in order.
 
     ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``alike[p]``
-    lists the positions of all ranks with the role of position p. ``late`` are the positions of late ranks, the largest gain for
-    the job first.
+    lists the positions of all ranks with the role of position p. ``late`` has the positions of late ranks. The rank whose
+    lateness costs the job most comes first.
     """
     late = list(dict.fromkeys(late))
     features = lost.pivot_table(index="position", columns="cause", values="ms", fill_value=0.0).reindex(

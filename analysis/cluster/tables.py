@@ -79,7 +79,9 @@ class JobTables:
         rows = pd.concat([last.sort_values(["rank", "device"], kind="stable"), rows[~known]], ignore_index=True)
         self.unused_traces = total - len(rows)
         if rows.empty:
-            raise UsageError("No summary is of a trace with GPU work.")
+            raise UsageError(
+                "None of the summaries comes from a trace with GPU work. Run sawtooth map on the traces of the job's ranks."
+            )
         rows["rank"] = rows["rank"].astype("Int64")
         return rows.assign(position=np.arange(len(rows)))
 
@@ -135,18 +137,18 @@ class JobTables:
             "SELECT position, s.label AS step, s.start_ns, s.end_ns FROM (SELECT position, unnest(step) AS s FROM rank) WHERE s.counted ORDER BY ALL"
         ).df()
 
-    def traces(self, positions: Sequence[int]) -> dict[int, RankLosses]:
-        """Return, by position, each rank's lost time and its kernels without and during communication."""
+    def losses_of(self, positions: Sequence[int]) -> dict[int, RankLosses]:
+        """Return each rank's lost time, and its kernels without and during communication, by position."""
         rows = self._con.execute(
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
-        shown = {}
+        losses = {}
         # ``quiet`` are kernels without overlapping communication, ``beside`` kernels that always overlapped with communication.
         for position, lost, held_ms, quiet, beside in rows:
             kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
             shapes = kernels.keys() | {_shape(kernel) for kernel in beside}
-            shown[position] = RankLosses({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
-        return shown
+            losses[position] = RankLosses({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
+        return losses
 
     def lost(self) -> pd.DataFrame:
         """Return the lost time of each rank per step: position, cause, ms."""

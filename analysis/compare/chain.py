@@ -17,7 +17,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 
-NOT_COUNTED = "This run counts its work in another unit."
+OTHER_UNIT = "This run counts its work in another unit."
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,10 @@ class ChainChange:
     """The change from one run of the chain to the next.
 
     ``fixed`` are the rules whose findings the later run no longer has. ``before_ms`` and ``after_ms`` are the measured
-    step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. Without
-    such a prediction, it is that of the fix with the largest gain. If the batch size changed, it is the prediction for
-    the new size. It is None without a prediction, or if the later run uses another number than the advised one.
+    step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. If there is
+    none, it is the predicted step time for the fix with the largest gain. If the batch size changed, it is the prediction
+    for the new size. It is None without any prediction, or if the later run does not use the advised number (for example
+    of loader workers).
 
     All times are for the work in one step of the earlier run. ``work`` is the work in a step of the later run divided by
     the work in a step of the earlier run. ``verdict`` is the answer of the comparison.
@@ -85,10 +86,12 @@ def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | 
     """
     runs = tuple(side.first for side in sides)
     rows = [{(row.key, row.unit): row for row in audit(run)} for run in runs]
-    heads = {key: row for of_run in reversed(rows) for key, row in of_run.items()}
-    ordered = [key for key in rows[0] if key in heads] + [key for key in heads if key not in rows[0]] if rows else []
+    rows_by_key = {key: row for of_run in reversed(rows) for key, row in of_run.items()}
+    ordered = (
+        [key for key in rows[0] if key in rows_by_key] + [key for key in rows_by_key if key not in rows[0]] if rows else []
+    )
     lines = tuple(
-        ChainLine(heads[key], tuple(of_run[key].reading if key in of_run else missing(NOT_COUNTED) for of_run in rows))
+        ChainLine(rows_by_key[key], tuple(of_run[key].reading if key in of_run else missing(OTHER_UNIT) for of_run in rows))
         for key in ordered
     )
     return RunChain(runs, lines, tuple(_change(a, b, at_batch) for a, b in pairwise(sides)))
@@ -96,9 +99,9 @@ def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | 
 
 def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | None]) -> ChainChange:
     comparison = compare(a, b)
-    other = comparison.throughput
+    throughput = comparison.throughput
     before_ms, after_ms = comparison.best.a, comparison.best.b
-    work = other.b * after_ms / (other.a * before_ms) if other is not None and before_ms and after_ms else 1.0
+    work = throughput.b * after_ms / (throughput.a * before_ms) if throughput is not None and before_ms and after_ms else 1.0
     fixed = [finding for finding in comparison.findings_fixed if finding.severity != "info"]
     promised = [
         finding.predicted_step_ms for finding in fixed if finding.claims == "gain" and finding.predicted_step_ms is not None
@@ -109,7 +112,7 @@ def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | Non
     predicted_ms = min(promised, default=None)
     if prediction is not None:
         predicted_ms = prediction.predicted_ms if prediction.tried is None else None
-    if other is not None:
+    if throughput is not None:
         larger_ms = at_batch(a.first, work)
         predicted_ms = larger_ms / work if larger_ms is not None else None
     return ChainChange(

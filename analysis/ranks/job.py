@@ -17,7 +17,7 @@ from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, find_stragglers, recorded_stragglers
 from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, RankLosses, outliers
-from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, as_quiet_as_others, own_time
+from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time, without_communication_slowdown
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
@@ -105,7 +105,7 @@ class ReplayedJob:
         late = find_stragglers(
             job=paced,
             recorded=RecordedJob.from_rows(self.rows, len(self.included)),
-            own=as_quiet_as_others(own_times),
+            own=without_communication_slowdown(own_times),
             peers=peers(self.rows, len(self.included)),
             ranks=[self.ranks[position].rank for position in self.included],
             hosts=[self.ranks[position].host for position in self.included],
@@ -223,7 +223,7 @@ def _own_times(
         own_times.append(
             own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, shortest), _begins_ns(rank))
         )
-    return as_quiet_as_others(own_times)
+    return without_communication_slowdown(own_times)
 
 
 def _with_marks(own: OwnTime, rank: RankResult) -> OwnTime:

@@ -79,9 +79,9 @@ class MetricPart(TypedDict):
 
 
 class StepTimeEvidencePart(TypedDict):
-    """One step time evidence, ms, with its 90 % interval.
+    """One estimate of the step time in ms, with its source and its 90 % interval.
 
-    ``ms`` is null where the evidence only bounds the step time from below.
+    ``ms`` is null if the source only gives a lower bound.
     """
 
     source: str
@@ -116,7 +116,7 @@ class KernelCategoryPart(TypedDict):
 
 
 class RankPart(TypedDict):
-    """The results of one rank's device; the report's own keys are those of the slowest rank."""
+    """The results of one rank's device; the report itself has those of the slowest rank."""
 
     steps: StepsPart
     window_ns: Nanoseconds
@@ -146,7 +146,7 @@ class ChangePart(TypedDict):
 class FindingPart(TypedDict):
     """A problem that costs time.
 
-    The ceiling is all time of its cause. The prediction is the step time of a replay without that cause.
+    The ceiling is all time that its cause takes. The prediction is the step time of a replay without that cause.
     """
 
     rule: str
@@ -209,8 +209,8 @@ class AuditPart(TypedDict):
 class StragglerPart(TypedDict):
     """Ranks that delay the job.
 
-    ``own_ms`` is their time per step beyond that of their peers. ``gain_ms`` is the predicted gain of the job's step without
-    it. ``at_most`` says that the gain is an upper bound, because the replayed hosts hide the delay.
+    ``own_ms`` is the time per step that they need more than their peers. ``gain_ms`` is how much shorter the job's step would
+    be without this time. If ``at_most`` is true, the gain is only an upper bound: a replay shows it only with faster hosts.
     """
 
     ranks: list[int | None]

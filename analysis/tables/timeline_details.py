@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.derive import timeline_sums as store
+from sawtooth.analysis.derive import timeline_sums
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
@@ -34,7 +34,8 @@ class Details:
 
     ``row`` has the slice's columns. ``links`` are related slices with their ``role`` (launch, kernel, operator). ``stack`` has the
     Python calls around the slice (or its launch), innermost first. ``same`` describes all slices with the same name: count,
-    total_ns, longest_ns. ``roof`` is the operator's row of the roofline table; None without an operator of known work.
+    total_ns, longest_ns. ``roof`` is the operator's row of the roofline table. It is None without an operator, or
+    if the operator's work is not known.
     """
 
     row: dict[str, Any]
@@ -56,11 +57,13 @@ def slice_details(rank: RankView, source: str, slice_id: int) -> Details:
     if row is None:
         raise NotFoundError("This slice is not in the recording.")
     links = _links(rank, source, row, origin)
-    at = next((link for link in links if link["role"] == "launch"), row if source != "gpu" else None)
-    stack = _stack(rank, at) if at is not None else []
+    on_host = next((link for link in links if link["role"] == "launch"), row if source != "gpu" else None)
+    stack = _stack(rank, on_host) if on_host is not None else []
     same = (
         _single_row(
-            rank, _SQL["same"].format(rows=store.SLICES[source], of_device=_device_condition(rank, source)), name=row["name_id"]
+            rank,
+            _SQL["same"].format(rows=timeline_sums.SLICES[source], of_device=_device_condition(rank, source)),
+            name=row["name_id"],
         )
         or {}
     )
@@ -117,7 +120,7 @@ def _with_condition(source: str, condition: str) -> str:
     The condition selects ids first, so that only their rows are joined.
     """
     table = {"gpu": "gpu_ops", "calls": "runtime_calls", "operators": "cpu_ops"}[source]
-    return f"(SELECT * FROM {store.SLICES[source]} WHERE id IN (SELECT {_ID[source]} FROM {table} WHERE {condition}))"
+    return f"(SELECT * FROM {timeline_sums.SLICES[source]} WHERE id IN (SELECT {_ID[source]} FROM {table} WHERE {condition}))"
 
 
 def _stack(rank: RankView, at: dict[str, Any]) -> list[str]:
@@ -181,7 +184,7 @@ class SpanDetails:
     operations: pd.DataFrame
 
 
-def stretch(rank: RankView, start: int, end: int) -> SpanDetails:
+def span_details(rank: RankView, start: int, end: int) -> SpanDetails:
     """Return the sums between two times: facts, ns by owner, operations by name."""
     origin = timeline.extent(rank.recording).start_ns
     view = TimelineSpan(start + origin, max(end, start + 1) + origin)
@@ -223,7 +226,7 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
     count, count_before = rank.recording.rows(
         f"SELECT count(*), count(*) FILTER ((start_ns, source, id) < ({hit['start_ns']}, '{hit['source']}', {hit['id']})) FROM ({union})"
     )[0]
-    row = _single_row(rank, _SQL["place"].format(rows=store.SLICES[hit["source"]]), id=hit["id"], origin=origin)
+    row = _single_row(rank, _SQL["place"].format(rows=timeline_sums.SLICES[hit["source"]]), id=hit["id"], origin=origin)
     return {"count": count, "position": count_before + 1, "hit": {**(row or {}), "source": hit["source"]}}
 
 
@@ -234,7 +237,7 @@ def _matching_rows(source: str) -> str:
 
 
 def occurrences(rank: RankView, causes: tuple[str, ...], limit: int) -> list[tuple[int, int]]:
-    """Return start and end of the ``limit`` longest gaps with time lost to ``causes``, by time."""
+    """Return start and end of the ``limit`` longest gaps with time lost to ``causes``, in order of start."""
     origin = timeline.extent(rank.recording).start_ns
     rows = rank.rows(_SQL["occurrences"], causes=list(causes), most=limit, origin=origin)
     return sorted((int(start), int(end)) for start, end in rows)

@@ -74,7 +74,7 @@ def _stretch(request: Request) -> Response:
     """Return owners, lost time and the longest operations between ``start`` and ``end``."""
     with opened(request) as rank:
         start, end = number(request, "start"), number(request, "end")
-        contents = tables.stretch(rank, start, end)
+        contents = tables.span_details(rank, start, end)
     operations, answer = contents.operations.head(OPERATIONS_LISTED), _answer(request)
     return json(
         {

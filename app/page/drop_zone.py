@@ -12,16 +12,16 @@ from typing import Any
 import streamlit as st
 
 _OWN = "my_jobs"  # in the session's state
-_HERE = Path(__file__).resolve().parents[1] / "components"
+_COMPONENTS = Path(__file__).resolve().parents[1] / "components"
 
 
 def drop_zone(*, note: str, compact: bool = False, key: str = "drop_zone") -> str | None:
     """Show the drop zone; return the id of the job that it has just started, or None."""
     component = st.components.v2.component(
         "sawtooth.drop_zone",
-        html=(_HERE / "drop_zone.html").read_text(encoding="utf-8"),
-        css=(_HERE / "drop_zone.css").read_text(encoding="utf-8"),
-        js=(_HERE / "drop_zone.js").read_text(encoding="utf-8"),
+        html=(_COMPONENTS / "drop_zone.html").read_text(encoding="utf-8"),
+        css=(_COMPONENTS / "drop_zone.css").read_text(encoding="utf-8"),
+        js=(_COMPONENTS / "drop_zone.js").read_text(encoding="utf-8"),
     )
     result: Any = component(key=key, data={"note": note, "compact": compact}, on_started_change=lambda: _note_own(key))
     started = getattr(result, "started", None)

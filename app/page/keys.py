@@ -10,7 +10,7 @@ from pathlib import Path
 
 import streamlit as st
 
-_HERE = Path(__file__).resolve().parents[1] / "components"
+_COMPONENTS = Path(__file__).resolve().parents[1] / "components"
 
 
 def listen(screens: Sequence[tuple[str, str]], run: str | None) -> None:
@@ -21,8 +21,8 @@ def listen(screens: Sequence[tuple[str, str]], run: str | None) -> None:
     """
     component = st.components.v2.component(
         "sawtooth.keys",
-        html=(_HERE / "keys.html").read_text(encoding="utf-8"),
-        css=(_HERE / "keys.css").read_text(encoding="utf-8"),
-        js=(_HERE / "keys.js").read_text(encoding="utf-8"),
+        html=(_COMPONENTS / "keys.html").read_text(encoding="utf-8"),
+        css=(_COMPONENTS / "keys.css").read_text(encoding="utf-8"),
+        js=(_COMPONENTS / "keys.js").read_text(encoding="utf-8"),
     )
     component(key="keys", height="content", data={"screens": list(screens), "run": run})

@@ -42,7 +42,9 @@ def main() -> None:
     chosen = _chosen(result)
     if chosen is None and result.telemetry.host is not None:
         cards.headline("Only the host was sampled, no GPU.")
-        cards.table(("Quantity", "Mean", "What it is"), words.of_host(result.telemetry.host), "The host while it trained")
+        cards.table(
+            ("Quantity", "Mean", "What it is"), words.host_quantities(result.telemetry.host), "The host while it trained"
+        )
         return
     if chosen is None:
         cards.headline("The telemetry of this run has no samples.")
@@ -89,7 +91,7 @@ def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemet
         panel.show(folded, "one-tooth")
     with numbers:
         cards.title("What one period is")
-        cards.numbers(words.of_a_tooth(tooth))
+        cards.numbers(words.sawtooth_numbers(tooth))
         if why:
             cards.text(why)
     return numbers
@@ -143,7 +145,7 @@ def _trouble(result: RunResult, telemetry: TelemetrySeries) -> tuple[str, ...]:
 def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
     own = result.lead is not None and summary is not None and summary == result.lead.telemetry
-    if summary is not None and own and (caused := words.dips(result, summary.sawtooth, summary.signal)):
+    if summary is not None and own and (caused := words.trough_cause(result, summary.sawtooth, summary.signal)):
         cards.headline(caused, _under(telemetry))
         return
     if summary is not None and summary.sawtooth.period_s is not None and sentence:

@@ -19,7 +19,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 IN_USE = 0.95  # share of the time; above it, utilization shows hardly any waiting
 KWH_FROM_J = 3.6e5  # 0.1 kWh: less is shown in Wh
 MOST_OF_LOG = 0.8  # share of the sampled time; a shorter steady part is mentioned
-MOSTLY = 0.5  # share of the time lost in low stretches that a cause must have to explain them
+MOSTLY = 0.5  # A cause explains the low stretches if it has at least this share of the time lost in them.
 
 
 def first_line(result: RunResult) -> str:
@@ -116,13 +116,13 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
         parts.append(f"between {tooth.low:.0f} and {tooth.high:.0f}\u00a0%")
     if tooth.duty is not None:
         parts.append(f"and is low for {fmt.share(1 - tooth.duty)} of the time")
-    sure = f" ({tooth.confidence} confidence)" if tooth.confidence not in (None, "high") else ""
+    confidence = f" ({tooth.confidence} confidence)" if tooth.confidence not in (None, "high") else ""
     alias = "; samples cannot rule out a faster one" if tooth.alias_periods_s else ""
-    return f"{', '.join(parts)}{alias}{sure}."
+    return f"{', '.join(parts)}{alias}{confidence}."
 
 
-def dips(result: RunResult, tooth: Sawtooth, signal: str | None) -> str | None:
-    """Return the sawtooth with the cause of its low stretches; None if the profile shows no main cause."""
+def trough_cause(result: RunResult, tooth: Sawtooth, signal: str | None) -> str | None:
+    """Return a sentence with the main cause of the low stretches; None if the profile shows no main cause."""
     known = result.troughs
     if known is None or not known.causes or tooth.period_s is None or tooth.duty is None:
         return None
@@ -133,7 +133,7 @@ def dips(result: RunResult, tooth: Sawtooth, signal: str | None) -> str | None:
     return f"{signal or 'Utilization'} is low for {low} of every {period}, mostly {cause_words.loses_to('idle', cause)}."
 
 
-def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
+def sawtooth_numbers(tooth: Sawtooth) -> list[tuple[str, str]]:
     """Return the named numbers of a sawtooth; empty if there is none."""
     if tooth.period_s is None:
         return []
@@ -154,17 +154,21 @@ def energy(used: Energy | None) -> str | None:
         if used.joules >= KWH_FROM_J
         else f"{fmt.number(used.joules / 3600)}\u00a0Wh"
     )
-    return f"{amount} used, by the GPU's counter" if used.counted else f"≈\u00a0{amount} used, by its power"
+    return (
+        f"{amount} used, measured by the GPU's energy counter"
+        if used.counted
+        else f"≈\u00a0{amount} used, estimated from power samples"
+    )
 
 
-def of_host(host: HostLoad) -> list[tuple[str, str, str]]:
+def host_quantities(host: HostLoad) -> list[tuple[str, str, str]]:
     """Return a row for each quantity of the host: its name, its mean, what it is."""
     known = [(BY_COLUMN[column], mean) for column, mean in host.means.items()]
     return [(of.label, fmt.in_unit(mean, of.unit), of.about) for of, mean in known]
 
 
 def troughs(result: RunResult) -> str | None:
-    """Return what the troughs of the sawtooth are; None if neither the profile nor the period shows it."""
+    """Explain the low stretches of a sawtooth; None if neither the profile nor the period explains them."""
     troughs_of_run, lead = result.troughs, result.lead
     if troughs_of_run is None or lead is None:
         return None
@@ -234,7 +238,7 @@ APART = 0.05  # share of the time: NVML counts whole percent, and counts a windo
 MEASURED = {  # what each sampled activity metric counts
     "util_pct": "Time in which any kernel of any process ran, in whole percent.",
     "gr_active_pct": "Time in which the GPU had any work, by its counters.",
-    "sm_active_pct": "Time in which a multiprocessor had work, the mean of all: small kernels leave most of them empty.",
+    "sm_active_pct": "Time in which a multiprocessor had work, averaged over all of them. Small kernels leave most of them empty.",
     "tensor_active_pct": "Time in which the tensor pipe was active: a kernel counts as work whether or not it multiplies matrices.",
 }
 
@@ -244,8 +248,8 @@ def activities(
 ) -> list[tuple[str, str, str]]:
     """Return name, value and meaning of every activity metric; empty if there is only one.
 
-    This prevents confusion between them. ``means`` are of sampled columns in percent, ``busy_of_run`` is the trace's share of
-    the run's own step.
+    This prevents confusion between them. ``means`` has the mean of each sampled column in percent. ``busy_of_run`` is the
+    share of the run's step in which the GPU is busy, from the trace.
     """
     rows = [
         (BY_COLUMN[column].label, fmt.in_unit(means[column], "percent"), what)
@@ -258,7 +262,7 @@ def activities(
             (
                 "GPU busy, the run's step",
                 fmt.share(busy_of_run),
-                "Kernels and copies of this training, by its trace: the Verdict's number.",
+                "Kernels and copies of this training, from its trace. The Verdict shows this number.",
             )
         )
     if profiled is not None and profiled != busy_of_run:
@@ -277,7 +281,7 @@ def _against(profiled: float, nvml_pct: float | None) -> str:
     return ": less than by NVML, because the profiler slows the host, and NVML counts short pauses between kernels as work."
 
 
-IN_USE_OF_ALL = "Measured by telemetry: of all processes, with what the caching allocator reserves."
+IN_USE_OF_ALL = "Measured by telemetry. All processes count, and so does memory that the caching allocator only reserves."
 
 
 def in_use(peak_bytes: float, total_bytes: float | None) -> str:

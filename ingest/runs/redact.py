@@ -28,7 +28,7 @@ from sawtooth.ingest.typed import from_json
 
 DATABASE = b"SQLite format 3\x00"
 CHUNK_BYTES = 4 << 20
-LONGEST_TEXT = 64 << 10  # kept for the next piece, if a piece has no good place to cut
+LONGEST_TEXT = 64 << 10  # If a piece can be cut nowhere, this many bytes at its end are processed with the next piece.
 
 # Values of keys that identify a machine, in all formats that Sawtooth reads. Kubernetes and DCGM use Hostname, Sawtooth's sessions host and boot.
 _HOST_KEYS = rb'("(?:host_?name|host|node|boot|instance|kubernetes_node|exported_pod|pod)"\s*:\s*")((?:[^"\\]|\\.)+)(")'
@@ -38,7 +38,7 @@ POSIX = re.compile(rb'(?<![\w./<>~-])~?/(?!/)((?:[^/"\\\s:,;()<>|*?\[\]{}]+/)+)(
 WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
 HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()\\]|$)")
 HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may contain a space
-REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # the replacement for folders, in a text that is redacted twice
+REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # our own replacement for folders; a second redaction must not change it
 LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
 _SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|passw(?:or)?d|credential)[\w-]{0,64}|[\w-]{0,64}[_-]token|token|user(?:[_-]?name)?|logname)"
 # A value in quotes ends with the closing quote: in JSON inside a JSON text (\"), in JSON, or in Python's and the shell's
@@ -83,19 +83,25 @@ class Redactor:
         return self._as_written(self._json(text, str, REDACTED_TEXT))
 
     def words(self, command: list[str]) -> list[str]:
-        """Return a command's words like ``text``, but together, because a flag's value is in the next word."""
+        """Redact the words of a command like ``text``.
+
+        All words are redacted together, because a flag's value is in the next word.
+        """
         return [self._as_written(word) for word in self._json(command, list[str], [REDACTED_TEXT])]
 
     def settings(self, settings: dict[str, str]) -> dict[str, str]:
-        """Return settings like ``text``, but together, because a key says whether its value is a secret."""
+        """Redact settings like ``text``.
+
+        Keys and values are redacted together, because a key shows whether its value is a secret.
+        """
         cleaned = self._json(settings, dict[str, str], {})
         return {self._as_written(key): self._as_written(value) for key, value in cleaned.items()}
 
     def _json(self, content: T, kind: type[T], unknown: T) -> T:
         """Redact content as JSON, the notation in which environments, flags and Windows paths are recognized.
 
-        If the redacted text is not valid JSON, ``unknown`` is returned. This happens if content ends inside a secret's name, because its closing
-        quote looks like the one before a value.
+        If the redacted text is not valid JSON, ``unknown`` is returned. This happens if content ends with the name of a secret: the quote that
+        closes the JSON text then looks like the quote before the secret's value, and is replaced.
         """
         cleaned = self._plain(b"".join(without_environments([msgspec.json.encode(content)])))
         try:
@@ -104,7 +110,7 @@ class Redactor:
             return unknown
 
     def _as_written(self, text: str) -> str:
-        r"""Redact a text in its plain form, which shows more than its JSON form.
+        r"""Redact a text in its plain form, because some names are not recognized in its JSON form.
 
         In JSON, the letter of an escape such as ``\n`` comes directly before the first word of a line, so that word is not recognized.
         """

@@ -51,9 +51,9 @@ def main() -> None:
         if only and not any(each in name for each in only):
             continue
         began = time.monotonic()
-        told = run(name)
+        outcome = run(name)
         if rank == 0:
-            print(f"{name}: {told}; {time.monotonic() - began:.1f} s", flush=True)
+            print(f"{name}: {outcome}; {time.monotonic() - began:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

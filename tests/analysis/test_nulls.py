@@ -1,4 +1,4 @@
-"""Tests that NULL becomes None, and numbers become Python's own."""
+"""Tests that NULL becomes None, and NumPy's numbers become plain Python numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sawtooth.analysis.nulls import none_if_null, plain_rows
 
 
 @pytest.mark.parametrize("null", [None, float("nan"), pd.NA, pd.NaT])
-def test_what_pandas_reads_of_a_null_is_none(null: object) -> None:
+def test_each_null_of_pandas_becomes_none(null: object) -> None:
     assert none_if_null(null) is None
 
 
@@ -19,7 +19,7 @@ def test_a_value_stays(value: object) -> None:
     assert none_if_null(value) is value
 
 
-def test_rows_hold_python_s_own_numbers_and_none() -> None:
+def test_rows_have_plain_python_numbers_and_none() -> None:
     frame = duckdb.sql("SELECT * FROM (VALUES (1, 2.5, 'a'), (NULL, NULL, NULL)) AS t(whole, part, text)").df()
     rows = plain_rows(frame)
     assert rows == [{"whole": 1, "part": 2.5, "text": "a"}, {"whole": None, "part": None, "text": None}]

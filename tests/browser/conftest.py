@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.support.chromium import Seen, executable, log_in
+from tests.support.chromium import PageLog, executable, log_in
 from tests.support.servers import Server, start_server, without_bundled
 
 expect.set_options(timeout=30_000)  # ms; Playwright's 5 s are short where two servers and two browsers share two cores
@@ -53,5 +53,5 @@ def page(context: BrowserContext) -> Page:
 
 
 @pytest.fixture
-def seen(page: Page) -> Seen:
-    return Seen(page)
+def seen(page: Page) -> PageLog:
+    return PageLog(page)

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
-from tests.support.chromium import Seen, log_in
+from tests.support.chromium import PageLog, log_in
 from tests.support.servers import start_server, without_bundled
 
 pytestmark = pytest.mark.browser
@@ -49,7 +49,7 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     log_in(context)
     page = context.new_page()
-    seen = Seen(page)
+    seen = PageLog(page)
     try:
         page.goto(f"{server.url}/compare?a={a}&b={b}")
         expect(page.locator("h1")).to_have_text(SENTENCE, timeout=SLOW)
@@ -97,7 +97,7 @@ def test_long_names_of_both_runs_are_read_whole(tmp_path: Path, page: Page) -> N
         server.stop()
 
 
-def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: Seen) -> None:
+def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: PageLog) -> None:
     from typer.testing import CliRunner
 
     from sawtooth.app.cli import cli
@@ -131,7 +131,7 @@ def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path
     finally:
         server.stop()
     page = context.new_page()  # the app's own page goes on asking for its server
-    seen = Seen(page)
+    seen = PageLog(page)
     page.goto(report.as_uri())
     amounts = page.locator(".st-big .st-of > :first-child")  # the ranges stand below them
     expect(amounts).to_have_text([re.compile(r"^800\s*µs$"), re.compile(r"^≈\s450\s*µs$")])

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from sawtooth.app.page.navigation import HIDDEN_IF_EMPTY
 from sawtooth.app.places import SCREENS
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chromium import Seen, click_to, log_in
+from tests.support.chromium import PageLog, click_to, log_in
 from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server
 
@@ -40,7 +40,7 @@ def fresh(tmp_path: Path) -> Iterator[Server]:
     running.stop()
 
 
-def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(fresh: Server, page: Page, seen: Seen) -> None:
+def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(fresh: Server, page: Page, seen: PageLog) -> None:
     page.goto(fresh.url)
     expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # the bundled recordings are being read first
 
@@ -112,7 +112,7 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     log_in(context)
     context.set_default_timeout(60_000)
     page = context.new_page()
-    watched = Seen(page)
+    watched = PageLog(page)
     page.goto(server.url)
     expect(page.get_by_text("Three ways in")).to_be_visible(timeout=120_000)
     page.goto(f"{server.url}/verdict")

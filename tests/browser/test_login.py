@@ -5,7 +5,7 @@ Nothing has to be typed. Neither another user nor a page on another port gets ac
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401  (http.client asks for it, and another user may not read the installation)
+import encodings.idna  # noqa: F401  (http.client needs it when a test runs as a user who cannot read the installation)
 import http.client
 import os
 import re
@@ -66,7 +66,7 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
         context, other = browser.new_context(), browser.new_context()
         scriptless = browser.new_context(java_script_enabled=False)
         preview = scriptless.new_page()
-        preview.goto(link_of(server))  # uses nothing up
+        preview.goto(link_of(server))  # opening the page does not use up the link
         expect(preview.get_by_role("button", name="Log in")).to_be_visible()
         page = context.new_page()
         page.goto(link_of(server))
@@ -99,15 +99,15 @@ def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
         path = until(opened.exists, 30) and opened.read_text().strip().partition(f":{server.url.rsplit(':', 1)[1]}")[2]
         form = {"launch": path.partition("launch=")[2], "next": "/"}
         if os.getuid() == 0:
-            assert as_nobody(lambda: asked(server, "/login", form=form)) == 401
-        assert asked(server, path) == 200  # the page that sends the code: a preview of the link uses nothing up
-        assert asked(server, "/login", form=form) == 303
-        assert asked(server, "/login", form=form) == 401
+            assert as_nobody(lambda: status_of(server, "/login", form=form)) == 401
+        assert status_of(server, path) == 200  # this page only sends the code, so a preview of the link does not use it up
+        assert status_of(server, "/login", form=form) == 303
+        assert status_of(server, "/login", form=form) == 401
     finally:
         server.stop()
 
 
-def asked(server: Server, path: str, cookie: str = "", form: dict[str, str] | None = None) -> int:
+def status_of(server: Server, path: str, cookie: str = "", form: dict[str, str] | None = None) -> int:
     """Return the status of a request over its own connection.
 
     A ``form`` is posted, as a page of the server does.
@@ -170,11 +170,11 @@ def test_a_page_on_another_port_reads_nothing_sends_nothing_and_its_owner_cannot
             page.wait_for_function("window.seen", timeout=30_000)
             seen = page.evaluate("window.seen")
         assert not seen.get("read") and not seen.get("socket") and not seen.get("frame"), seen
-        assert any("sawtooth_session" in cookie for cookie in cookies)  # browsers do not keep ports apart
+        assert any("sawtooth_session" in cookie for cookie in cookies)  # browsers send a cookie to every port of a host
         page.goto(f"{server.url}/")  # not logged out either
         expect(page.get_by_text("Why does the GPU wait?")).to_be_visible(timeout=60_000)
         if os.getuid() == 0:
-            assert as_nobody(lambda: asked(server, "/", cookies[0])) == 401
+            assert as_nobody(lambda: status_of(server, "/", cookies[0])) == 401
         context.close()
     finally:
         server.stop()
@@ -198,8 +198,8 @@ def test_no_secret_can_be_read_by_another_user(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_https_with_a_certificate_of_one_s_own(tmp_path: Path, browser: Browser) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    create_key = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*create_key, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
     port = free_port()
     log = tmp_path / "server.log"
     command = [sys.executable, "-P", "-m", "sawtooth", "serve", "--port", str(port)]

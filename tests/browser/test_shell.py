@@ -17,7 +17,7 @@ from sawtooth.app.places import SCREENS, address
 from sawtooth.ingest.manifest import RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import three_steps
-from tests.support.chromium import Seen, click_to, log_in
+from tests.support.chromium import PageLog, click_to, log_in
 from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server, without_bundled
 
@@ -53,7 +53,7 @@ def drop(page: Page, *paths: Path) -> None:
 
 
 def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
-    server: Server, page: Page, seen: Seen, tmp_path: Path
+    server: Server, page: Page, seen: PageLog, tmp_path: Path
 ) -> None:
     page.goto(server.url)
     expect(page.get_by_text("Why does the GPU wait?")).to_be_visible()
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_trace_is_refused_in_a_sentence(server: Server, page: 
 
 
 @pytest.mark.slow
-def test_hostile_names_show_as_text_and_load_nothing(server: Server, page: Page, seen: Seen) -> None:
+def test_hostile_names_show_as_text_and_load_nothing(server: Server, page: Page, seen: PageLog) -> None:
     data = DataFolder(server.data)
     for number, name in enumerate(HOSTILE):
         ref = RecordingRef(id=f"{number:016x}", kind="trace", source_name=name)
@@ -154,7 +154,7 @@ def hostile_trace() -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_hostile_names_inside_a_trace_harm_no_screen(server: Server, page: Page, seen: Seen, tmp_path: Path) -> None:
+def test_hostile_names_inside_a_trace_harm_no_screen(server: Server, page: Page, seen: PageLog, tmp_path: Path) -> None:
     page.goto(server.url)
     drop(page, written(tmp_path, "<b>hostile.json.gz", json.dumps(hostile_trace()).encode()))
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)

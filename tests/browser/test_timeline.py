@@ -14,7 +14,7 @@ from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.chromium import Seen, log_in
+from tests.support.chromium import PageLog, log_in
 from tests.support.paths import SAMPLES
 from tests.support.prepared import prepared
 from tests.support.servers import Server, fetch, start_server, without_bundled
@@ -41,7 +41,7 @@ def run(server: Server) -> str:
     return next(run.id for run in DataFolder(server.data).manifests() if run.name == "gpt")
 
 
-def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: Seen) -> None:
+def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: PageLog) -> None:
     opened(page, server, run)
     picture = page.locator("canvas.lanes")
     box = picture.bounding_box()

@@ -39,7 +39,7 @@ def log_in(context: BrowserContext) -> None:
     context.add_cookies([{"name": name, "value": value, "domain": host, "path": "/"} for host in ("localhost", "127.0.0.1")])
 
 
-class Seen:
+class PageLog:
     """The requests of a page, and its errors."""
 
     def __init__(self, page: Page) -> None:
@@ -59,7 +59,7 @@ class Seen:
 
 
 def click_to(page: Page, name: str) -> None:
-    """Open a screen by the links that a viewer has: its place in the sidebar, then its tab."""
+    """Open a screen as a viewer does: click its place in the sidebar, then its tab."""
     place, screen = screen_named(screen_named(name).place), screen_named(name)
     if f"/{place.name}?" not in page.url or not screen.of:
         page.get_by_test_id("stSidebar").get_by_role("link", name=place.title, exact=True).click()

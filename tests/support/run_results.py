@@ -1,4 +1,4 @@
-"""Hand-built analysed runs for comparisons, gates and sweeps, without a store."""
+"""Build analysed runs by hand, without a store, for tests of comparisons, gates and sweeps."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def differences(
             trait.what,
             values[trait.key].value,
             trait.value,
-            tuple(finding.rule for finding in advice if (values[trait.key] if of_b else trait).made_by(finding)),
+            tuple(finding.rule for finding in advice if (values[trait.key] if of_b else trait).is_advised_by(finding)),
             trait.explains,
             amount=trait.amount,
         )

@@ -22,18 +22,20 @@ class FindingChanges(NamedTuple):
     not_comparable: tuple[str, ...]
 
 
-def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], of_run: Sequence[RunRow]) -> FindingChanges:
+def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], rows_of_run: Sequence[RunRow]) -> FindingChanges:
     """Compare the findings of both sides' first runs with all runs of the other side.
 
     A finding is fixed if B could check its rule and does not have the finding. If B could not check the rule, the finding is
-    fixed if B's step no longer loses time by its causes.
+    fixed if B's step no longer loses time to its causes. ``rows_of_run`` has the time of both steps by owner and cause.
     """
     first_a, first_b = a[0], b[0]
     rules_a, rules_b = ({f.rule for run in side for f in run.findings} for side in (a, b))
     unchecked_a, unchecked_b = _unchecked(a, first_b), _unchecked(b, first_a)
-    divided = first_b.lead is not None and len(first_b.lead.counted) > 0
+    b_has_steps = first_b.lead is not None and len(first_b.lead.counted) > 0
     gone_rules = {
-        f.rule for f in first_a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)
+        f.rule
+        for f in first_a.findings
+        if f.rule in unchecked_b and b_has_steps and f.claims == "gain" and is_gone(f, rows_of_run)
     }
     fixed = tuple(
         f for f in first_a.findings if f.rule in gone_rules or (f.rule not in rules_b | unchecked_b and not _remains(f, b))
@@ -51,10 +53,10 @@ def _unchecked(runs: Sequence[RunResult], other: RunResult) -> set[str]:
     They include the rules of findings of ``other`` that need samples which ``runs`` do not have.
     """
     unchecked = set.intersection(*({n.rule for n in run.not_checked} for run in runs))
-    return unchecked | {f.rule for f in other.findings if not any(_sampled_alike(f, run) for run in runs)}
+    return unchecked | {f.rule for f in other.findings if not any(_has_samples_of(f, run) for run in runs)}
 
 
-def _sampled_alike(finding: Finding, run: RunResult) -> bool:
+def _has_samples_of(finding: Finding, run: RunResult) -> bool:
     """Return whether ``run`` has the samples on which a finding of another run rests.
 
     True for a finding of a trace.
@@ -66,7 +68,7 @@ def _sampled_alike(finding: Finding, run: RunResult) -> bool:
 
 
 def _remains(finding: Finding, runs: Sequence[RunResult]) -> bool:
-    """Return whether a run still loses most of the finding's time, though too little for a finding."""
+    """Return whether a run still loses most of the finding's time, but less than the finding's threshold."""
     lost_ms = finding.ceiling_ms_per_step or 0.0
     return lost_ms > 0 and any(run.below_threshold.get(finding.rule, 0.0) >= MOSTLY_THERE * lost_ms for run in runs)
 
@@ -74,10 +76,11 @@ def _remains(finding: Finding, runs: Sequence[RunResult]) -> bool:
 def followed_findings(
     run: RunResult, traits: tuple[Sequence[Trait], Sequence[Trait]], fixed: Sequence[Finding], *, grown: bool
 ) -> list[Finding]:
-    """Return the ``fixed`` findings of ``run`` whose advice the other side followed, each loss once.
+    """Return the ``fixed`` findings of ``run`` whose advice the other side followed.
 
     ``traits`` are those of the run's side and of the other side. More work per step on the other side (``grown``) hides more of
-    the host's time. Findings about a cause then do not count as fixed.
+    the host's time. Findings about a cause then do not count as fixed. If several findings are about the same lost time, only
+    one of them is returned.
     """
     followed = [finding for finding in fixed if not unfollowed(finding, *traits)]
     return [

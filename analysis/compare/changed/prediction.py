@@ -9,10 +9,10 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import SetupDifference
 from sawtooth.analysis.run.model import Finding, RunResult
 
-# Choices that a user makes directly. Other traits, such as copies to the host, change as a result. The choices below
-# change when a step is compiled.
-SET_UP = frozenset({"loader", "dtype", "gpus", "host_memory"})
-OF_THE_PROGRAM = frozenset({"compile", "graph", "optimizer", "attention", "layout"})
+# Keys of choices that a user makes directly. Other traits, such as copies to the host, only follow from choices.
+DIRECT_CHOICES = frozenset({"loader", "dtype", "gpus", "host_memory"})
+# Compiling a step changes these too, so they are direct choices only if the step was not compiled.
+CHANGED_BY_COMPILING = frozenset({"compile", "graph", "optimizer", "attention", "layout"})
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def prediction(
     compiled = any({"compile", "compile on"} & set(f.explains.sets) for f in fixes) or (
         any("cuda_graph" in f.explains.topics for f in fixes) and any(d.key == "compile" and d.b == "on" for d in changes)
     )
-    choices = SET_UP if compiled else SET_UP | OF_THE_PROGRAM
+    choices = DIRECT_CHOICES if compiled else DIRECT_CHOICES | CHANGED_BY_COMPILING
     other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(predicted.rules)]
     tried = next((d.amount for f in fixes for d in changes if f.rule in d.rules and _has_another_number(d, f)), None)
     return replace(predicted, also_changed=(*other, *otherwise), tried=tried)
@@ -79,28 +79,30 @@ def _predicted_for(
     """Return the prediction that A made for the advice that B follows.
 
     B follows a piece of advice if its set-up shows it (``changes``), or else if A's finding is ``fixed``. For one fix this is
-    the finding's prediction. For several fixes it is the plan's prediction, as far as the first steps of the plan are among
-    them. Gains of single findings do not add up, and later findings may have disappeared with the first ones. If only one fix
-    shows in B's set-up, the other findings may have disappeared because of it.
+    the finding's prediction. For several fixes it is the plan's prediction after its first steps, as many of them as
+    are among the fixes. Gains of single findings do not add up, and later findings may have disappeared with the first ones.
+    If only one fix shows in B's set-up, the other findings may have disappeared because of it.
     """
     shown = {rule for difference in changes if difference.finding is None for rule in difference.rules}
-    ways = [
+    findings_by_change = [
         [f for f in a.findings if _promises(f) and f.rule in difference.rules]
         for difference in changes
         if difference.finding is None
     ]
     # Several findings may advise the same change: use the finding with the largest predicted gain.
-    best_of_ways = [min(findings, key=lambda finding: finding.predicted_step_ms or 0.0) for findings in ways if findings]
-    promised = [*best_of_ways, *(f for f in fixed if _promises(f) and f.rule not in shown)]
+    best_findings = [
+        min(findings, key=lambda finding: finding.predicted_step_ms or 0.0) for findings in findings_by_change if findings
+    ]
+    promised = [*best_findings, *(f for f in fixed if _promises(f) and f.rule not in shown)]
     if measured_ms is None or not promised:
         return None
     # A CUDA graph hides the other findings about the work inside it.
-    graph_findings = [finding for finding in best_of_ways if "cuda_graph" in finding.explains.topics]
+    graph_findings = [finding for finding in best_findings if "cuda_graph" in finding.explains.topics]
     if len(promised) == 1 or graph_findings:
         return _of_finding((graph_findings or promised)[0], measured_ms)
     rules = {finding.rule for finding in promised}
     first = tuple(takewhile(lambda step: step.rule in rules, (step for step in a.plan if not step.prepares)))
-    if first and (len(best_of_ways) != 1 or best_of_ways[0].rule in {step.rule for step in first}):
+    if first and (len(best_findings) != 1 or best_findings[0].rule in {step.rule for step in first}):
         last = first[-1]
         return Prediction(
             tuple(step.rule for step in first),
@@ -109,7 +111,7 @@ def _predicted_for(
             last.predicted_low_ms,
             last.predicted_high_ms,
         )
-    return _of_finding(best_of_ways[0], measured_ms) if len(best_of_ways) == 1 else None
+    return _of_finding(best_findings[0], measured_ms) if len(best_findings) == 1 else None
 
 
 def _has_another_number(difference: SetupDifference, finding: Finding) -> bool:

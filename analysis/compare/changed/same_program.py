@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.compare.matching import PerStepWork
 
-FEWEST = 4  # Kinds of kernels. With fewer, one replaced hand-written kernel can leave nothing in common.
-# Share of a side's time. It was at least half in 22 recorded pairs of one program, and 5 % in a pair of a CuPy and a
-# PyTorch program.
+# Least number of kernel kinds on each side. A program with fewer may share none after one of its kernels is rewritten.
+FEWEST = 4
+# A smaller share of shared kernels shows two programs. The share was at least half in 22 recorded pairs of one program, and 5 %
+# in a pair of a CuPy and a PyTorch program.
 HARDLY_ANY = 0.1
-KNOWN_LEAST = 0.5  # Share of a side's time. Kernels in a CUDA graph or compiled by Triton have no names to compare.
+# Least share of a side's time in kernels with names to compare. Kernels in CUDA graphs or from Triton have none.
+KNOWN_LEAST = 0.5
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
 _LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")

@@ -15,7 +15,8 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Recording
 
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or a part of a run.
-# Share of the FP32 products' time. A smaller share on tensor cores comes from kernels whose names wrongly suggest tensor cores.
+# Products count as TF32 above this share of their FP32 time on tensor cores. Smaller shares occur without TF32, because the
+# names of some kernels wrongly suggest tensor cores.
 TF32_SHARE = 0.01
 OFTEN = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
 COMPUTE = ("tensor_core_compute", "other_compute")
@@ -49,7 +50,7 @@ class Trait:
             return True
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
-    def made_by(self, finding: Finding) -> bool:
+    def is_advised_by(self, finding: Finding) -> bool:
         """Whether ``finding`` advises this choice."""
         return not {self.key, f"{self.key} {self.value}"}.isdisjoint(finding.explains.sets)
 
@@ -79,7 +80,7 @@ _CHOICES = (
     _Choice("recurrent", "Recurrent layers", (("nn.LSTM", "^aten::lstm$"), ("nn.GRU", "^aten::gru$"), ("nn.RNN", "^aten::rnn_(tanh|relu)$"),
             ("one LSTMCell per time step", r"^aten::(lstm_cell|_thnn_fused_lstm_cell)$"),
             ("one GRUCell per time step", r"^aten::(gru_cell|_thnn_fused_gru_cell)$"), ("one RNNCell per time step", r"^aten::rnn_(tanh|relu)_cell$")),
-            "no such operator", explains=(*COMPUTE, *LAUNCHES, "host_compute")),
+            "none", explains=(*COMPUTE, *LAUNCHES, "host_compute")),
     # The kernels' names count too: a CUDA graph and an Nsight export have no operators.
     _Choice("optimizer", "Optimizer", (("fused", r"_fused_(adam|adamw|sgd|adagrad)_?$|Fused(Adam|Sgd|Adagrad)"),
             ("foreach", r"_foreach_(addcdiv|addcmul|sqrt|lerp)|multi_tensor_(adam|sgd)|multi_tensor_apply_kernel<.*PointwiseOp"),
@@ -122,7 +123,7 @@ def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack |
     ``recording`` is the trace, or None without one. ``read_back`` are the copies to the host, or None if no step is recorded.
     """
     reads = [_reads(read_back)] if read_back is not None else []
-    return (*reads, *(_of_trace(recording, run) if recording is not None else _loader_alone(run)), *_of_manifest(run))
+    return (*reads, *(_of_trace(recording, run) if recording is not None else _loader_of_recorder(run)), *_of_manifest(run))
 
 
 def _reads(read_back: ReadBack) -> Trait:
@@ -155,7 +156,7 @@ def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
             yield Trait("schedule", "Schedule of the pipeline", schedule.schedule, COMMUNICATION)
 
 
-def _loader_alone(run: RunResult) -> Iterator[Trait]:
+def _loader_of_recorder(run: RunResult) -> Iterator[Trait]:
     """Yield how batches are loaded, for a run without a trace, if the recorder noted it."""
     loader, workers = _CHOICES[0], run.manifest.facts.loader_workers
     if workers is not None:
@@ -190,7 +191,7 @@ def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:
 
 
 def _dtype(recording: Recording, device: int) -> str | None:
-    """Return the dtype that takes most of the products' time; None if shapes are not recorded.
+    """Return the dtype with the most time in matrix products; None if shapes are not recorded.
 
     FP32 inputs count as TF32 if more than TF32_SHARE of their time is on tensor cores. Even where the program allows TF32, the
     library uses it only for some products.

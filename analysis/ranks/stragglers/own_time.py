@@ -19,11 +19,11 @@ from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayPro
 
 WORK = "work"  # a rank's kernels, without communication
 LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a slow host under the profiler may.
-COST_ERROR = 0.5  # Share of the removed profiler's cost. Two hosts of one job differ by this share.
+COST_ERROR = 0.5  # Share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
 HOST_ERROR = 0.35  # Share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
-# Factor. A stall in the profile and slow steps outside it differ by less, because profiled host work takes up to twice as long.
+# Largest ratio between a stall in the profile and slow steps outside it: profiled host work takes up to twice as long.
 ALIKE = 2.0
-# Number of stalls that the marks' share of slow steps predicts for the profile. With fewer, the one profiled stall is chance.
+# Least number of stalls that the marks predict for the profiled steps. If they predict fewer, a profiled stall is chance.
 LEAST_EXPECTED = 0.5
 DEVICE_ERROR = 0.08  # Share of kernel time. GPUs of one model with equal work differed by up to 6 %.
 
@@ -31,7 +31,7 @@ UNRECORDED = "python_host"  # the cause of host time in which nothing was record
 LEAST_REMAINING = 1e-9  # Share of a host cause that an edit keeps. With 0, the edit would also remove its waits for the GPU.
 
 F64 = NDArray[np.float64]
-Pause = tuple[str, bool]  # a long gap's cause, and whether the part is after the start of a step in the gap
+Pause = tuple[str, bool]  # A long gap's cause. True for the part of the gap after a step start inside it, else False.
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,16 +48,16 @@ class OwnTimePart:
 class OwnTime:
     """A rank's own time in its counted steps (``steps`` are their numbers).
 
-    ``quiet`` has, by shape, the median time in ns and the number of kernels that run without communication. ``loud`` has time
-    and count by step of kernels that run only during communication.
-    ``long_gaps_ns`` is host time per step in long gaps by cause, even if the GPU still had work. ``hidden_ns`` is the part with
-    no recorded cause, while the GPU had only communication left. If other ranks have more of it, they wait for this rank in no
-    recorded call.
-    ``held_ms`` is the time for which single kernels of a step are interrupted (of ``contention.held_ms``). ``longest_ns`` has
-    single long gaps by cause and step, longest first. If the starts of steps are known, the part of a gap after one is
-    separate: a host does different work at the end of a step and at the start of the next.
-    ``slow_share`` and ``slow_ns`` are the share of slow steps outside the profile, and how much longer they are, from the
-    rank's marks; 0 without marks.
+    ``quiet`` has, by shape, the median time in ns and the number of kernels that run without communication. ``loud`` has, by
+    shape, the time and the number per step of kernels that run only during communication. ``compute`` has the gpu_op_id of all
+    kernels except communication. ``long_calls`` and ``short_calls`` are the host calls after long and after short gaps.
+    ``long_gaps_ns`` is host time per step in long gaps by cause, even if the GPU still had work. ``hidden_ns`` is the part
+    without a recorded cause in which the GPU had nothing but communication to do. If it is longer on the other ranks, their
+    hosts wait for this rank, but the trace has no call that shows it. ``held_ms`` is the time per step for which kernels are
+    interrupted (see ``contention.held_ms``). ``longest_ns`` has the long gaps by cause and step, longest first. If a step
+    starts inside a gap, the gap is split there, because a host does different work at the end of a step and at the start of
+    the next. ``slow_share`` and ``slow_ns`` are the share of slow steps outside the profile, and how much longer they are,
+    from the rank's marks; 0 without marks.
     """
 
     steps: tuple[int, ...]
@@ -114,8 +114,8 @@ class OwnTime:
 def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
     """Return a rank's own time.
 
-    ``kernels`` is its GPU's work without communication, ``held_ms`` the time for which single kernels of a step are
-    interrupted, ``begins_ns`` the starts of its steps on the host, on its replay's clock.
+    ``kernels`` is its GPU's work without communication, ``held_ms`` the time per step for which kernels are
+    interrupted. ``begins_ns`` has the starts of its steps on the host, in the replay's time.
     """
     problem = member.problem
     steps = tuple(int(s) for s in member.counted if s in problem.steps)
@@ -125,34 +125,35 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     long = (host.gap >= LONG_GAP_NS) & (host.pred >= 0)
     recorded = host.start - host.end[np.maximum(host.pred, 0)]
     reduction = np.where(host.pred >= 0, np.maximum(recorded - host.gap, 0), 0)
-    talks = np.isin(problem.ops.op, kernels.communication)
-    idle = _drained_share(problem, np.ones(len(talks), bool))
+    communicates = np.isin(problem.ops.op, kernels.communication)
+    idle = _drained_share(problem, np.ones(len(communicates), bool))
     parts = [OwnTimePart(WORK, work, DEVICE_ERROR * work)]
     unrecorded = host.gap_parts[:, HOST_CAUSES.index(UNRECORDED)]
     linked = host.pred >= 0
     cost = COST_ERROR * _by_step(reduction, node_step, linked, steps)
-    # hosts of one balanced job differ in all times of a cause, including gaps of 2 ms
+    # The error applies to short and long gaps: even gaps of 2 ms differed between the hosts of a balanced job.
     errors = [cost + HOST_ERROR * _by_step(ns, node_step, linked, steps) for ns in host.gap_parts.T]
-    for which in (True, False):
-        # a long gap delays the rank while its GPU has no work or does nothing; many short gaps slow it everywhere
-        share = np.maximum(idle, _paused_share(problem)) if which else np.ones(len(idle))
+    for is_long in (True, False):
+        # A long gap delays the rank only while its GPU has no work or does nothing. Many short gaps slow it everywhere.
+        share = np.maximum(idle, _paused_share(problem)) if is_long else np.ones(len(idle))
         for column, cause in enumerate(HOST_CAUSES):
-            ns = _by_step(host.gap_parts[:, column] * share, node_step, linked & (long == which), steps)
+            ns = _by_step(host.gap_parts[:, column] * share, node_step, linked & (long == is_long), steps)
             if ns.any() and cause != "profiler":
-                parts.append(OwnTimePart(cause, ns, errors[column] if CAUSE_OF[cause].slowed else np.zeros(len(steps)), which))
-    hidden = _by_step(unrecorded * (_drained_share(problem, ~talks) - idle), node_step, long, steps)
+                error_ns = errors[column] if CAUSE_OF[cause].slowed else np.zeros(len(steps))
+                parts.append(OwnTimePart(cause, ns, error_ns, is_long))
+    hidden = _by_step(unrecorded * (_drained_share(problem, ~communicates) - idle), node_step, long, steps)
     totals = {
         cause: float(_by_step(host.gap_parts[:, i], node_step, long, steps).mean()) if steps else 0.0
         for i, cause in enumerate(HOST_CAUSES)
     }
-    behind = np.zeros(len(host)) if begins_ns is None else _behind_begin(host, begins_ns)
+    after_start = np.zeros(len(host)) if begins_ns is None else _share_after_step_start(host, begins_ns)
     longest = {
         (cause, started): tuple(_descending((ns * share)[long & (node_step == step)]) for step in steps)
         for cause, ns in zip(HOST_CAUSES, host.gap_parts.T, strict=True)
         if totals[cause]
-        for started, share in ((False, 1 - behind), (True, behind))
+        for started, share in ((False, 1 - after_start), (True, after_start))
     }
-    long_calls, short_calls = (tuple(host.call[long == which].tolist()) for which in (True, False))
+    long_calls, short_calls = (tuple(host.call[long == is_long].tolist()) for is_long in (True, False))
     hidden_ns = float(hidden.mean()) if len(hidden) else 0.0
     return OwnTime(
         steps=steps,
@@ -198,10 +199,10 @@ def _paused_share(problem: ReplayProblem) -> F64:
     return np.maximum(gap - worked, 0) / np.maximum(gap, 1)
 
 
-def _behind_begin(host: HostNodes, begins_ns: I64) -> F64:
-    """Return, by host node, the share of the gap before it that is after the last step start in the gap.
+def _share_after_step_start(host: HostNodes, begins_ns: I64) -> F64:
+    """Return, by host node, which share of the gap before it follows a step start inside that gap.
 
-    It is 0 if no step starts in the gap.
+    The last step start in the gap counts. The share is 0 if no step starts in the gap.
     """
     previous_end = host.end[np.maximum(host.pred, 0)]
     at = np.searchsorted(begins_ns, host.start, side="right") - 1
@@ -260,10 +261,10 @@ def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> StepKernelWork:
     return StepKernelWork(work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud)
 
 
-def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
-    """Return the ranks with shorter loud kernels.
+def without_communication_slowdown(ranks: Sequence[OwnTime]) -> list[OwnTime]:
+    """Subtract from each rank the time by which communication slows its loud kernels.
 
-    A kernel that one rank runs only during communication counts with another rank's time without it.
+    A loud kernel counts with the time that another rank needs for it without communication.
     """
     quiet: dict[Shape, float] = {}
     for rank in ranks:

@@ -28,8 +28,9 @@ OTHER_JOB_OVERLAP = 0.2  # Spans that overlap by less than this share of the sho
 # A report of more jobs would be too long to read.
 MOST_DIAGNOSED = 4
 MOST_LISTED = 6
-LEAST_IDLE_S = 60.0  # Less idle time before the first and after the last job is the start and end of the recording.
-LEAST_WORK_S = 2.0  # Shorter work outside of jobs is a start or an end.
+# A shorter idle time before the first and after the last job belongs to the recording's start and end, so it is not reported.
+LEAST_IDLE_S = 60.0
+LEAST_WORK_S = 2.0  # Shorter work outside jobs belongs to the start or end of a program, so it is not reported.
 Span = tuple[int, int]
 
 
@@ -49,7 +50,7 @@ class SampledJob(NamedTuple):
 def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None = None) -> list[Span]:
     """Return the first and last times of one GPU's jobs.
 
-    Without a pause between jobs in the samples, it is one job.
+    If the samples show no pause without a process, all work is one job.
     """
     if len(times) < LEAST_SAMPLES:
         return []
@@ -124,28 +125,28 @@ def longest(jobs: Sequence[SampledJob]) -> list[int]:
 
 def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> Observation:
     """Describe the jobs of a log: when each ran, and how long their GPUs were idle between them."""
-    used = [gpu for gpu in gpus if sum(gpu.device in job.devices for job in jobs) > 1]
-    if not used:
+    reused = [gpu for gpu in gpus if sum(gpu.device in job.devices for job in jobs) > 1]
+    if not reused:
         return _on_different_gpus(gpus, jobs)
-    gaps = [_gaps(gpu, sorted((job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices)) for gpu in used]
+    gaps = [_gaps(gpu, sorted((job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices)) for gpu in reused]
     start, end = min(int(gpu.times[0]) for gpu in gpus), max(int(gpu.times[-1]) for gpu in gpus)
-    idle, sampled = float(np.mean(gaps)), float(np.mean([gpu.weights.sum() for gpu in used])) / 1e9
+    idle, sampled = float(np.mean(gaps)), float(np.mean([gpu.weights.sum() for gpu in reused])) / 1e9
     outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
-    gpu_names = mid_sentence(gpus_in_words([gpu.device for gpu in used], len(gpus)))
+    gpu_names = mid_sentence(gpus_in_words([gpu.device for gpu in reused], len(gpus)))
     outside_in_words = (
-        f" Before the first and after the last job are {duration(outside)} without a job." if outside >= LEAST_IDLE_S else ""
+        f" No job ran for {duration(outside)} before the first job and after the last one." if outside >= LEAST_IDLE_S else ""
     )
-    work_s = max(gpu.seconds(gpu.at_work & ~_in_a_job(gpu, jobs)) for gpu in used)
+    work_s = max(gpu.seconds(gpu.at_work & ~_in_a_job(gpu, jobs)) for gpu in reused)
     outside_in_words += (
         f" Outside these jobs {gpu_names} worked for {duration(work_s)}, too briefly for a diagnosis."
         if work_s >= LEAST_WORK_S
         else ""
     )
-    evidence = f"Work stops and memory in use falls to the level without a process. {_listed(gpus, jobs)}{outside_in_words} {_diagnosed(jobs)} Averages are of the longest job of each GPU."
-    gpu_hours = len(used) * idle / 3600
+    evidence = f"Between the jobs, work stops and memory use falls to that of a GPU without a process. {_listed(gpus, jobs)}{outside_in_words} {_diagnosed(jobs)} Each GPU's averages cover its longest job."
+    gpu_hours = len(reused) * idle / 3600
     return Observation(
         kind="several-jobs",
-        devices=tuple(gpu.device for gpu in used),
+        devices=tuple(gpu.device for gpu in reused),
         severity="warning" if idle >= 0.1 * sampled else "info",
         confidence="high",
         unit="seconds",
@@ -153,7 +154,7 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
         time_share=min(idle / sampled, 1.0),
         start_ns=jobs[0].start_ns,
         end_ns=max(job.end_ns for job in jobs),
-        title=f"{len(jobs)} jobs in this log; {gpu_names} {'is' if len(used) == 1 else 'are'} idle {duration(idle)} between them",
+        title=f"{len(jobs)} jobs in this log; {gpu_names} {'is' if len(reused) == 1 else 'are'} idle {duration(idle)} between them",
         evidence=evidence,
         action=("Queue", "the next job before the current one ends", f": the idle time costs {significant(gpu_hours, 2)} GPU-hours."),
         record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
@@ -178,7 +179,7 @@ def _on_different_gpus(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]
         start_ns=jobs[0].start_ns,
         end_ns=max(job.end_ns for job in jobs),
         title=f"{len(jobs)} jobs in this log, on different GPUs and at different times",
-        evidence=f"{_listed(gpus, jobs)} {_diagnosed(jobs)} Averages are of the job of each GPU.",
+        evidence=f"{_listed(gpus, jobs)} {_diagnosed(jobs)} Each GPU's averages cover its job.",
         action=(
             "Use",
             "the GPUs without a job",
@@ -218,7 +219,10 @@ def placed_in_log(job: SampledJob, gpus: Sequence[DeviceSamples]) -> str:
 
 
 def _gaps(gpu: DeviceSamples, spans: Sequence[Span]) -> float:
-    """Return the sampled time between consecutive spans in seconds; telemetry gaps do not count."""
+    """Return the sampled idle time between consecutive spans in seconds.
+
+    Samples with work and gaps in the telemetry do not count.
+    """
     between = np.zeros(len(gpu.times), bool)
     for previous, following in itertools.pairwise(spans):
         between |= (gpu.times > previous[1]) & (gpu.times <= following[0])

@@ -646,7 +646,7 @@ async function sentenceOf(answer) {
 }
 
 // src/uncounted.ts
-var WORDS = ["not counted: causes are not sought here", "not counted"];
+var WORDS = ["not counted: no cause analysis here", "not counted"];
 function drawUncounted(context, scene, lane, y, width, ink) {
   const { view, data } = scene;
   const scale = width / (view.end - view.start);
@@ -814,7 +814,7 @@ var Painter = class {
       this.context.fillRect(from, y + height / 2 - 1, Math.min((piece.end - view.start) * scale, width) - from, 2);
     }
   }
-  /** Draw the sums: the height of a pixel is the filled share of its time. Equal neighbours are one rectangle. */
+  /** Draw one bar per pixel column; its height is the share of the column's time in which something runs. Equal neighbours are one rectangle. */
   sums(scene, lane, columns, y) {
     const { fill, kind, width } = columns;
     const room = lane.row - 1;
@@ -876,7 +876,7 @@ var Painter = class {
   colour(scene, source, kind) {
     return kindOf(scene.data, source, kind)[scene.data.dark ? 2 : 1];
   }
-  /** Draw a flag at each place of the open finding; the current one is filled. */
+  /** Highlight each place of the open finding, the current one more strongly, and draw a flag at each note of the viewer. */
   marks(scene, width, height, top) {
     const { view } = scene;
     const scale = width / (view.end - view.start);
@@ -2086,7 +2086,7 @@ var Losses = class {
 // src/rows.ts
 var Rows = class {
   needed = /* @__PURE__ */ new Map();
-  /** Add the rows that `view` needs; return whether anything changed. Rows are only added, so that lanes do not move while the viewer zooms and pans. After a jump (`anew`) they are counted from the start. */
+  /** Add the rows that `view` needs; return whether anything changed. Rows are only added, so that lanes do not move while the viewer zooms and pans. After a jump (`anew`), the rows of earlier views no longer count. */
   fit(lanes, tracks, tiles, view, width, anew) {
     let changed = false;
     for (const lane of lanes) {

@@ -13,7 +13,7 @@ import streamlit as st
 from sawtooth.app.server.push import FILE, MASK, command_to_show, push_token
 from sawtooth.app.settings import settings
 
-_HERE = Path(__file__).resolve().parents[2] / "components"
+_COMPONENTS = Path(__file__).resolve().parents[2] / "components"
 OTHERWISE = f"The browser did not allow copying. The token is in the data folder, in the file {FILE}."
 
 
@@ -32,9 +32,9 @@ def show(key: str) -> None:
         return
     component = st.components.v2.component(
         "sawtooth.copy_command",
-        html=(_HERE / "copy_command.html").read_text(encoding="utf-8"),
-        css=(_HERE / "copy_command.css").read_text(encoding="utf-8"),
-        js=(_HERE / "copy_command.js").read_text(encoding="utf-8"),
+        html=(_COMPONENTS / "copy_command.html").read_text(encoding="utf-8"),
+        css=(_COMPONENTS / "copy_command.css").read_text(encoding="utf-8"),
+        js=(_COMPONENTS / "copy_command.js").read_text(encoding="utf-8"),
     )
     copied = shown.replace(MASK, push_token(options.data.root))
     component(key=f"push-command-{key}", data={"shown": shown, "copied": copied, "otherwise": OTHERWISE})

@@ -21,7 +21,7 @@ from sawtooth.app.words import run as words
 from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import setup_changes, step_parts
 
-_HERE = Path(__file__).resolve().parents[2] / "components"
+_COMPONENTS = Path(__file__).resolve().parents[2] / "components"
 LINES = 3  # lines below the bars: more would not fit on the slide
 
 
@@ -29,9 +29,9 @@ def button(slide: dict[str, Any], file: str) -> None:
     """Offer ``slide`` as the file ``file``.png."""
     component = st.components.v2.component(
         "sawtooth.slide",
-        html=(_HERE / "slide.html").read_text(encoding="utf-8"),
-        css=(_HERE / "slide.css").read_text(encoding="utf-8"),
-        js=(_HERE / "slide.js").read_text(encoding="utf-8"),
+        html=(_COMPONENTS / "slide.html").read_text(encoding="utf-8"),
+        css=(_COMPONENTS / "slide.css").read_text(encoding="utf-8"),
+        js=(_COMPONENTS / "slide.js").read_text(encoding="utf-8"),
     )
     component(key="slide", data={**slide, "file": file}, width="content")
 

@@ -68,13 +68,15 @@ def _ask(target: Process, program: str, *arguments: str) -> tuple[str, str]:
     """
     command = [_program(target.pid), "-I", "-S", "-c", program, *arguments]
     try:
-        done = subprocess.run(command, env=_libraries(target), timeout=CALL_S, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=_environment_for(target), timeout=CALL_S, capture_output=True, text=True, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     return done.stdout, (done.stderr.strip().splitlines() or ["it failed"])[-1] if done.returncode else ""
 
 
-def _libraries(target: Process) -> Mapping[str, str]:
+def _environment_for(target: Process) -> Mapping[str, str]:
     """Return this process's environment with the target's library search path, which its Python may need."""
     path = target.environment.get("LD_LIBRARY_PATH")
     return {**os.environ, "LD_LIBRARY_PATH": path} if path else os.environ

@@ -17,11 +17,11 @@ from sawtooth.ingest.capture.in_process.rank_agreement import lead
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
 NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
-# By the reason that the timed profile noted; None if there was no attempt.
+# Explains the missing profile. The key is the reason that the timed profile noted, or None if no profile was tried.
 WHY = {
     timed_profile.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
     timed_profile.IDLE: "PyTorch ran nothing in the seconds that were profiled{at}. Give the command that computes, such as sawtooth run train.py.",
-    timed_profile.INSIDE: f"A profile can only begin when the main thread returns to Python, which stayed inside one call for {timed_profile.TO_START_S:g} s{{at}}.",
+    timed_profile.INSIDE: f"A profile can only begin when the main thread returns to Python, but it stayed inside one call for {timed_profile.TO_START_S:g} s{{at}}.",
     None: (
         "Such a program is profiled for {seconds:g} s, beginning {after:g} s after PyTorch was loaded{sooner}. On a host with a GPU, the profile waits until the GPU is used."
     ),
@@ -35,8 +35,8 @@ TOO_SHORT = (
     "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{reason}. Train longer{or_sooner}."
 )
 UNSTEADY = (
-    "No profile: in {steps} and {seconds} the loop was never steady, or it ended while it was profiled. "
-    "After {patience_s:g} s a loop is profiled even if it is not steady: train longer."
+    "No profile: the loop was never steady during {steps} ({seconds}), or it ended while it was profiled. "
+    "After {patience_s:g} s a loop is profiled even if it is not steady. Train longer."
 )
 # The advised --after is this share of the longest --after that would have worked, so that a somewhat shorter loop is profiled too.
 ADVISED_SHARE = 0.5
@@ -72,7 +72,7 @@ def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) 
     least_s = timed_profile.LEAST_WAIT_S
     after = max(timed_profile.WAIT_FACTOR * after_s, least_s)
     sooner = SOONER.format(after=least_s / timed_profile.WAIT_FACTOR, wait=least_s) if after > least_s else ""
-    at = f", the main thread at {note['line']}" if note.get("line") else ""
+    at = f"; the main thread was at {note['line']}" if note.get("line") else ""
     why = WHY[note.get("why")].format(seconds=timed_profile.SECONDS, after=after, sooner=sooner, at=at)
     return NOTHING.format(recorded="telemetry alone" if runs else "nothing", why=why)
 
@@ -80,7 +80,8 @@ def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) 
 def no_profile_sentence(run: RecordedRun, profiled: int, after_s: float) -> str:
     """Return a sentence that says how many steps ``run`` took, and how many its profile needs.
 
-    The profile should have ``profiled`` steps after ``after_s`` seconds. ``run`` has step marks; of several ranks, the first counts.
+    The profile was to begin after ``after_s`` seconds and to have ``profiled`` steps. ``run`` has step marks; of several ranks,
+    the first counts.
     """
     marks = _marks_of(run)
     steps, seconds = loop_of(marks[0])

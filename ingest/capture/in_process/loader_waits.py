@@ -1,7 +1,7 @@
 """Time for which the training's main thread waits for batches of PyTorch's DataLoader.
 
-Two parts of it are also counted separately. One is the wait between epochs: for an epoch's first batch, with the start of worker processes and the
-dataset's own preparations, and for the end of the workers. The other is the start of the epoch's iterator, which is a part of the first. Standard library only.
+Two parts of it are also counted separately. The first is the wait between epochs: the workers of one epoch end, those of the next start, the
+dataset prepares itself, and the first batch is loaded. The second is the part of that in which the epoch's iterator starts. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WaitedDataset(NamedTuple):
 class Waited(NamedTuple):
     """A wait in ns, and two parts of it.
 
-    ``first_ns`` is the wait before an epoch's first batch and after its last one; ``start_ns`` is the part of that for the iterator's start.
+    ``first_ns`` is the wait before an epoch's first batch and after its last one; ``start_ns`` is the part of it in which the iterator starts.
     """
 
     ns: int = 0
@@ -40,7 +40,7 @@ class Waited(NamedTuple):
     start_ns: int = 0
 
 
-NONE = (0, 0, 0)
+NO_WAIT = (0, 0, 0)
 
 
 class LoaderWaits:
@@ -72,7 +72,7 @@ class LoaderWaits:
             if waited is None:
                 if source is not None and len(self._waited) >= MOST_SOURCES:
                     source = source._replace(id=0)
-                waited = self._waited.get(source, NONE)
+                waited = self._waited.get(source, NO_WAIT)
             self._waited[source] = (
                 waited[0] + took_ns,
                 waited[1] + took_ns * first,
@@ -80,7 +80,9 @@ class LoaderWaits:
             )
 
     def since_last(self) -> Callable[[int, str], Waited | None]:
-        """Return a function that returns the wait since its last call for an optimizer; None without a wait.
+        """Return a function that measures the waits of an optimizer's steps.
+
+        The function returns the wait since its last call for the same optimizer, or None if there was no wait.
 
         At a step with an evaluation, only datasets of earlier training steps count, because the evaluation has its own dataset.
         """
@@ -91,7 +93,7 @@ class LoaderWaits:
         def since(optimizer: int, phase: str) -> Waited | None:
             last = before.get(optimizer, began)
             changed = [
-                (source, waited, last.get(source, NONE))
+                (source, waited, last.get(source, NO_WAIT))
                 for source, waited in self._waited.items()
                 if waited is not last.get(source)
             ]
@@ -138,12 +140,12 @@ def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Ca
     return timed
 
 
-def _timed_batch(following: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
+def _timed_batch(next_batch: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(iterator: Any) -> Any:
         source, first = getattr(iterator, SOURCE, None), getattr(iterator, "_num_yielded", None) == 0
         if len(watchers) == 1:  # a second recorder is rare
-            return watchers[0].timed(following, iterator, source, first=first)
-        return _call_timed(watchers, following, iterator, source, first=first)
+            return watchers[0].timed(next_batch, iterator, source, first=first)
+        return _call_timed(watchers, next_batch, iterator, source, first=first)
 
     return timed
 

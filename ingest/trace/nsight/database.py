@@ -110,7 +110,7 @@ def opened_database(path: Path) -> Iterator[Database]:
         if not database.tables & {"StringIds", "META_DATA_EXPORT", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"}:
             raise SourceError(
                 "E-TYPE",
-                "This is a SQLite database without the tables of Nsight Systems. Give what nsys export --type sqlite wrote.",
+                "This is a SQLite database without the tables of Nsight Systems. Import the output of nsys export --type sqlite.",
             )
         yield database
 

@@ -21,18 +21,18 @@ MIXED = "devices_mixed"  # key of the diagnostic that analysis/integrity/devices
 def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) -> ImportDiagnostic | None:
     """Return a row of ``diagnostics`` for a device whose operations were all not read.
 
-    ``other`` counts the unread events by category. None if there is neither an event of GAUDI, nor a process of such a device together
-    with events without a category.
+    ``other`` counts the unread events by category. A device is noticed by events of GAUDI, or by its process (DEVICE_PROCESS) together
+    with events without a category. None if no device is noticed.
     """
     if gaudi := other.get(GAUDI, 0):
-        sentence = f"{gaudi:,} events of Gaudi's host library (“{GAUDI}”) and no kernel, so nothing is known of the device. Record with HABANA_PROFILE=1."
+        sentence = f"{gaudi:,} events of Gaudi's host library (“{GAUDI}”) were found, but no kernels, so the device's work is not known. Record with HABANA_PROFILE=1."
         return ImportDiagnostic("device_not_read", "error", sentence, gaudi, GAUDI)
     device = next((name for name in process_names.values() if DEVICE_PROCESS.search(name)), None)
     without_category = other.get("", 0)
     if device is None or not without_category:
         return None
     name = device[:EXAMPLE_CHARACTERS]
-    sentence = f"{without_category:,} events without a category were not read, those of “{name}” among them: nothing is known of the device."
+    sentence = f"{without_category:,} events without a category were not read. They include those of “{name}”, so the device's work is not known."
     return ImportDiagnostic("device_not_read", "error", sentence, without_category, name)
 
 

@@ -34,7 +34,7 @@ def weight_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
 class Engine:
     """Runs training steps of one model.
 
-    `criterion(model, *batch)` returns the named losses, and `shares` are their weights.
+    `criterion(model, *batch)` returns the losses by name. Their weights in the total loss are `shares`.
     """
 
     def __init__(
@@ -103,6 +103,6 @@ class Engine:
 
 
 def train(model: nn.Module, data: Iterator[Batch], criterion: Criterion, samples: int, **options: Any) -> Workload:
-    """Return an engine over `data`."""
+    """Return a workload whose step trains `model` on the next batch of `data`."""
     engine = Engine(model, criterion, **options)
     return Workload(lambda: engine.iterate(next(data)), count_params(model), samples)

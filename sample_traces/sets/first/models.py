@@ -171,9 +171,9 @@ class ResNet(nn.Module):
 
 
 def mlp(layers: int, inputs: int, hidden: int, classes: int = 16, norm: bool = True) -> nn.Sequential:
-    """Return `layers` linear layers of width `hidden`, each followed by GELU.
+    """Return `layers` linear layers of width `hidden`, each followed by GELU, and a linear classifier.
 
-    If `norm`, layer normalization follows each GELU.
+    If `norm` is set, layer normalization follows each GELU.
     """
     modules: list[nn.Module] = []
     for index in range(layers):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from sawtooth.analysis.compare import chain as module
-from sawtooth.analysis.compare.chain import NOT_COUNTED, ChainChange, RunChain, chain
+from sawtooth.analysis.compare.chain import OTHER_UNIT, ChainChange, RunChain, chain
 from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.app.reports import audit as report
 from sawtooth.app.words.comparisons import chain as words
@@ -130,5 +130,5 @@ def test_a_line_that_the_first_run_lacks_comes_last(monkeypatch):
     made = chain([SimpleNamespace(first="A"), SimpleNamespace(first="B")])
     assert [(line.row.key, line.row.unit) for line in made.lines] == [*rows["A"], ("rate", "tokens")]
     assert made.lines[0].readings == ("A step", "B step")
-    assert made.lines[1].readings[0] == "A rate" and made.lines[1].readings[1].why_missing == NOT_COUNTED
+    assert made.lines[1].readings[0] == "A rate" and made.lines[1].readings[1].why_missing == OTHER_UNIT
     assert chain([]).lines == ()

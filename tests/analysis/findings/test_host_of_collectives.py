@@ -21,7 +21,7 @@ from tests.support.collective_loops import NODE
 from tests.support.pipelined import KERNEL, pipelined
 
 STEPS, LAYERS, MICRO = 5, 3, 3
-HOST_US = 200.0  # between two launches: the GPU is always done before
+HOST_US = 200.0  # time between two launches; the GPU finishes each kernel before the next launch
 GATHER, REDUCE, SCATTER = (
     f"ncclDevKernel_{name}_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for name in ("AllGather", "AllReduce", "ReduceScatter")
 )
@@ -85,7 +85,7 @@ def finding_of(traces: list[ChromeTrace], rule: str, folder: Path) -> tuple[Find
     return next(f for f in result.findings if f.rule == rule), result.lead.best.ms
 
 
-def test_weights_that_stay_spare_the_host_all_that_a_second_gather_has_it_do(tmp_path: Path) -> None:
+def test_keeping_gathered_weights_saves_the_host_the_work_of_the_second_gathers(tmp_path: Path) -> None:
     """Keeping gathered weights also saves the host the work of the second gathers.
 
     Of 19 launches a step, 6 belong to the second gathers: the collective and the copy out of its buffer, for each of 3
@@ -106,7 +106,7 @@ def test_weights_that_stay_spare_the_host_all_that_a_second_gather_has_it_do(tmp
     graph = next(each for each in findings if each.rule == "launch-bound")
     assert found.predicted_speedup == pytest.approx(1 / (1 - 6 / 19), rel=0.05)
     assert graph.gain_ms > found.gain_ms and findings.index(found) < findings.index(graph), (
-        "no graph holds gathers that come again"
+        "FSDP must keep its weights before a graph can be captured"
     )
 
 
@@ -121,7 +121,7 @@ def test_no_graph_is_promised_for_a_step_of_the_older_fsdp(tmp_path: Path) -> No
     assert (found.predicted_step_ms, found.severity) == (None, "critical") and "block by block" in found.fix
 
 
-def test_under_no_sync_the_host_makes_no_copies_to_buckets_but_for_the_last_micro_batch(tmp_path: Path) -> None:
+def test_under_no_sync_the_host_copies_to_buckets_for_the_last_micro_batch_only(tmp_path: Path) -> None:
     """Under no_sync the host copies to buckets for the last micro-batch only.
 
     Of 12 launches a step, 4 are gone: the copy to the bucket and the reduction, after each of the first 2 of 3
@@ -153,7 +153,7 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
         for _ in range(24):
             host.launch(KERNEL, NODE)
             host.launch(REDUCE, NODE, "c10d::allreduce_")
-        host.elements = 50_000_000  # of a table, alone in whatever bucket
+        host.elements = 50_000_000  # the gradient of an embedding table, which fills a bucket of any size alone
         host.launch(REDUCE, NODE, "c10d::allreduce_")
         host.elements = 250_000
         host.step(step, begin)
@@ -165,13 +165,13 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
 @pytest.mark.parametrize(
     ("elements", "groups", "left"), [(250_000, ("0", "1"), 2), (250_000, ("0",), 1), (3_000_000, ("0",), None)]
 )
-def test_a_bucket_holds_gradients_of_one_group_and_those_of_12_mb_are_no_small_ones(
+def test_a_bucket_has_gradients_of_one_group_and_buckets_of_12_mb_are_not_small(
     tmp_path: Path, elements: int, groups: tuple[str, ...], left: int | None
 ) -> None:
     """A bucket holds the gradients of one process group, and 12 MB is not a small bucket.
 
-    Two groups that alternate keep one all-reduce each. 24 buckets of 12 MB are half of the usual size, which somebody
-    has set.
+    If all-reduces of two groups alternate, one all-reduce of each group remains. Buckets of 12 MB have half of the usual
+    size, so a user has chosen this size.
     """
     host = SlowHost(elements)
     for step in range(STEPS):
@@ -189,7 +189,7 @@ def test_a_bucket_holds_gradients_of_one_group_and_those_of_12_mb_are_no_small_o
     assert len(gone) / len(kept) == (24 - left) / left
 
 
-def test_what_copies_into_buckets_cost_a_slow_host_is_no_gain(tmp_path: Path) -> None:
+def test_buckets_gain_nothing_if_their_copies_cost_a_slow_host_more(tmp_path: Path) -> None:
     """Overlap with buckets has no gain if the copies cost a slow host more.
 
     24 all-reduces of 100 us follow a backward pass, one every 60 us of the host. Overlapping them would save 1 ms; two
@@ -216,7 +216,9 @@ def test_what_copies_into_buckets_cost_a_slow_host_is_no_gain(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("operator", "named"), [("aten::to", True), ("fsdp::split_with_sizes_copy", False)])
-def test_addresses_that_sharding_copies_to_the_gpu_are_no_input(tmp_path: Path, operator: str, named: bool) -> None:
+def test_copies_of_addresses_for_sharding_are_not_reported_as_small_copies_of_inputs(
+    tmp_path: Path, operator: str, named: bool
+) -> None:
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
@@ -235,8 +237,8 @@ def test_addresses_that_sharding_copies_to_the_gpu_are_no_input(tmp_path: Path, 
 def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: Path) -> None:
     """More microbatches gain nothing if the host launches each of them.
 
-    With two microbatches, equal stages wait for a third of the step. A host that needs the rest to launch two cannot
-    launch eight in less.
+    With two microbatches, equal stages wait for a third of the step. If the host needs the other
+    two thirds to launch two microbatches, it cannot launch eight in less time.
     """
     quick, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
     slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
@@ -256,7 +258,7 @@ def test_more_microbatches_gain_nothing_where_kernels_are_as_short_as_they_get(t
     assert "pipeline-bubble" not in rules_of(pipelined((6.0, 6.0), 2, launch_us=0.5), tmp_path / "short")
 
 
-def test_what_a_stage_was_sent_is_no_parameter_though_its_gradient_is_accumulated(tmp_path: Path) -> None:
+def test_received_activations_are_not_parameters_though_their_gradient_is_accumulated(tmp_path: Path) -> None:
     """A stage's received activations are not a parameter, though their gradient is accumulated.
 
     The stage accumulates the gradient of its 1000 received elements, like that of its weights, and sends it back.

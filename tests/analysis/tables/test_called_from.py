@@ -21,7 +21,7 @@ from tests.support.module_trace import small_training
 STEP, FORWARD = "train.py(7): step", "model.py(3): forward"
 
 
-def called(folder: Path, trace: ChromeTrace) -> pd.DataFrame:
+def called_from_rows(folder: Path, trace: ChromeTrace) -> pd.DataFrame:
     library = Library(DataFolder(folder / "data"))
     run = bring_in(library.folder, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
     with library.open(run.recordings[0].id) as recording:
@@ -30,25 +30,26 @@ def called(folder: Path, trace: ChromeTrace) -> pd.DataFrame:
     return rows
 
 
-def test_an_operator_has_its_innermost_own_line_and_backward_that_of_its_forward(tmp_path: Path) -> None:
+def test_an_operator_has_the_user_s_innermost_line_and_backward_has_the_line_of_its_forward(tmp_path: Path) -> None:
     trace = small_training()
     trace.host("python_function", STEP, 5, 200)
     trace.host("python_function", FORWARD, 15, 55)
-    trace.host("python_function", "torch/nn/functional.py(9): linear", 24, 40)  # PyTorch's own: climbed over
-    rows = called(tmp_path, trace)
+    # A line of PyTorch is skipped, so that the user's line around it counts.
+    trace.host("python_function", "torch/nn/functional.py(9): linear", 24, 40)
+    rows = called_from_rows(tmp_path, trace)
     us = {(row["operator"], row["line"]): round(1e3 * row["gpu_ms"]) for row in rows.to_dict("records")}
     assert us["aten::addmm", FORWARD] == 100 and us["aten::addmm", STEP] == 20
     assert us["AddmmBackward0", FORWARD] == 50 and us["AddmmBackward0", STEP] == 10  # on a thread without Python calls
     assert us["AddBackward0", FORWARD] == 5
     assert us["aten::_foreach_add_", STEP] == 1
-    assert "torch::autograd::AccumulateGrad" not in set(rows["operator"])  # no forward operator has its number
+    assert "torch::autograd::AccumulateGrad" not in set(rows["operator"])  # no forward operator has its sequence number
     assert rows["gpu_ms"].is_monotonic_decreasing
 
 
 @pytest.mark.parametrize("calls", [(), ("torch/nn/modules/module.py(1): _call_impl",)])
-def test_without_lines_of_the_user_s_own_nothing_is_claimed(tmp_path: Path, calls: tuple[str, ...]) -> None:
+def test_without_lines_of_the_user_no_line_is_named(tmp_path: Path, calls: tuple[str, ...]) -> None:
     trace = small_training()
     for name in calls:
         trace.host("python_function", name, 5, 200)
-    rows = called(tmp_path, trace)
+    rows = called_from_rows(tmp_path, trace)
     assert rows.empty and list(rows) == ["operator", "line", "gpu_ms", "calls"]

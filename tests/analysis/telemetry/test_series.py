@@ -82,12 +82,12 @@ def test_energy_is_counted_over_a_reset_or_follows_from_the_power() -> None:
     by_power.samples["power_w"] = 300.0
     used = energy_of(by_power)
     assert used is not None and not used.counted and used.joules == pytest.approx(150_000, rel=0.01)
-    assert words.energy(used) == "≈\u00a041.7\u00a0Wh used, by its power"
+    assert words.energy(used) == "≈\u00a041.7\u00a0Wh used, estimated from power samples"
     by_counter = sampled(10 * seconds, np.full(len(seconds), 90.0))
     counter = 5e6 + 300.0 * seconds
     counter[seconds >= 900] = 300.0 * (seconds[seconds >= 900] - 899)
     counter[100] = 0.0
     by_counter.samples["energy_j"] = counter
     assert energy_of(by_counter) == (pytest.approx(300_000, rel=0.01), True)
-    assert words.energy(Energy(7.2e6, True)) == "2.00\u00a0kWh used, by the GPU's counter"
+    assert words.energy(Energy(7.2e6, True)) == "2.00\u00a0kWh used, measured by the GPU's energy counter"
     assert energy_of(sampled(np.arange(9), np.arange(9.0))) is None and words.energy(Energy(0.2, True)) is None

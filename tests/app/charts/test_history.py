@@ -11,7 +11,7 @@ def names(*runs: tuple[str, float, float]) -> list[str]:
     return list(chart.figure.data[1].text)
 
 
-def test_names_that_would_overlap_are_left_to_the_hover() -> None:
+def test_names_that_would_overlap_are_shown_only_on_hover() -> None:
     assert names(("waits", 0.1, 0.05), ("near", 0.11, 0.052), ("works", 0.9, 0.4)) == ["waits", "", "works"]
 
 

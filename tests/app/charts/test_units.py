@@ -1,4 +1,4 @@
-"""Tests of the unit of a time axis: it is that of the numbers beside it."""
+"""Tests of the unit of a time axis: the unit in its title is that of its values."""
 
 from __future__ import annotations
 

@@ -28,16 +28,17 @@ def test_pieces_with_one_header_are_one_log(tmp_path: Path) -> None:
     brought = bring_in(folder, [(logs / name, name) for name in ("gpu.log", "gpu.log.1", "gpu.log.2.gz")])
     assert brought.notices[0] == "gpu.log: 3 pieces of this rotated log were read as one, the oldest first."
     (ref,) = brought.runs[0].telemetry
-    what = "SELECT count(*), count(DISTINCT device), count(DISTINCT time_ns) FROM samples"
-    assert first_row(folder.recording_file(ref.id), what) == (1200, 2, 600) and ref.source_name == "gpu.log"
-    assert not list(folder.root.glob(".*/*.log")), "nothing is left"
+    query = "SELECT count(*), count(DISTINCT device), count(DISTINCT time_ns) FROM samples"
+    assert first_row(folder.recording_file(ref.id), query) == (1200, 2, 600) and ref.source_name == "gpu.log"
+    assert not list(folder.root.glob(".*/*.log")), "the temporary joined log was not removed"
 
 
 def test_logs_of_the_same_time_and_those_without_times_stay_apart(tmp_path: Path) -> None:
     rows = lines(tmp_path)
     logs = tmp_path / "logs"
     logs.mkdir()
-    (logs / "smi.csv").write_text("".join(rows))  # as wget names the second of two hosts
+    (logs / "smi.csv").write_text("".join(rows))  # wget calls the second file smi.csv.1 if two hosts serve smi.csv
+    # The second host has equal rows in other bytes, because a copy of the first file would be skipped.
     (logs / "smi.csv.1").write_text("".join(rows).replace(" %", "  %"))
     (logs / "dmon.txt").write_text("# gpu sm\n 0 95\n 0 94\n")
     (logs / "dmon.txt.1").write_text("# gpu sm\n 0 91\n 0 90\n")

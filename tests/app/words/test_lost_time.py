@@ -1,6 +1,6 @@
-"""Tests of the rows of lost time: they have one basis and add up to the value in the sentence.
+"""Tests of the rows of lost time: they add up to the value in the sentence.
 
-The profiler's cost is not in a run without the profiler.
+All rows are of the run without the profiler, or all are as profiled. Only the profiled rows include the profiler's cost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sawtooth.analysis.run.model import Explains
 from sawtooth.app.words import lost_time
 from tests.support.run_results import finding_of, run_of
 
-# as profiled 350 ms a step, of the run 148: its rows are the replay's, the profiler's rest among the small ones
+# A step takes 350 ms as profiled and 148 ms in the run. The last number of each row is its replayed time in the run, in ms. The
+# replay leaves 1.2 ms of the profiler's cost.
 LEDGER = [
     ("other_compute", None, 11_000_000, 11.0),
     ("idle", "launch_bound", 275_000_000, 109.0),
@@ -33,25 +34,26 @@ def test_the_rows_of_the_run_add_up_to_its_lost_time_without_the_profiler() -> N
     rows = lost_time.rows(rank_of(), "unprofiled")
     assert [row.label for row in rows] == ["Kernel launches", "Python on the host", "Everything else"]
     assert lost_time.total_ms(rows) == pytest.approx(137.0)  # 148 − 11 of work
-    assert rows[-1].ms == pytest.approx(2.0)  # 1.2 that a replay left of the profiler, 0.8 of latency
-    said = lost_time.sentence(rank_of(), "unprofiled", rows).replace("\xa0", " ")
-    assert said == "≈ 137 ms of each 148 ms step is lost, 109 ms of it to the host launching kernels."
+    # 1.2 ms of the profiler's cost that remain in the replay, and 0.8 ms of launch latency
+    assert rows[-1].ms == pytest.approx(2.0)
+    sentence = lost_time.sentence(rank_of(), "unprofiled", rows).replace("\xa0", " ")
+    assert sentence == "≈ 137 ms of each 148 ms step is lost, 109 ms of it to the host launching kernels."
 
 
-def test_as_profiled_the_profiler_is_a_cause_and_the_step_the_profiled_one() -> None:
+def test_profiled_rows_include_the_profiler_and_are_of_the_profiled_step() -> None:
     rows = lost_time.rows(rank_of(), "recorded")
     assert sum(row.ms for row in rows) == pytest.approx(339.0)
-    assert rows[0].other_ms == pytest.approx(109.0)  # of the run, small beside it
-    said = lost_time.sentence(rank_of(), "recorded", rows).replace("\xa0", " ")
-    assert said.startswith("339 ms of each 350 ms profiled step is lost")
+    assert rows[0].other_ms == pytest.approx(109.0)  # the same cause in the run, without the profiler
+    sentence = lost_time.sentence(rank_of(), "recorded", rows).replace("\xa0", " ")
+    assert sentence.startswith("339 ms of each 350 ms profiled step is lost")
 
 
-def test_copies_that_nobody_would_miss_are_not_said_apart() -> None:
+def test_negligible_copies_are_not_mentioned_separately() -> None:
     rows = lost_time.rows(rank_of([*LEDGER, ("exposed_memcpy", None, 2_000, 0.002)]), "unprofiled")
     assert sum(row.transfer_ms for row in rows) and lost_time.busy_meanwhile(rows) is None
 
 
-def test_where_the_gpu_copies_meanwhile_that_is_said_apart() -> None:
+def test_lost_time_with_copies_is_mentioned_separately() -> None:
     rows = lost_time.rows(rank_of([("other_compute", None, 50_000_000, 50.0), ("exposed_memcpy", None, 30_000_000, 30.0),
                               ("idle", "host_sync", 20_000_000, 20.0)]), "unprofiled")  # fmt: skip
     assert (lost_time.busy_meanwhile(rows) or "").replace("\xa0", " ") == (
@@ -70,13 +72,13 @@ def test_a_cause_with_copies_and_idle_time_is_one_row_and_its_copies_alone_are_b
     )
 
 
-def test_no_row_is_of_nothing() -> None:
+def test_a_cause_without_lost_time_has_no_row() -> None:
     rank = rank_of([("other_compute", None, 50_000_000, 50.0), ("idle", "launch_bound", 20_000_000, 0.0)])
     assert lost_time.rows(rank, "unprofiled") == []
     assert [row.label for row in lost_time.rows(rank, "recorded")] == ["Kernel launches"]
 
 
-def test_within_a_sentence_a_row_has_a_small_letter() -> None:
+def test_the_name_of_a_row_within_a_sentence_begins_with_a_small_letter() -> None:
     rank = rank_of([("other_compute", None, 50_000_000, 50.0), ("idle", "profiler", 20_000_000, 1.0)])
     assert [(row.label, row.name) for row in lost_time.rows(rank, "unprofiled")] == [("Everything else", "everything else")]
 
@@ -88,11 +90,11 @@ def test_time_outside_the_profile_is_named_by_the_finding_that_explains_it() -> 
     ]
     loader = replace(finding_of("queue"), explains=Explains(("data_wait",), topics=frozenset({"hidden"})))
     hidden = lost_time.hidden_by([finding_of("other"), loader])
-    said = lost_time.sentence(rank_of(), "unprofiled", rows, hidden)
-    assert said.endswith("to time outside the profiled steps, most likely waiting for the data loader.")
+    sentence = lost_time.sentence(rank_of(), "unprofiled", rows, hidden)
+    assert sentence.endswith("to time outside the profiled steps, most likely waiting for the data loader.")
     assert lost_time.hidden_by([finding_of("other")]) is None
 
 
-def test_copies_without_a_cause_go_by_their_owner() -> None:
+def test_copies_without_a_cause_are_listed_under_their_owner() -> None:
     assert lost_time.LostTimeRow("exposed_memcpy", "unattributed", 1.0, 1.0).key == "exposed_memcpy"
     assert lost_time.LostTimeRow("idle", "unattributed", 1.0, 1.0).key == "unattributed"

@@ -11,12 +11,12 @@ import { drawUncounted } from "./uncounted";
 import { tick } from "./view";
 
 export const AXIS_PX = 22;
-const POINTER_PX = 6; // half the width of the pointer above a place
+const POINTER_PX = 6; // half the width of the triangle that points at the current mark
 const TEXT_PX = 26; // narrower slices have no name
 const BAND = 0.3; // share of a row's height for the texture, below the label and never behind it
 const BAND_LEAST_PX = 5;
 
-/** The content of a frame. */
+/** The content of a frame. `mark` is the index of the current mark, or -1. If `same` is the id of a name, slices with other names are faded. */
 export interface Scene {
   data: PageData;
   view: Span;
@@ -168,7 +168,7 @@ export class Painter {
     }
   }
 
-  /** Draw the sums: the height of a pixel is the filled share of its time. Equal neighbours are one rectangle. */
+  /** Draw one bar per pixel column; its height is the share of the column's time in which something runs. Equal neighbours are one rectangle. */
   private sums(scene: Scene, lane: Placed, columns: Columns, y: number): void {
     const { fill, kind, width } = columns;
     const room = lane.row - 1;
@@ -235,7 +235,7 @@ export class Painter {
     return kindOf(scene.data, source, kind)[scene.data.dark ? 2 : 1];
   }
 
-  /** Draw a flag at each place of the open finding; the current one is filled. */
+  /** Highlight each place of the open finding, the current one more strongly, and draw a flag at each note of the viewer. */
   private marks(scene: Scene, width: number, height: number, top: number): void {
     const { view } = scene;
     const scale = width / (view.end - view.start);

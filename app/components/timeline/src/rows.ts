@@ -10,7 +10,7 @@ import { rowKey } from "./wire";
 export class Rows {
   readonly needed = new Map<string, number>();
 
-  /** Add the rows that `view` needs; return whether anything changed. Rows are only added, so that lanes do not move while the viewer zooms and pans. After a jump (`anew`) they are counted from the start. */
+  /** Add the rows that `view` needs; return whether anything changed. Rows are only added, so that lanes do not move while the viewer zooms and pans. After a jump (`anew`), the rows of earlier views no longer count. */
   fit(lanes: Placed[], tracks: Track[], tiles: Tiles, view: Span, width: number, anew: boolean): boolean {
     let changed = false;
     for (const lane of lanes) {

@@ -6,7 +6,7 @@ import type { Placed } from "./lanes";
 import type { Ink } from "./paint";
 import type { PageData, Span, Step } from "./types";
 
-const WORDS = ["not counted: causes are not sought here", "not counted"];
+const WORDS = ["not counted: no cause analysis here", "not counted"];
 
 /** Draw a line and, if there is room, a text where a lane of lost time is outside the counted steps. */
 export function drawUncounted(context: CanvasRenderingContext2D, scene: Scene, lane: Placed, y: number, width: number, ink: Ink): void {
@@ -27,7 +27,7 @@ export function drawUncounted(context: CanvasRenderingContext2D, scene: Scene, l
 
 const spans = new WeakMap<Step[], Span[]>();
 
-/** Return the time ranges of a track outside its counted steps. The result is empty if no step counts, because causes then cover the whole recording. */
+/** Return the time ranges of a track outside its counted steps. The result is empty if no step counts, because the whole recording is then analysed for causes. */
 export function uncounted(data: PageData, track: number): Span[] {
   const steps = track ? data.tracks[track].steps : data.steps;
   if (!steps) return [];

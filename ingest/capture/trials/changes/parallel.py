@@ -1,7 +1,7 @@
 """Changes of DistributedDataParallel's arguments: bucket size, bucket views, static graph.
 
 DDP's own log after the third step proves the changes. If this version of DDP does not accept an argument, the change is skipped. If the trial
-requests channels-last weights, they are changed here, before DDP receives the module. Standard library only.
+requests channels-last weights, this module converts them, before DDP receives the model. Standard library only.
 """
 
 from __future__ import annotations

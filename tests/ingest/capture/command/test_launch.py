@@ -46,7 +46,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 255 steps of this length, because it begins after 5 s. Train longer, or use sawtooth run --after 0.55 …."),
         (1, 0.02, 5.0, "the loop took 1 step in 0 s, and a profile needs 25 steps. Train longer."),
         (12, 10.0, 5.0, "the loop took 12 steps in 110 s, and a profile needs 25 steps. Train longer."),
-        (900, 0.02, 5.0, "in 900 steps and 18 s the loop was never steady, or it ended while it was profiled. After 60 s a loop is profiled even if it is not steady: train longer."),
+        (900, 0.02, 5.0, "the loop was never steady during 900 steps (18 s), or it ended while it was profiled. After 60 s a loop is profiled even if it is not steady. Train longer."),
     ],
 )  # fmt: skip
 def test_the_steps_a_profile_needs_follow_from_the_loop_s_pace(

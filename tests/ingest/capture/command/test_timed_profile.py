@@ -92,7 +92,7 @@ def test_where_pytorch_runs_nothing_no_trace_is_written(tmp_path: Path, begun: C
     assert (
         note["why"] == IDLE and note["line"].startswith("test_timed_profile.py:") and not list(tmp_path.glob(f"{KIND}-*.json"))
     )
-    assert f"PyTorch ran nothing in the seconds that were profiled, the main thread at {note['line']}." in no_loop_sentence(
+    assert f"PyTorch ran nothing in the seconds that were profiled; the main thread was at {note['line']}." in no_loop_sentence(
         [], tmp_path, 5.0
     )
 
