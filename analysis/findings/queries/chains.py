@@ -19,6 +19,7 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
 GRAPH_LAUNCH = r"GraphLaunch"
 PRODUCTS = ("gemm", "conv", "attention")
+LOSS = ("aten::_log_softmax", "aten::_log_softmax_backward_data")
 SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; one fused kernel does so once.
 EXPONENTIAL = frozenset(("aten::exp",))
 # With an exponential, these reductions are a softmax in separate operators, not an activation.
@@ -159,29 +160,31 @@ def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
     return max(int(durations.max()), int(np.minimum(longest, shortest_ns).sum()))
 
 
+def of_loss(work: pd.DataFrame, rows: NDArray[np.int64]) -> bool:
+    """Return whether a group of ``between_products`` contains the loss over a model's logits."""
+    return bool(work["operator"].iloc[rows].isin(LOSS).any())
+
+
 def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
     """Return the edits that run each group of ``joined`` as a compiler would.
 
-    The kernels of a group then take the time of ``fused_ns`` together. The host may take as long as before, because compiled code
-    checks its guards and launches from Python. None of three host-limited loops became faster (docs/evidence/advice.md).
+    The loss may take as long as before, because many loops compute it outside of the model. So may the host: compiled code checks
+    its guards and launches from Python, and none of three host-limited loops became faster (docs/evidence/advice.md).
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
-    kept, timed, removed = [], [], []
-    for rows in joined:
-        longest = np.argsort(-durations[rows], kind="stable")
-        remaining = np.sort(rows[longest[:COMPILED_KERNELS]])
-        kept += ids[remaining].tolist()
-        timed += (
-            (durations[remaining] * (fused_ns(durations[rows], shortest_ns) / max(durations[remaining].sum(), 1)))
-            .astype(np.int64)
-            .tolist()
-        )
-        removed += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
-    return (
-        [TimedOps(tuple(kept), tuple(timed)), *([WithoutOps(tuple(removed), host_may_stay=True)] if removed else [])]
-        if kept
-        else []
-    )
+    edits, removed = list[Edit](), list[int]()
+    for may_stay in (False, True):
+        kept, timed, longest_ns = [], [], []
+        for rows in filter(lambda rows: of_loss(work, rows) == may_stay, joined):
+            longest = np.argsort(-durations[rows], kind="stable")
+            remaining = np.sort(rows[longest[:COMPILED_KERNELS]])
+            share = durations[remaining] / max(durations[remaining].sum(), 1)
+            kept += ids[remaining].tolist()
+            timed += (share * fused_ns(durations[rows], shortest_ns)).astype(np.int64).tolist()
+            longest_ns += (share * durations[rows].sum()).astype(np.int64).tolist()
+            removed += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
+        edits += [TimedOps(tuple(kept), tuple(timed), high_ns=tuple(longest_ns) if may_stay else ())] if kept else []
+    return edits + ([WithoutOps(tuple(removed), host_may_stay=True)] if removed else [])
 
 
 def marked(

@@ -28,7 +28,13 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
-from sawtooth.analysis.findings.queries.chains import between_products, compiled, fused_ns, graph_kernels
+from sawtooth.analysis.findings.queries.chains import (
+    between_products,
+    compiled,
+    fused_ns,
+    graph_kernels,
+    of_loss,
+)
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, loads_code
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
 from sawtooth.analysis.findings.recorded.counted_operations import (
@@ -59,6 +65,8 @@ CAPTURED = (
         "PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())   # before the graph is captured", usual=MODEL
     ),
 )
+PREDICTED = "Predicted with one kernel between two products that takes as long as the longest kernel that it replaces. The optimizer does not change."
+LOSS_TOO = "This includes the loss: compile it too if the loop computes it outside of the model."
 BEFORE_CAPTURE = Action(
     "Compile", "the model before its CUDA graph is captured", ": the work between two products becomes a few kernels."
 )
@@ -83,15 +91,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     loading = loads_code(context)
     edits = [] if loading else compiled(work, joined, shortest_ns)
     gain_ms = context.step.gain_ms(edits)
+    with_loss = any(of_loss(work, part) for part in joined)
     if context.is_trifle(gain_ms if gain_ms is not None else saved):
         return
     yield Evidence(
         Advice(
             f"Work between matrix products is not fused: {count_in_words(rows, steps)}, {in_words(ms_per_step(rows, steps))} of each step",
             BEFORE_CAPTURE if captured.any() else _action(layer),
-            note=AFTER_LOADING
-            if loading
-            else "Predicted with one kernel between two products that takes as long as the longest kernel that it replaces. The optimizer does not change.",
+            note=AFTER_LOADING if loading else f"{PREDICTED} {LOSS_TOO}" if with_loss else PREDICTED,
             risk="Compilation takes minutes at the start and again when shapes change.",
             changes=CAPTURED if captured.any() else AROUND if layer else CHANGES,
         ),

@@ -61,6 +61,28 @@ def test_a_compiled_kernel_takes_two_microseconds_at_least(tmp_path: Path) -> No
     assert found is not None and found.gain_ms == pytest.approx(0.114, abs=0.02), "60 kernels of 2 µs become three"
 
 
+@pytest.mark.parametrize("operator", ["aten::mul", "aten::_log_softmax"])
+def test_the_loss_may_stay_outside_of_a_compiled_model(tmp_path: Path, operator: str) -> None:
+    """Eight kernels become as long as one, but a loss may keep all eight."""
+    trace, group = ChromeTrace(made_for=operator), ["aten::mul"] * 7
+    for k in range(4):
+        now = 3010 * k
+        trace.step(k + 1, now, now + 3010)
+        start = now + 400
+        for place, name in enumerate(["aten::mm", *group, "aten::mul", "aten::mm", *group, operator, "aten::mm"]):
+            began, lasts = now + 20 * place, 300 if name == "aten::mm" else 100
+            trace.op(name, began, began + 12, [[2048, 2048], [2048, 2048]], HALF)
+            trace.launch((began + 2, began + 6), (start, start + lasts), GEMM if name == "aten::mm" else MOVES)
+            start += lasts
+        trace.host("cuda_runtime", "cudaDeviceSynchronize", now + 385, start + 2, correlation=5000 + k)
+    found = by_rule(analysed(tmp_path, trace), "elementwise-chains")
+    assert found is not None and found.predicted_step_ms is not None and found.predicted_high_ms is not None
+    loss_ms = 0.7 if operator != "aten::mul" else 0.0
+    assert found.predicted_step_ms == pytest.approx(1.6, abs=0.05), "0.4 ms of lead, three products and two kernels"
+    assert found.predicted_high_ms == pytest.approx(2.15 + loss_ms, abs=0.1), "0.5 ms: the launches may all stay"
+    assert ("includes the loss" in found.prediction_note) == (operator != "aten::mul")
+
+
 @pytest.mark.parametrize("scalars", [60, 20])
 def test_a_captured_optimizer_with_kernels_for_each_parameter_is_fused(tmp_path: Path, scalars: int) -> None:
     moves = [MOVES.format(i) for i in range(scalars)]
