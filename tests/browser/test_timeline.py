@@ -129,7 +129,7 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
     page.keyboard.press("Escape")
     expect(page.get_by_role("searchbox", name="Find slices by name")).to_have_value("")
     page.keyboard.press("n")
-    expect(page.locator(".said")).to_contain_text("Nothing is searched for")
+    expect(page.locator(".said")).to_contain_text("There is no search yet")
     while page.evaluate("sawtoothTimeline.scene.view.start !== sawtoothTimeline.target.start"):  # until the picture rests
         page.wait_for_timeout(50)
     start, _ = view(page)

@@ -227,7 +227,7 @@ def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinne
     copied = {"bytes": int(busy * 1e-3 * 55e9)}
     trace.launch((at + 2, at + 7), (at + 8, at + 8 + 1000 * busy), f"Memcpy {pattern}", "gpu_memcpy", stream=9, **copied)
     op(trace, at + 10, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 300, GEMM)
-    trace.host("cuda_runtime", "cudaDeviceSynchronize", at + 20, at + 990)
+    trace.host("cuda_runtime", "cudaDeviceSynchronize", at + 20, at + 90 + 1000 * busy)
     return at + 1000
 
 

@@ -406,7 +406,7 @@ def test_evaluation_is_separated_without_a_trace(tmp_path: Path) -> None:
     writer.close()
     step = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "marks.jsonl").metrics["best_step_time_ms"]
     assert step.value == pytest.approx(0.8)
-    assert "evaluated 19 times, 20 ms each" in step.notes[0].replace("\xa0", " ")
+    assert "evaluated 19 times (20 ms each)" in step.notes[0].replace("\xa0", " ")
 
 
 def test_a_host_that_is_busy_after_the_profile_is_part_of_the_run(tmp_path: Path) -> None:
