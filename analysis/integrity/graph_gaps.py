@@ -18,12 +18,12 @@ LONG_AFTER_NS = 20_000  # after a graph, if the next launch was already queued: 
 SHARE = 0.07  # of the graphs' own time, for the gaps within. In the seventh trace it is 5.9 %
 SHARE_AFTER = 0.03  # and for those after: none in these traces
 # Only gaps of the whole device count: another stream of the graph may be busy, or a graph may wait for work outside.
-_GAPS = f"""WITH graphs AS (SELECT call_id FROM runtime_calls JOIN names USING (name_id) WHERE name LIKE '%GraphLaunch%'),
+_GAPS = f"""WITH graphs AS (SELECT call_id FROM runtime_calls WHERE name_id IN (SELECT unnest($launches::INTEGER[]))),
 ops AS (SELECT g.start_ns, g.dur_ns, graphs.call_id, c.start_ns + c.dur_ns AS launched_ns,
         max(g.start_ns + g.dur_ns) OVER (ORDER BY g.start_ns, g.gpu_op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
         lag(graphs.call_id) OVER (ORDER BY g.start_ns, g.gpu_op_id) AS before_call
     FROM gpu_ops g LEFT JOIN graphs USING (call_id) LEFT JOIN runtime_calls c ON c.call_id = g.call_id
-    WHERE g.device = $device AND exists (FROM graphs)),
+    WHERE g.device = $device),
 gaps AS (SELECT *, start_ns - before_ns AS ns FROM ops)
 SELECT count(*) FILTER (within OR after), coalesce(sum(ns) FILTER (within), 0), coalesce(sum(ns) FILTER (after), 0),
     coalesce(sum(dur_ns) FILTER (call_id IS NOT NULL), 0)
@@ -35,7 +35,12 @@ ADVICE = "Record again with a newer driver, or with `nsys profile --cuda-graph-t
 
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     """Yield the failed check if the GPU often waits within the graphs of a device."""
-    gaps, within_ns, after_ns, busy_ns = (int(number) for number in recording.rows(_GAPS, {"device": device})[0])
+    launches = recording.named("GraphLaunch")
+    if not launches:
+        return
+    gaps, within_ns, after_ns, busy_ns = (
+        int(number) for number in recording.rows(_GAPS, {"device": device, "launches": launches})[0]
+    )
     if within_ns > SHARE * busy_ns or after_ns > SHARE_AFTER * busy_ns:
         ns = within_ns + after_ns
         sentence = (

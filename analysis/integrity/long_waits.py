@@ -19,11 +19,12 @@ LEAST_SHARE, WRONG_SHARE = 0.05, 0.1  # of the counted time; above the second, n
 # Per counted step. A host that runs other programs resumes a few waits late, but missing work is missing from most steps.
 LEAST_WAITS = 0.5
 # The last waits are left out: the profiler empties its buffers then. A stream may also wait for a function on the host.
+WAITS = "^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize"
 _TAILS = f"""WITH named AS (SELECT c.start_ns, c.start_ns + c.dur_ns AS end_ns, n.name FROM runtime_calls c JOIN names n USING (name_id)),
-waits AS (FROM named WHERE regexp_matches(name, '^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize')),
+waits AS (FROM named WHERE regexp_matches(name, '{WAITS}')),
 counted AS (SELECT host_start_ns AS start_ns, host_end_ns AS end_ns FROM steps WHERE device = $device AND counted),
 times AS (FROM counted UNION ALL SELECT min(start_ns), max(end_ns) FROM named WHERE NOT exists (FROM counted)),
-ended AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS end_ns FROM gpu_ops WHERE exists (FROM waits)),
+ended AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ORDER BY start_ns ROWS UNBOUNDED PRECEDING) AS end_ns FROM gpu_ops),
 tails AS (SELECT w.end_ns - greatest(e.end_ns, w.start_ns) AS ns FROM waits w ASOF JOIN ended e ON w.end_ns > e.start_ns
     WHERE w.end_ns < (SELECT max(start_ns) FROM ended) AND exists (FROM times t WHERE w.start_ns >= t.start_ns AND w.start_ns < t.end_ns)
     AND NOT exists (FROM named WHERE regexp_matches(name, 'LaunchHostFunc|AddCallback|WaitValue')))
@@ -34,6 +35,8 @@ ADVICE = f"{FEWER} If another process uses the GPU, stop it first."
 
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     """Yield the failed check if waits for the GPU often outlast its recorded work."""
+    if not recording.named(WAITS):
+        return
     waits, ns, time_ns, steps = (int(number) for number in recording.rows(_TAILS, {"device": device})[0])
     share = ns / time_ns if time_ns else 0.0
     if share <= LEAST_SHARE or waits < LEAST_WAITS * steps:
