@@ -160,11 +160,6 @@ def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
     return max(int(durations.max()), int(np.minimum(longest, shortest_ns).sum()))
 
 
-def of_loss(work: pd.DataFrame, rows: NDArray[np.int64]) -> bool:
-    """Return whether a group of ``between_products`` contains the loss over a model's logits."""
-    return bool(work["operator"].iloc[rows].isin(LOSS).any())
-
-
 def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
     """Return the edits that run each group of ``joined`` as a compiler would.
 
@@ -172,10 +167,11 @@ def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0)
     its guards and launches from Python, and none of three host-limited loops became faster (docs/evidence/advice.md).
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
+    of_loss = work["operator"].isin(LOSS).to_numpy()
     edits, removed = list[Edit](), list[int]()
     for may_stay in (False, True):
         kept, timed, longest_ns = [], [], []
-        for rows in filter(lambda rows: of_loss(work, rows) == may_stay, joined):
+        for rows in (rows for rows in joined if of_loss[rows].any() == may_stay):
             longest = np.argsort(-durations[rows], kind="stable")
             remaining = np.sort(rows[longest[:COMPILED_KERNELS]])
             share = durations[remaining] / max(durations[remaining].sum(), 1)

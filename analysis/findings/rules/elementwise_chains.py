@@ -28,13 +28,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
-from sawtooth.analysis.findings.queries.chains import (
-    between_products,
-    compiled,
-    fused_ns,
-    graph_kernels,
-    of_loss,
-)
+from sawtooth.analysis.findings.queries.chains import LOSS, between_products, compiled, fused_ns, graph_kernels
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, loads_code
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
 from sawtooth.analysis.findings.recorded.counted_operations import (
@@ -91,7 +85,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     loading = loads_code(context)
     edits = [] if loading else compiled(work, joined, shortest_ns)
     gain_ms = context.step.gain_ms(edits)
-    with_loss = any(of_loss(work, part) for part in joined)
+    with_loss = rows["operator"].isin(LOSS).any()
     if context.is_trifle(gain_ms if gain_ms is not None else saved):
         return
     yield Evidence(

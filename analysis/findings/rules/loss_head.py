@@ -29,7 +29,7 @@ from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.chains import elements
+from sawtooth.analysis.findings.queries.chains import LOSS, elements
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
@@ -41,7 +41,7 @@ from sawtooth.analysis.run.model import Action, CodeChange
 VOCABULARY = 4096  # In columns. A classifier over a thousand classes has few rows and small logits.
 PRODUCTS = ("gemm", "conv", "attention")
 MOVES = ("elementwise", "softmax", "copy", "memset")
-FORWARD, BACKWARD = "aten::_log_softmax", "aten::_log_softmax_backward_data"
+FORWARD, BACKWARD = LOSS
 EXPONENTIALS = ("aten::exp", "aten::exp_")
 PICKS = ("aten::gather", "aten::index", "aten::nll_loss_forward", "aten::scatter_add_", "aten::nll_loss_backward")
 # Bytes that a fused loss moves, as multiples of the 16-bit logits. Forward it reads them; backward it reads them and writes
