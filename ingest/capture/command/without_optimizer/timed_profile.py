@@ -20,7 +20,7 @@ from typing import Any
 
 from ....loop.step_boundary import TIMED_NAME
 from ...devices import name_gpus
-from ...in_process.event_limit import MOST_EVENTS, EventLimit
+from ...in_process.event_limit import MOST_EVENTS, EventLimit, memory_reading
 from ...in_process.profilers import PROFILERS, cuda_tool
 from ...in_process.set_up import note_set_up
 from ..call_site import line_at
@@ -150,7 +150,8 @@ class TimedProfile:
             return None
         PROFILERS.detaching.begin()
         PROFILERS.silence.begin(self._torch)
-        PROFILERS.ours, self._interrupted, self._limit = self, False, EventLimit()
+        PROFILERS.ours, self._interrupted = self, False
+        self._limit = EventLimit(memory=memory_reading(uses_gpu=self._torch.cuda.is_initialized()))
         try:
             with PROFILERS.by_us():
                 self._profiler._prepare_trace()
