@@ -105,22 +105,23 @@ def _ports(processes: Sequence[psutil.Process]) -> set[int]:
     for each in processes:
         with contextlib.suppress(psutil.Error, OSError):
             ports |= {at.laddr.port for at in each.net_connections("tcp") if at.status == psutil.CONN_LISTEN}
-    return {port for port in ports if not _is_assigned(port)}
+    assigned = _assigned_ports()
+    return {port for port in ports if port not in assigned}
 
 
-def _is_assigned(port: int) -> bool:
-    """Return whether ``port`` is one of those that the system assigns."""
+def _assigned_ports() -> range:
+    """Return the ports that the system assigns itself; none if they are not known."""
     with contextlib.suppress(OSError, ValueError):
         low, high = map(int, PORT_RANGE.read_text().split())
-        return low <= port <= high
-    return False
+        return range(low, high + 1)
+    return range(0)
 
 
 def wait_for_closed_connections() -> None:
     """Wait until closed connections to servers of this machine are gone, at most CLOSED_S."""
-    until = time.monotonic() + CLOSED_S
+    until, assigned = time.monotonic() + CLOSED_S, _assigned_ports()
     while time.monotonic() < until and any(
-        at.status in CLOSING and not _is_assigned(at.laddr.port) for at in psutil.net_connections("tcp")
+        at.status in CLOSING and at.laddr.port not in assigned for at in psutil.net_connections("tcp")
     ):
         time.sleep(1.0)
 

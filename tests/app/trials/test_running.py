@@ -138,7 +138,7 @@ def test_closed_connections_to_servers_are_waited_for(monkeypatch: pytest.Monkey
     others = [at(38815, psutil.CONN_TIME_WAIT), at(29500, psutil.CONN_LISTEN), at(443, psutil.CONN_ESTABLISHED)]
     listed = [[*others, at(29500, psutil.CONN_TIME_WAIT)], [*others, at(29500, psutil.CONN_FIN_WAIT2)], others]
     slept: list[float] = []
-    monkeypatch.setattr(processes, "_is_assigned", lambda port: port > 30_000)
+    monkeypatch.setattr(processes, "_assigned_ports", lambda: range(30_001, 65_536))
     monkeypatch.setattr(processes.time, "sleep", slept.append)
     monkeypatch.setattr(processes.psutil, "net_connections", lambda kind: listed[len(slept)])
     processes.wait_for_closed_connections()
