@@ -13,7 +13,7 @@ from pathlib import Path
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.attach import command as attaching
 from sawtooth.ingest.capture.command import launch, settings
-from sawtooth.ingest.capture.command.parts import free_name
+from sawtooth.ingest.capture.command.parts import output_file
 from sawtooth.ingest.capture.packing import name_from_file
 from sawtooth.ingest.capture.process_rank import member_of_job
 from sawtooth.ingest.loop.command import name_of
@@ -27,6 +27,8 @@ USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training comm
        sawtooth loader MODULE:NAME [OPTIONS]      time a DataLoader without the training
 
 This is only the recorder. `pip install sawtooth` (from the repository) installs the dashboard that explains recordings."""
+
+NOT_SERVED = "--metrics cannot use {address} ({why}), so this run serves no metrics. Choose another port next time."
 
 
 def run_parser() -> argparse.ArgumentParser:
@@ -118,23 +120,15 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
 
 
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
-    """Run ``command`` with the parsed options.
-
-    Exits with code 2 before the training starts if the file cannot be written.
-    """
+    """Run ``command`` with the parsed options."""
     member = member_of_job()  # If each rank is recorded separately, each has its own name and file.
     name = arguments.name or name_from_file(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
-    bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
-    if (why := launch.why_unwritable(bundle)) is not None:
-        print(f"sawtooth run: {why}", file=sys.stderr)
-        sys.exit(2)
-    if arguments.metrics and (why := _why_unserved(arguments.metrics, sampled=not arguments.no_sample)) is not None:
-        print(f"sawtooth run: {why}", file=sys.stderr)
-        sys.exit(2)
-    if (free := free_name(bundle)) != bundle:
-        print(f"sawtooth: {launch.TAKEN.format(taken=bundle, free=free)}", file=sys.stderr, flush=True)
-        bundle = free
+    default = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth"
+    metrics = _metrics_address(arguments.metrics, sampled=not arguments.no_sample) if arguments.metrics else None
+    bundle, other_file = output_file(arguments.output or Path(default), default)
+    if other_file:
+        print(f"sawtooth: {other_file}", file=sys.stderr, flush=True)
     steps = 0 if arguments.no_profile else arguments.steps
     options = launch.RunOptions(
         steps=steps,
@@ -147,27 +141,36 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
         samples=arguments.samples,
         flops=arguments.flops,
         push=arguments.push,
-        metrics=arguments.metrics,
+        metrics=metrics,
         progress_s=arguments.progress,
         scalars=arguments.tensorboard,
     )
     return launch.run(command, bundle, options, name=f"{name}, {member}" if member else name)
 
 
-def _why_unserved(metrics: str, *, sampled: bool) -> str | None:
-    """Return why metrics cannot be served at the address ``metrics``; None if they can."""
+def _metrics_address(address: str, *, sampled: bool) -> str | None:
+    """Return ``address`` if metrics can be served there, else None.
+
+    If another process uses the port, a message says that no metrics are served. Exits with code 2 if it is not an address, or if there is no sampler to serve it.
+    """
     if not sampled:
-        return "--metrics needs the sampler: remove --no-sample."
+        sys.exit(_usage_error("--metrics needs the sampler: remove --no-sample."))
     try:
-        host, port = parse_address(metrics)
+        host, port = parse_address(address)
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except (ValueError, OverflowError):
-        return f"--metrics needs a port, such as 127.0.0.1:9101, not {metrics!r}."
+        sys.exit(_usage_error(f"--metrics needs a port, such as 127.0.0.1:9101, not {address!r}."))
     except OSError as error:
-        return f"--metrics cannot use {metrics} ({error.strerror}). Choose another port."
-    return None
+        print(f"sawtooth: {NOT_SERVED.format(address=address, why=error.strerror)}", file=sys.stderr, flush=True)
+        return None
+    return address
+
+
+def _usage_error(sentence: str) -> int:
+    print(f"sawtooth run: {sentence}", file=sys.stderr)
+    return 2
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,7 +21,7 @@ from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
 from sawtooth.ingest.capture.command import launch, settings, telemetry
-from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, keep_unpacked, left_over, parts_folder
+from sawtooth.ingest.capture.command.parts import LEFT, errors_in, keep_unpacked, left_over, output_file, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of, remarks, runs_of
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.loop.command import name_of
@@ -89,12 +89,10 @@ def attach(
     if recorded is not None:
         raise AttachError(RECORDED_ALREADY.format(pid=recorded))
     name = options.name or name_of(targets[0].command)
-    bundle = bundle or Path(f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
-    if (why := launch.why_unwritable(bundle, "so nothing was recorded")) is not None:
-        raise AttachError(why)
-    if (free := free_name(bundle)) != bundle:
-        _say(launch.TAKEN.format(taken=bundle, free=free))
-        bundle = free
+    default = f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth"
+    bundle, other_file = output_file(bundle or Path(default), default)
+    if other_file:
+        _say(other_file)
     for folder in left_over():
         _say(LEFT.format(folder=folder))
     remote, stop = remote or RemoteExecution(), stop or threading.Event()

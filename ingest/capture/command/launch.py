@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,16 @@ from sawtooth.ingest import children
 from sawtooth.ingest.capture.command import no_profile, parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, command_with_python, has, option_warnings
-from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, keep_unpacked, left_over, parts_folder
+from sawtooth.ingest.capture.command.parts import (
+    LEFT,
+    LOADED,
+    TAKEN,
+    errors_in,
+    free_name,
+    keep_unpacked,
+    left_over,
+    parts_folder,
+)
 from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, remarks, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.telemetry import STEP_RATE_FILE, missing_telemetry, start_sampler, write_session
@@ -43,7 +51,6 @@ OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
 NO_ROOM = "Nothing was recorded: the temporary folder cannot be written ({why}). Free space there, or choose another folder with TMPDIR=…"
 DELETED = "Nothing was recorded: {folder} was deleted while the command ran. Choose another temporary folder with TMPDIR=…"
-TAKEN = "{taken} exists already. This run is written to {free}."
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 
 
@@ -276,14 +283,3 @@ def write(
         launched.missing.append(TAKEN.format(taken=bundle, free=free))
     pack_runs(free, packed)
     launched.bundle = free
-
-
-def why_unwritable(bundle: Path, so: str = "so the training was not started") -> str | None:
-    """Return why ``bundle`` cannot be written; None if its folder accepts a temporary file."""
-    if bundle.is_dir():
-        return f"{bundle} is a folder: give the name of a file, such as -o {bundle / 'run.sawtooth'}."
-    try:
-        with tempfile.TemporaryFile(dir=bundle.parent):
-            return None
-    except OSError as error:
-        return f"{bundle} cannot be written ({error.strerror}), {so}. Give another file with -o."

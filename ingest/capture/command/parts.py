@@ -33,6 +33,8 @@ KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {
 NO_MEMORY = (
     "There is no memory snapshot: no process with a CUDA GPU was profiled, or the training records its own memory history."
 )
+TAKEN = "{taken} exists already. This run is written to {free}."
+UNWRITABLE = "{wanted} cannot be written ({why}). This run is written to {other}."
 LEFT = "An earlier run was killed, or its file could not be written. Its parts are in {folder}: run `sawtooth ingest {folder}`, then delete the folder."
 
 
@@ -129,6 +131,36 @@ def errors_in(folder: Path) -> list[str]:
             full = trouble.get("place") and shutil.disk_usage(folder).free < LOW_BYTES
             sentences.append(FULL.format(place=trouble["place"], why=trouble["error"]) if full else STOPPED.format(**trouble))
     return list(dict.fromkeys(sentences))
+
+
+def output_file(wanted: Path, default: str) -> tuple[Path, str]:
+    """Return the path to write, and a sentence that explains it ("" if the path is ``wanted``).
+
+    In a folder, the file is named ``default``. Missing folders are made. If the folder cannot be written, the file is in the working
+    folder, else in the temporary folder. The name is free. The returned path cannot be written if none of these folders can.
+    """
+    if wanted.is_dir():
+        wanted /= default
+    why = _why_unwritable(wanted.parent)
+    if why is None:
+        free = free_name(wanted)
+        return free, "" if free == wanted else TAKEN.format(taken=wanted, free=free)
+    for folder in (Path(), Path(os.environ.get("TMPDIR", "/tmp"))):
+        if _why_unwritable(folder) is None:
+            free = free_name(folder / wanted.name)
+            return free, UNWRITABLE.format(wanted=wanted, why=why, other=free.absolute())
+    return wanted, ""
+
+
+def _why_unwritable(folder: Path) -> str | None:
+    """Make ``folder`` if it is missing; return why it accepts no temporary file, None if it does."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return error.strerror or type(error).__name__
 
 
 def free_name(path: Path) -> Path:

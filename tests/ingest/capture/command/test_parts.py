@@ -83,6 +83,37 @@ def test_a_temporary_folder_that_takes_nothing_keeps_no_training_from_starting(
     ]
 
 
+def test_the_output_file_is_the_nearest_one_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    home.mkdir()
+    temporary.mkdir()
+    (home / "file").touch()
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    assert parts.output_file(Path("new/folder/run.sawtooth"), "default.sawtooth") == (Path("new/folder/run.sawtooth"), "")
+    assert parts.output_file(Path("new/folder"), "default.sawtooth") == (Path("new/folder/default.sawtooth"), "")
+    why = "file/run.sawtooth cannot be written (Not a directory). This run is written to "
+    beside = home / "run.sawtooth"
+    assert parts.output_file(Path("file/run.sawtooth"), "default.sawtooth") == (Path("run.sawtooth"), f"{why}{beside}.")
+    beside.touch()
+    assert parts.output_file(beside, "default.sawtooth") == (
+        home / "run-2.sawtooth",
+        f"{beside} exists already. This run is written to {home / 'run-2.sawtooth'}.",
+    )
+
+    opened = parts.tempfile.TemporaryFile
+
+    def read_only(*, dir: Path) -> Any:
+        if dir.absolute() != temporary:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(dir=dir)
+
+    monkeypatch.setattr(parts.tempfile, "TemporaryFile", read_only)
+    path, told = parts.output_file(Path("run.sawtooth"), "default.sawtooth")
+    assert path == temporary / "run.sawtooth"
+    assert told == f"run.sawtooth cannot be written (Read-only file system). This run is written to {path}."
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small disk")
 def test_an_error_is_noted_on_a_disk_without_a_free_byte(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
