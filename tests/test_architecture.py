@@ -135,7 +135,7 @@ def _allowed(imported: str, names: tuple[str, ...]) -> bool:
     return imported.split(".")[0] in (*STDLIB, "sawtooth", *names)
 
 
-def test_modules_import_only_the_libraries_of_their_room() -> None:
+def test_modules_import_only_the_libraries_of_their_package() -> None:
     wrong = []
     for module, path in _modules():
         room = _room(module)
@@ -160,12 +160,12 @@ def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=180)
 
 
-def test_the_rooms_import_each_other_one_way(tmp_path: Path) -> None:
+def test_top_packages_import_each_other_in_one_direction(tmp_path: Path) -> None:
     done = _lint_imports(installed_layout.make(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_import_against_the_arrow_is_found(tmp_path: Path) -> None:
+def test_an_import_in_the_wrong_direction_is_found(tmp_path: Path) -> None:
     folder = installed_layout.make(tmp_path)
     path = folder / "sawtooth" / "ingest" / "errors.py"
     text = path.read_text(encoding="utf-8")
@@ -174,7 +174,7 @@ def test_an_import_against_the_arrow_is_found(tmp_path: Path) -> None:
     assert _lint_imports(folder).returncode == 1
 
 
-def test_every_package_says_what_its_room_is_for() -> None:
+def test_every_package_has_a_docstring() -> None:
     for module, path in _modules():
         if path.name == "__init__.py":
             assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), module
@@ -202,7 +202,7 @@ def test_a_module_exists_once() -> None:
     assert wrong == [], "the app loads neither torch nor the driver, and nothing under a bare name"
 
 
-def test_no_name_in_app_shadows_a_package_of_somebody_else() -> None:
+def test_no_name_in_app_shadows_another_package() -> None:
     """No name in app/ shadows another package, because Streamlit puts ``app/`` first on sys.path."""
     from importlib.metadata import packages_distributions
 
@@ -220,7 +220,7 @@ def test_every_screen_file_is_registered_once_and_every_registered_screen_has_a_
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.name
 
 
-def test_commands_print_where_names_are_made_harmless() -> None:
+def test_commands_print_only_through_the_escaping_function() -> None:
     """Commands print through the functions that remove control characters from names.
 
     Otherwise a file's name could move the cursor of a terminal.
@@ -270,7 +270,7 @@ def _identifiers(tree: ast.Module) -> set[str]:
     return {str(getattr(node, names[type(node)])) for node in ast.walk(tree) if type(node) in names}
 
 
-def test_names_are_nouns_of_the_domain_and_many_arguments_are_named() -> None:
+def test_names_are_specific_and_many_arguments_are_named() -> None:
     """No identifier is vague; many parameters are passed by name, except in typer's commands."""
     for module, path in _modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -285,8 +285,7 @@ def test_a_vague_name_is_noticed() -> None:
     assert {"given", "found", "told", "said"} <= _identifiers(tree)
 
 
-def test_no_room_is_crowded() -> None:
-    """No package has more than MOST_MODULES modules."""
+def test_packages_have_at_most_15_modules() -> None:
     counts: dict[Path, int] = {}
     for _, path in _modules():
         counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")
@@ -296,7 +295,7 @@ def test_no_room_is_crowded() -> None:
     assert crowded == {}
 
 
-def test_no_module_is_long() -> None:
+def test_modules_have_at_most_300_lines() -> None:
     lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in _modules()}
     assert {module: lines for module, lines in lengths.items() if lines > MOST_LINES} == {}
 
@@ -338,7 +337,7 @@ def test_no_test_module_imports_another() -> None:
             )
 
 
-def test_builders_are_short_and_nobody_counts_the_folders_above_a_file() -> None:
+def test_test_builders_are_short_and_use_paths_of_the_support_module() -> None:
     for path in _test_files():
         text = path.read_text(encoding="utf-8")
         assert path.name == "paths.py" or not re.search(r"\.parents\[", text), f"{path.relative_to(ROOT)}: tests.support.paths"

@@ -71,7 +71,7 @@ def rules_of(text: str) -> list[str]:
         (["a"], "ab", False),
     ],
 )
-def test_rules_are_read_as_docker_reads_them(rules: list[str], path: str, left_out: bool) -> None:
+def test_dockerignore_rules_match_docker(rules: list[str], path: str, left_out: bool) -> None:
     assert is_left_out(path, rules) == left_out
 
 
@@ -86,7 +86,7 @@ def test_everything_that_the_image_copies_is_in_the_build_s_context() -> None:
     assert is_left_out(".git/config", rules) and is_left_out("app/__pycache__/x.pyc", rules)
 
 
-def test_the_image_s_health_check_runs_a_module_that_there_is() -> None:
+def test_the_health_check_of_the_image_runs_an_existing_module() -> None:
     (command,) = re.findall(r"HEALTHCHECK.*?CMD (\[.*?\])", DOCKERFILE.read_text(), flags=re.DOTALL)
     python, option, module = json.loads(command)
     assert (python, option) == ("python", "-m") and importlib.util.find_spec(module) is not None

@@ -26,7 +26,7 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_point_to_existing_targets(document: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", document.read_text(encoding="utf-8")):
         name, _, anchor = target.partition("#")
         path = document.parent / name if name else document
@@ -64,6 +64,6 @@ def test_the_readme_is_short_and_its_commands_exist() -> None:
     assert {"run", "sample", "compare", "report", "ingest"} <= called <= COMMANDS.keys()
 
 
-def test_the_command_reference_says_what_the_commands_say() -> None:
+def test_the_command_reference_matches_the_commands() -> None:
     written = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert written == command_reference.page(), "python -m tests.support.command_reference > docs/commands.md"

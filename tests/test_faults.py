@@ -97,7 +97,7 @@ def test_killed_at_a_rename(held, traces, wanted, at, when):
     check(held, traces, wanted)
 
 
-def test_an_ingest_without_faults_renames_this_often(held, traces, wanted):
+def test_the_number_of_renames_of_an_ingest_is_known(held, traces, wanted):
     with stage.start(traces[1], held[0]) as process:
         assert process.stdout.read().split() == ["derived", wanted[0], str(RENAMES)]
     check(held, traces, wanted)
@@ -114,7 +114,7 @@ def test_killed_at_any_moment(held, traces, wanted, seed):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("most_bytes", [8 << 10, pytest.param(200 << 10, marks=pytest.mark.slow), 700 << 10])
-def test_a_disk_that_takes_no_more(held, traces, wanted, most_bytes):
+def test_a_write_error_is_reported_and_old_runs_stay(held, traces, wanted, most_bytes):
     """A disk that refuses a write is reported, and old runs stay intact.
 
     A limit on the size of files replaces the full disk, because a write that exceeds it fails in the same way.
@@ -211,7 +211,7 @@ def test_a_damaged_derived_file_is_made_again(both, wanted, how):
     library.close()
 
 
-def test_a_derived_file_that_is_gone_is_made_again(both, wanted):
+def test_a_missing_derived_file_is_made_again(both, wanted):
     folder = both[0]
     run = folder.read_manifest(wanted[0])
     library = Library(folder)
@@ -248,7 +248,7 @@ def test_a_damaged_manifest_harms_no_other_run_and_is_repaired_by_its_file(both,
     assert stage.numbers(folder, wanted[0]) == wanted[1]
 
 
-def test_a_folder_where_a_manifest_belongs_harms_no_other_run(held):
+def test_a_folder_instead_of_a_manifest_harms_no_other_run(held):
     held[0].manifest_file("f" * 16).mkdir()
     assert [manifest.id for manifest in held[0].manifests()] == [held[1]]
 
@@ -263,7 +263,7 @@ def test_a_manifest_that_cannot_be_written_is_reported(held, monkeypatch):
     assert str(held[0].root) not in str(problem.value)
 
 
-def test_a_sweep_does_not_touch_another_process_s_work(tmp_path):
+def test_a_sweep_keeps_drafts_of_other_processes(tmp_path):
     folder = DataFolder(tmp_path).create()
     (folder.runs / f"{DRAFT_PREFIX}dead").write_bytes(b"half a manifest")
     code = (
@@ -303,7 +303,7 @@ def test_a_stepped_clock_removes_no_work_in_progress(tmp_path, held, hours):
     assert stage.numbers(folder, held[1]) == held[2]
 
 
-def test_a_job_folder_without_its_order_is_swept_soon(tmp_path):
+def test_a_job_folder_without_a_valid_order_is_swept_early(tmp_path):
     folder = DataFolder(tmp_path).create()
     (folder.uploads / "job-1").mkdir()
     (folder.uploads / "job-2").mkdir()

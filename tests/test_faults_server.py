@@ -37,7 +37,7 @@ def servers() -> Iterator[list[Server]]:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.7, 1.5, 3.0])
-def test_a_killed_server_comes_back_with_its_runs(tmp_path, folder, servers, delay):
+def test_a_restarted_server_has_its_runs(tmp_path, folder, servers, delay):
     """After kill -9 during a job, the next server shows the old runs and can ingest the file.
 
     The job's child process ends too, and no temporary files remain.
@@ -61,7 +61,7 @@ def test_a_killed_server_comes_back_with_its_runs(tmp_path, folder, servers, del
     assert {run: reports(servers[1])[run] for run in before} == before
 
 
-def test_a_second_server_does_not_disturb_the_first_one_and_outlives_it(tmp_path, folder, servers):
+def test_two_servers_work_independently(tmp_path, folder, servers):
     trace = stage.trace_in(tmp_path / "new.json.gz", 3000)
     servers.append(start_server(folder.root))
     before = reports(servers[0])

@@ -46,7 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_wheel_holds_every_file_of_the_rooms_and_nothing_else(wheel: Path) -> None:
+def test_a_wheel_contains_exactly_the_files_of_the_packages(wheel: Path) -> None:
     expected = {
         f"{target}/{path.relative_to(ROOT / source).as_posix()}"
         for source, target in SHIPPED.items()
@@ -109,7 +109,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_copy_imports_and_reports_in_a_repository_with_rooms_of_its_own(copy: Copy, repository: Path) -> None:
+def test_an_installed_copy_works_next_to_packages_with_the_same_names(copy: Copy, repository: Path) -> None:
     path = os.pathsep.join(filter(None, (str(repository), copy.path)))
     code = "from sawtooth.capture import profile; import json, sawtooth.app, sawtooth.ingest, sawtooth.analysis as a; print(a.__file__)"
     assert Path(run(copy.python, "-c", code, cwd=repository, path=path).strip()).is_relative_to(copy.home)

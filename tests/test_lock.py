@@ -27,7 +27,7 @@ def test_the_lock_names_no_index() -> None:
     assert "http" not in (ROOT / "requirements.lock").read_text()
 
 
-def test_the_image_and_the_checks_install_what_is_locked() -> None:
+def test_the_image_and_the_checks_install_locked_versions() -> None:
     for path in ("Dockerfile", ".ci/run"):
         assert "--require-hashes --only-binary :all: -r requirements.lock" in (ROOT / path).read_text(), path
 

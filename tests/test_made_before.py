@@ -52,11 +52,11 @@ def says_the_same(data: Path, run: str) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_data_folder_says_the_same(unpacked: Path, run: str) -> None:
+def test_an_old_data_folder_gives_the_same_numbers(unpacked: Path, run: str) -> None:
     says_the_same(unpacked / "data", run)
 
 
-def test_a_comparison_in_it_says_the_same(unpacked: Path) -> None:
+def test_an_old_comparison_gives_the_same_numbers(unpacked: Path) -> None:
     said = SAID["comparison"]
     best = json.loads(command("compare", *RUNS, "--data", str(unpacked / "data"), "--format", "json"))["best_step_time_ms"]
     assert best["change_ms"] == pytest.approx(said["change_ms"], rel=1e-9)
@@ -66,12 +66,12 @@ def test_a_comparison_in_it_says_the_same(unpacked: Path) -> None:
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("run", RUNS)
-def test_a_bundle_brings_the_same_runs(unpacked: Path, tmp_path: Path, run: str) -> None:
+def test_an_old_bundle_gives_the_same_runs(unpacked: Path, tmp_path: Path, run: str) -> None:
     command("import", str(unpacked / "both.sawtooth"), "--data", str(tmp_path / "data"))
     says_the_same(tmp_path / "data", run)
 
 
-def test_a_link_opens_the_same_comparison(unpacked: Path, app_data: DataFolder) -> None:
+def test_an_old_link_opens_the_same_comparison(unpacked: Path, app_data: DataFolder) -> None:
     shutil.copytree(unpacked / "data", app_data.root, dirs_exist_ok=True)
     said = SAID["comparison"]
     address = urlsplit(said["address"])

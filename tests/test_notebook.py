@@ -36,7 +36,7 @@ def test_every_grouping_of_kernels_sums_to_the_same_time(report: Report) -> None
     assert sums[0] > 0 and sums == pytest.approx([sums[0]] * len(sums))
 
 
-def test_a_report_and_a_comparison_show_themselves_in_one_line(report: Report) -> None:
+def test_a_report_and_a_comparison_have_a_one_line_repr(report: Report) -> None:
     step = report.step_time_ms
     assert step is not None
     assert (

@@ -55,11 +55,11 @@ def truth_of(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "truth.json").read_text()))
 
 
-def test_the_bundled_three_are_there() -> None:
+def test_three_recordings_are_bundled() -> None:
     assert {path.name for path in folders() if path.parent.name == "sample_traces"} == BUNDLED
 
 
-def test_truth_has_what_the_stopwatch_and_the_counters_saw(folder: Path) -> None:
+def test_truth_files_have_stopwatch_and_counters(folder: Path) -> None:
     truth = truth_of(folder)
     assert truth.keys() >= TRUTH_KEYS
     assert truth["name"] == folder.name
@@ -75,12 +75,12 @@ def test_size_stays_within_its_limit(folder: Path) -> None:
     assert sum(path.stat().st_size for path in folder.iterdir()) <= limit
 
 
-def test_all_of_them_together_stay_small() -> None:
+def test_total_size_of_the_recordings_is_limited() -> None:
     assert sum(path.stat().st_size for folder in folders() for path in folder.iterdir()) <= TOTAL_LIMIT_BYTES
 
 
 @pytest.mark.sweep(20)
-def test_trace_is_whole_and_anonymous(folder: Path) -> None:
+def test_traces_are_complete_and_anonymous(folder: Path) -> None:
     for path in folder.glob("*trace.json.gz"):
         raw = gzip.decompress(path.read_bytes())
         assert not MACHINE.search(raw)
@@ -115,7 +115,7 @@ def test_marks_count_the_steps_in_order_through_the_profile(folder: Path) -> Non
         assert {mark["phase"] for mark in marks if begin <= mark["t_ns"] <= end} == {"profile"}
 
 
-def test_a_fix_is_a_recording_that_is_here_too(folder: Path) -> None:
+def test_every_fix_has_a_recording(folder: Path) -> None:
     names = {path.name for path in folders()}
     for fix in truth_of(folder)["fixed_by"]:
         assert fix["change"]
@@ -127,7 +127,7 @@ def test_the_readme_lists_every_recording() -> None:
     assert [path.name for path in folders() if f"\n| {path.name} | " not in readme] == []
 
 
-def test_no_two_sets_name_a_scenario_alike() -> None:
+def test_scenario_names_are_unique_across_sets() -> None:
     pytest.importorskip("torch")
     from sawtooth.sample_traces import record
 

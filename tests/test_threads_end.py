@@ -27,7 +27,7 @@ THREADS = {
 
 
 @pytest.mark.slow
-def test_a_thread_that_a_module_leaves_behind_fails_the_run(tmp_path: Path) -> None:
+def test_a_thread_left_by_a_module_fails_the_test_run(tmp_path: Path) -> None:
     for name, thread in THREADS.items():
         (tmp_path / f"test_{name}.py").write_text(MODULE.format(thread=thread))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.support.threads", str(tmp_path)]

@@ -14,7 +14,7 @@ from tests.support.findings_of import library
 from tests.support.paths import USUAL_EXAMPLE
 
 
-def test_runs_that_differ_in_the_batch_alone_belong_together(tmp_path):
+def test_runs_that_differ_only_in_the_batch_are_one_group(tmp_path):
     for name, batch, bf16 in (("a", 8, True), ("b", 16, True), ("c", 16, False), ("d", 16, False)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.sawtooth").touch()
@@ -24,7 +24,7 @@ def test_runs_that_differ_in_the_batch_alone_belong_together(tmp_path):
     assert {model: list(runs) for model, runs in groups(tmp_path).items()} == {"a": ["a", "b"]}
 
 
-def test_a_larger_batch_is_predicted_to_the_stopwatch_of_the_run_that_has_it():
+def test_prediction_for_a_larger_batch_is_compared_with_its_stopwatch():
     judged = {one.sizes: one for one in judge(USUAL_EXAMPLE, library())}
     assert set(judged) == {(32, 256), (256, 32)}
     larger = judged[32, 256]

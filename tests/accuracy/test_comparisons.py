@@ -20,7 +20,7 @@ def of(true, said, back):
     return Judged("a", "b", true, said, back, telemetry=False)
 
 
-def test_a_call_is_right_wrong_or_none():
+def test_a_verdict_is_right_wrong_or_neither():
     assert of(2.0, FASTER, SLOWER).right and not of(2.0, FASTER, SLOWER).wrong
     assert of(0.5, FASTER, SLOWER).wrong and of(2.0, SLOWER, FASTER).wrong
     assert of(1.2, NONE, NONE).wrong and not of(1.04, NONE, NONE).wrong  # it left open 1/0.95 − 1 = 5.3 %
@@ -52,6 +52,6 @@ def test_intervals_are_counted_by_source_and_limit():
     assert row == "| ratio | telemetry | host | 2 of 3 (21 to 94 %) | 1.20 |"
 
 
-def test_both_stopwatches_count_with_their_mean(tmp_path):
+def test_the_mean_of_both_stopwatches_counts(tmp_path):
     (tmp_path / "truth.json").write_text(json.dumps({"step_s_pipelined": 0.02, "step_s_after_profile": 0.03}), encoding="utf-8")
     assert watch(tmp_path) == 0.02 and watch(tmp_path, both=True) == 0.025

@@ -36,12 +36,12 @@ def test_a_critical_finding_whose_fix_saves_little_is_false(after_s: float, fals
     assert judged("gpt_reads", [replace(READS, severity="warning")], truths(after_s)).false == ()
 
 
-def test_launches_are_no_trouble_of_a_gpu_that_is_never_idle() -> None:
+def test_launches_do_not_slow_a_gpu_that_is_never_idle() -> None:
     assert judged("gpt_reads", [READS, LAUNCHES], truths(0.007, util=99.0)).false == (LAUNCHES.title,)
     assert judged("gpt_reads", [READS, LAUNCHES], truths(0.007, util=90.0)).false == ()
 
 
-def test_the_summary_names_what_did_not_lead() -> None:
+def test_the_summary_names_cases_whose_finding_is_not_first() -> None:
     good = judged("gpt_reads", [READS, LAUNCHES], truths(0.007))
     late = judged("gpt_reads", [LAUNCHES, replace(READS, severity="warning")], truths(0.007))
     lines = list(summary([good, late]))

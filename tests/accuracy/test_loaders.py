@@ -15,7 +15,7 @@ WAITS = UserFacts(
 )
 
 
-def test_runs_that_differ_in_their_workers_alone_belong_together(tmp_path):
+def test_runs_that_differ_only_in_their_workers_are_one_group(tmp_path):
     for name, kind, cores in (("a", "waits", 8), ("b", "waits", 8), ("c", "compute", 8), ("d", "waits", 16)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "truth.json").write_text(json.dumps({"kind": kind, "cores": cores}))
@@ -27,14 +27,14 @@ def test_runs_that_differ_in_their_workers_alone_belong_together(tmp_path):
     }
 
 
-def test_the_step_follows_its_batch_without_workers_and_hides_it_with_them():
+def test_workers_load_batches_during_the_step():
     assert rates(WAITS, 0.080, 0)[0] == pytest.approx(32 / (0.320 + 0.080))
     assert rates(WAITS, 0.080, 2)[0] == pytest.approx(200)
     assert rates(WAITS, 0.080, 8)[0] == pytest.approx(400)  # 800 by the workers: the step alone takes 80 ms
     assert rates(UserFacts(), 0.080, 2) is None
 
 
-def test_between_two_stopwatches_nothing_is_off():
+def test_a_prediction_between_two_stopwatches_has_no_error():
     assert Judged("waits", (2, 4), (400, 440), 420, 410, 430).error == 0
     above = Judged("waits", (2, 4), (440, 400), 484, 450, 500)
     assert above.error == pytest.approx(0.1) and not above.held

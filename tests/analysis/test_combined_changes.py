@@ -15,7 +15,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 
-def test_no_change_is_the_step_as_it_is_and_changes_do_not_make_it_slower(tmp_path: Path) -> None:
+def test_without_a_change_the_step_stays_and_changes_never_slow_it(tmp_path: Path) -> None:
     library = Library(DataFolder(tmp_path / "data"))
     run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0]
     result = analyse(run, library)
@@ -33,7 +33,7 @@ def test_no_change_is_the_step_as_it_is_and_changes_do_not_make_it_slower(tmp_pa
     library.close()
 
 
-def test_changes_ticked_together_have_the_interval_of_their_plan(tmp_path: Path) -> None:
+def test_changes_selected_together_have_the_interval_of_their_plan(tmp_path: Path) -> None:
     trace = ChromeTrace()
     for k in range(5):  # 42 ms, of which the step loads for 40 in its own process
         at = 42_000.0 * k
@@ -55,7 +55,7 @@ def combined_prediction(after: float, mfu: float | None = 0.005, gpus: int = 8) 
     return CombinedPrediction(before_ms=312.0, after_ms=after, mfu_before=mfu, gpus=gpus)
 
 
-def test_what_changes_bring_is_said_of_a_day_and_of_the_steps_to_go() -> None:
+def test_savings_are_stated_for_a_day_and_for_the_remaining_steps() -> None:
     # 312 → 26 ms: 12 times as fast; MFU 0.5 % × 12 = 6 %; a million steps take 86.7 and 7.2 h
     found = combined_prediction(26.0)
     assert found.speedup == pytest.approx(12)

@@ -72,7 +72,7 @@ def test_a_file_is_written_with_few_statements(tmp_path: Path, monkeypatch: pyte
     assert 40 < len(noted) <= MOST_STATEMENTS, len(noted)
 
 
-def test_what_a_trace_does_not_name_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_missing_in_a_trace_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = DataFolder(tmp_path / "data").create()
     run = brought(folder, tmp_path, 1)
     asked: list[str] = []

@@ -58,6 +58,6 @@ def _gains_more(finding: Finding) -> bool:
     return bool(stated) and finding.gain_ms > (MORE_THAN_LOSS + ROUNDED) * max(stated)
 
 
-def test_the_check_sees_a_gain_above_its_loss() -> None:
+def test_the_check_finds_a_gain_above_its_loss() -> None:
     stated = result_of(QUICK[0]).findings[0]
     assert ALSO in stated.title and _gains_more(replace(stated, title=stated.title.partition(ALSO)[0]))

@@ -87,13 +87,13 @@ def test_no_impossible_number_and_no_crash(tmp_path: Path, trace: ChromeTrace) -
     json.dumps(report_json(result), allow_nan=False)
 
 
-def test_steps_that_take_no_time_are_said_to_have_wrong_times(tmp_path: Path) -> None:
+def test_steps_of_zero_length_are_reported_as_wrong_times(tmp_path: Path) -> None:
     reading = analysed(tmp_path, shifted(-6e14)).metrics["step_time_ms"]
     assert reading.value is None and "wrong times" in (reading.why_missing or "")
 
 
 @pytest.mark.parametrize("value", [1e9, -50])
-def test_one_sample_that_cannot_be_does_not_move_the_mean(tmp_path: Path, value: float) -> None:
+def test_one_impossible_sample_does_not_change_the_mean(tmp_path: Path, value: float) -> None:
     lines = [json.dumps({"t_ns": 1_790_000_000_000_000_000 + i * 10**8, "gpu": 0, "gpu_util": 50}) for i in range(100)]
     lines[40] = lines[40].replace('"gpu_util": 50', f'"gpu_util": {value}')
     reading = analysed(tmp_path, matmul_loop(), "\n".join(lines).encode()).metrics["nvml_gpu_util_mean"]
@@ -102,7 +102,7 @@ def test_one_sample_that_cannot_be_does_not_move_the_mean(tmp_path: Path, value:
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("error", [duckdb.IOException, duckdb.Error, duckdb.FatalException, SawtoothError, OSError])
-def test_a_failing_store_is_never_a_failed_rule(tmp_path: Path, error: type[Exception]) -> None:
+def test_an_error_of_the_store_is_not_reported_as_a_failed_rule(tmp_path: Path, error: type[Exception]) -> None:
     result = analysed(tmp_path, matmul_loop())
     assert result.lead is not None
     rule = next(rule for rule in all_rules() if not rule.requires)
@@ -120,7 +120,7 @@ def test_a_failing_store_is_never_a_failed_rule(tmp_path: Path, error: type[Exce
         library.close()
 
 
-def test_a_bug_has_an_exit_code_of_its_own_and_no_traceback(
+def test_a_bug_has_its_own_exit_code_and_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def crash() -> None:
@@ -139,7 +139,7 @@ def test_a_bug_has_an_exit_code_of_its_own_and_no_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_the_command_line_ends_itself_as_it_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_codes_of_commands_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def gate() -> None:
         raise typer.Exit(1)
 

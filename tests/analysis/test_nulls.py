@@ -15,7 +15,7 @@ def test_each_null_of_pandas_becomes_none(null: object) -> None:
 
 
 @pytest.mark.parametrize("value", [0, "", False, "node-1"])
-def test_a_value_stays(value: object) -> None:
+def test_other_values_do_not_change(value: object) -> None:
     assert none_if_null(value) is value
 
 

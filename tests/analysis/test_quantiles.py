@@ -17,5 +17,5 @@ def test_with_many_degrees_students_t_is_nearly_the_normal_distribution(share: f
     assert student_t(1e6, share) == pytest.approx(normal(share), rel=1e-5, abs=1e-14)
 
 
-def test_the_normal_distribution_is_that_of_its_tables() -> None:
+def test_the_normal_distribution_matches_its_tables() -> None:
     assert (normal(0.975), normal(0.5), normal(0.1)) == pytest.approx((1.959964, 0.0, -1.281552), abs=1e-6)

@@ -30,7 +30,7 @@ def order(*findings: Finding) -> list[str]:
     return [f.rule for f in in_reading_order(replace(run_of(ledger=SLOW), findings=list(findings)), None).findings]
 
 
-def test_the_surest_change_leads_and_its_place_does_not_change_when_ordered_again() -> None:
+def test_the_most_certain_change_leads_and_sorting_again_keeps_the_order() -> None:
     optimizer, graph = finding("optimizer", 50.0), finding("graph", 10.0)
     assert order(optimizer, graph) == ["graph", "optimizer"] == order(graph, optimizer)
     assert order(finding("optimizer", 30.0), graph) == ["optimizer", "graph"]  # not twice as much
@@ -39,7 +39,7 @@ def test_the_surest_change_leads_and_its_place_does_not_change_when_ordered_agai
     assert leading(again) is again.findings[0] is optimizer
 
 
-def test_a_bound_or_a_guess_does_not_lead_before_a_larger_gain() -> None:
+def test_a_larger_gain_comes_before_bounds_and_guesses() -> None:
     bound = finding("overlap", None, ceiling_ms_per_step=5.0)
     assert order(bound, finding("graph", 55.0)) == ["graph", "overlap"]
     assert order(bound, finding("graph", 62.0)) == ["overlap", "graph"]
@@ -49,14 +49,14 @@ def test_a_bound_or_a_guess_does_not_lead_before_a_larger_gain() -> None:
     assert leading(replace(run_of(ledger=SLOW), findings=[guess, doubtful])) is None
 
 
-def test_without_a_first_change_what_the_profile_hides_stands_before_small_gains() -> None:
+def test_without_a_first_change_hidden_losses_come_before_small_gains() -> None:
     hidden = finding("steps", None, ceiling_ms_per_step=1.0, explains=Explains(topics=frozenset({"hidden"})))
     assert order(finding("small", 65.0), hidden) == ["steps", "small"]
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["adam_single", "points_single"])
-def test_a_trace_of_many_small_kernels_has_one_first_change_everywhere(name: str) -> None:
+def test_the_first_change_is_the_same_in_all_outputs(name: str) -> None:
     """A trace of many small kernels has the same first change everywhere.
 
     The optimizer makes most launches. Its fused form alone saves less than half of the graph's certain saving.

@@ -64,7 +64,7 @@ def assert_same(a: object, b: object, where: str = "result") -> None:
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("where", RUNS)
-def test_a_kept_analysis_is_the_analysis(where: str, tmp_path: Path) -> None:
+def test_a_cached_analysis_equals_the_computed_one(where: str, tmp_path: Path) -> None:
     folder = DataFolder(tmp_path).create()
     manifest, library = brought(folder, where), Library(folder)
     result = analyse(manifest, library)
@@ -82,9 +82,7 @@ def small(tmp_path: Path) -> tuple[Manifest, Library]:
     return prepared(folder, recording / "trace.json.gz", recording / "nvml.jsonl"), Library(folder)
 
 
-def test_a_run_is_analysed_once_until_the_user_tells_something(
-    small: tuple[Manifest, Library], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_analysed_again_only_after_an_edit(small: tuple[Manifest, Library], monkeypatch: pytest.MonkeyPatch) -> None:
     manifest, library = small
     result_of(manifest, library)
     renamed = msgspec.structs.replace(manifest, name="another name")
@@ -99,7 +97,7 @@ def test_a_run_is_analysed_once_until_the_user_tells_something(
     library.close()
 
 
-def test_a_damaged_file_is_not_believed(small: tuple[Manifest, Library]) -> None:
+def test_a_damaged_cache_file_is_not_used(small: tuple[Manifest, Library]) -> None:
     manifest, library = small
     first = result_of(manifest, library)
     file = next(library.folder.derived.glob("*.result.msgpack"))
@@ -113,7 +111,7 @@ def test_a_damaged_file_is_not_believed(small: tuple[Manifest, Library]) -> None
     library.close()
 
 
-def test_any_cut_of_the_file_is_not_believed(small: tuple[Manifest, Library]) -> None:
+def test_a_truncated_cache_file_is_not_used(small: tuple[Manifest, Library]) -> None:
     manifest, library = small
     whole = dump(result_of(manifest, library))
     for end in range(0, len(whole), 997):
@@ -122,9 +120,7 @@ def test_any_cut_of_the_file_is_not_believed(small: tuple[Manifest, Library]) ->
     library.close()
 
 
-def test_a_large_run_is_analysed_beside_the_page_which_then_opens(
-    app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_run_is_analysed_in_the_background(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
     from sawtooth.app.runs import card as run_card

@@ -45,7 +45,7 @@ def test_the_chain_of_all_changes_is_the_plan(eager: tuple[RunResult, Staircase]
     assert stairs.now.ms == pytest.approx(result.plan[0].before_ms)
 
 
-def test_every_choice_is_known_and_its_parts_sum_to_its_step(eager: tuple[RunResult, Staircase]) -> None:
+def test_every_choice_has_a_step_that_its_parts_sum_to(eager: tuple[RunResult, Staircase]) -> None:
     _, stairs = eager
     assert stairs.complete and set(stairs.choices) == set(range(1 << len(stairs.changes)))
     for state in stairs.choices.values():
@@ -54,7 +54,7 @@ def test_every_choice_is_known_and_its_parts_sum_to_its_step(eager: tuple[RunRes
         assert state.low_ms is not None and state.high_ms is not None and state.low_ms <= state.ms <= state.high_ms
 
 
-def test_what_remains_has_the_causes_that_the_change_leaves(eager: tuple[RunResult, Staircase]) -> None:
+def test_remaining_time_has_the_remaining_causes(eager: tuple[RunResult, Staircase]) -> None:
     _, stairs = eager
 
     def of(choice: int, cause: str) -> float:
@@ -68,7 +68,7 @@ def test_what_remains_has_the_causes_that_the_change_leaves(eager: tuple[RunResu
     assert of(graph | fused, "tensor_core_compute") == pytest.approx(of(0, "tensor_core_compute"), rel=0.01)
 
 
-def test_a_kept_staircase_is_the_computed_one(eager: tuple[RunResult, Staircase], shared_data: DataFolder) -> None:
+def test_a_cached_staircase_equals_the_computed_one(eager: tuple[RunResult, Staircase], shared_data: DataFolder) -> None:
     result, stairs = eager
     with Library(shared_data) as library:
         assert stairs_of(library, result) == stairs == staircase_of(library, result)
@@ -76,7 +76,7 @@ def test_a_kept_staircase_is_the_computed_one(eager: tuple[RunResult, Staircase]
     assert chain is not None and set(chain.choices) == {0, 1, 3} and not chain.complete
 
 
-def test_a_run_without_changes_has_its_step_alone(shared_data: DataFolder, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_run_without_changes_has_only_its_step(shared_data: DataFolder, tmp_path_factory: pytest.TempPathFactory) -> None:
     trace = matmul_loop().write(tmp_path_factory.mktemp("loop") / "loop.json")
     assert BASE_NS
     with Library(shared_data) as library:

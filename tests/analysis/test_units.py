@@ -36,7 +36,7 @@ def test_bytes_and_times() -> None:
     assert [in_times(count) for count in (1, 2.5, 1240)] == ["once", "2.5 times", "1,240 times"]
 
 
-def test_one_thing_has_no_s() -> None:
+def test_a_count_of_one_is_singular() -> None:
     assert [in_number(count, "kernel") for count in (0.3, 1, 1.4, 2, 1769)] == [
         "0 kernels",
         "1 kernel",

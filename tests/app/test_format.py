@@ -26,11 +26,11 @@ def test_numbers_have_three_significant_figures(value: float, text: str) -> None
 
 
 @pytest.mark.parametrize(("times", "text"), [(6.6, f"6.6{NB}×"), (1.05, f"1.1{NB}×"), (1.04, f"−3.8{NB}%"), (0.8, f"+25{NB}%")])
-def test_a_gain_too_small_for_a_factor_is_a_share(times: float, text: str) -> None:
+def test_a_small_gain_is_a_percentage_instead_of_a_factor(times: float, text: str) -> None:
     assert fmt.speedup(times) == text  # 1 / 1.04 − 1 = −3.8 %
 
 
-def test_a_range_has_one_unit_where_both_ends_have_it() -> None:
+def test_a_range_shows_a_common_unit_once() -> None:
     assert fmt.span_ms(37.2, 46.7) == f"37.2 to 46.7{NB}ms"
     assert fmt.span_ms(0.82, 37.1) == f"820{NB}µs to 37.1{NB}ms"
 
@@ -48,7 +48,7 @@ def test_a_range_has_one_unit_where_both_ends_have_it() -> None:
         (-1500, "−1.50 µs"),
     ],
 )
-def test_a_duration_takes_the_unit_that_reads_best(ns: float, text: str) -> None:
+def test_a_duration_has_the_most_readable_unit(ns: float, text: str) -> None:
     assert fmt.duration_ns(ns) == text.replace(" ", NB)
 
 
@@ -68,7 +68,7 @@ def test_a_duration_takes_the_unit_that_reads_best(ns: float, text: str) -> None
         (-0.06, "−6.0 %"),
     ],
 )
-def test_a_share_never_claims_all_or_nothing_by_rounding(value: float, text: str) -> None:
+def test_a_share_is_never_rounded_to_zero_or_all(value: float, text: str) -> None:
     assert fmt.share(value) == text.replace(" ", NB)
 
 
@@ -79,7 +79,7 @@ def test_a_table_formats_a_share_as_the_text_does(value: float) -> None:
     ).replace("\u2009", " ").replace("\u202f", " ")
 
 
-def test_amounts_take_decimal_prefixes() -> None:
+def test_amounts_have_decimal_prefixes() -> None:
     assert fmt.bytes_(1_240_000_000) == f"1.24{NB}GB"
     assert fmt.bytes_(840) == f"840{NB}B"
     assert fmt.flop_rate(312.4) == f"312{NB}TFLOP/s"
@@ -128,7 +128,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_escaped_names_hold_no_markup(name: str) -> None:
+def test_escaped_names_contain_no_markup(name: str) -> None:
     escaped = fmt.plain(name)
     assert "<" not in escaped
     assert ">" not in escaped
@@ -137,12 +137,12 @@ def test_escaped_names_hold_no_markup(name: str) -> None:
     assert not set(fmt.clean(name)) & set("\n\r\t\x00\u202e")
 
 
-def test_a_cut_name_is_as_long_as_it_may_be_where_characters_compose() -> None:
+def test_a_name_with_combining_characters_is_cut_at_the_limit() -> None:
     assert fmt.clean("e\u0301" * 10, 5) == "éééé…"
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_names_in_markdown_keep_no_sign_that_begins_something(name: str) -> None:
+def test_names_in_markdown_contain_no_active_characters(name: str) -> None:
     import html
 
     escaped = fmt.markdown(name)
@@ -174,7 +174,7 @@ def test_an_ordinary_name_is_copied_as_it_is(name: str) -> None:
         "x>=y",
     ],
 )
-def test_what_begins_an_arrow_an_icon_or_an_address_is_parted(name: str) -> None:
+def test_character_sequences_for_arrows_icons_or_addresses_are_split(name: str) -> None:
     import html
 
     shown = html.unescape(fmt.markdown(name))
@@ -201,7 +201,7 @@ def test_a_key_becomes_a_heading(key: str, heading: str) -> None:
         (4321.0, 1200.0, "3.12 s"),
     ],
 )
-def test_what_a_step_is_shorter_by_adds_up_as_shown(before: float, after: float, shorter: str) -> None:
+def test_shown_differences_of_steps_add_up(before: float, after: float, shorter: str) -> None:
     assert fmt.shortened(before, after).replace("\u00a0", " ") == shorter
 
 
@@ -213,16 +213,16 @@ def test_what_a_step_is_shorter_by_adds_up_as_shown(before: float, after: float,
         ("8 sm80 kernels", "8 sm80 kernels"),
     ],
 )
-def test_no_line_ends_within_a_number_and_its_unit_or_after_an_arrow(written: str, kept: str) -> None:
+def test_numbers_stay_on_one_line_with_unit_and_arrow(written: str, kept: str) -> None:
     assert fmt.spaced(written) == kept.replace("_", "\u00a0")
 
 
-def test_a_percentage_of_analysis_has_the_space_that_all_others_have() -> None:
+def test_percentages_have_a_space_everywhere() -> None:
     assert fmt.spaced("94% full, 3.5% of it; 12\u00a0% stay, and so do 10%foo and %d") == (
         "94\u00a0% full, 3.5\u00a0% of it; 12\u00a0% stay, and so do 10%foo and %d"
     )
 
 
-def test_a_bound_of_a_rounded_value_has_one_sign() -> None:
+def test_a_bound_of_a_rounded_value_has_one_symbol() -> None:
     assert [fmt.bounded("42 %", bound) for bound in ("least", "most", None)] == ["≥\u00a042 %", "≤\u00a042 %", "42 %"]
     assert [fmt.bounded("< 0.01 %", bound) for bound in ("least", "most")] == ["≥\u00a00", "< 0.01 %"]

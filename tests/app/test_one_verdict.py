@@ -46,7 +46,7 @@ def files(name: str, telemetry: bool) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("telemetry", [False, True])
 @pytest.mark.parametrize("pair", PAIRS)
-def test_every_surface_says_the_same(pair: str, telemetry: bool, app_data: DataFolder) -> None:
+def test_every_output_has_the_same_verdict(pair: str, telemetry: bool, app_data: DataFolder) -> None:
     before, after = (prepared(app_data, *files(name, telemetry), name=name) for name in pair.split())
 
     def printed(*options: str) -> str:

@@ -69,9 +69,7 @@ def with_own_certificate(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_the_health_check_finds_the_port_and_the_protocol(
-    data: DataFolder, server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_health_check_finds_port_and_protocol(data: DataFolder, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAWTOOTH_DATA", str(data.root))
     with keep_address(data, server):
         found = answering(data, 4.0)
@@ -107,7 +105,7 @@ def test_a_killed_server_leaves_no_address(data: DataFolder) -> None:
         assert [each.port for each in addresses(data)] == [8642]
 
 
-def test_what_another_machine_or_nobody_wrote_is_no_address(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_or_missing_file_gives_no_address(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_address.socket, "gethostname", lambda: "a-container")
     with keep_address(data, Served(port=8601)):
         monkeypatch.setattr(served_address.socket, "gethostname", lambda: "this-machine")
@@ -116,7 +114,7 @@ def test_what_another_machine_or_nobody_wrote_is_no_address(data: DataFolder, mo
     assert addresses(data) == []
 
 
-def test_a_folder_that_cannot_be_written_keeps_none(tmp_path: Path) -> None:
+def test_a_read_only_folder_stores_no_address(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with keep_address(DataFolder(tmp_path / "file"), Served()):
         assert addresses(DataFolder(tmp_path / "file")) == []

@@ -19,7 +19,7 @@ def macros() -> list[str]:
 
 
 @pytest.mark.parametrize("name", macros())
-def test_every_card_escapes_all_it_is_given(name: str) -> None:
+def test_every_card_escapes_its_values(name: str) -> None:
     values = {
         "headers": [HOSTILE],
         "rows": [[HOSTILE]],
@@ -36,7 +36,7 @@ def test_every_card_escapes_all_it_is_given(name: str) -> None:
     assert "\u202e" not in shown and "\x07" not in shown
 
 
-def test_the_cards_are_walked() -> None:
+def test_every_template_of_a_card_is_tested() -> None:
     assert {"headline", "table", "legend", "problem"} <= set(macros())
 
 
@@ -46,12 +46,12 @@ def test_quoted_code_is_shown_as_code() -> None:
         assert "(<code>with_stack=&lt;b&gt;</code>)" in shown
 
 
-def test_a_value_that_nobody_gave_is_an_error() -> None:
+def test_a_missing_value_of_a_template_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         templates.render("refusal.html", sentence="No.")
 
 
-def test_the_refusal_asks_for_a_token_only_where_one_helps() -> None:
+def test_the_refusal_asks_for_a_token_only_if_one_helps() -> None:
     assert "<form" in templates.render("refusal.html", sentence="No.", asks_for_token=True, target=HOSTILE)
     page = templates.render("refusal.html", sentence=HOSTILE, asks_for_token=False, target="/")
     assert "<form" not in page
@@ -63,11 +63,8 @@ def test_code_in_a_sentence_is_shown_as_code_and_the_rest_as_text() -> None:
     assert "Run <code>a &lt; b</code>, not &lt;b&gt;." in page
 
 
-def test_a_wide_table_of_a_report_scrolls_and_leaves_names_whole() -> None:
-    """A wide table of a report scrolls and does not break names.
-
-    On a phone, ten columns had 35 px each, and names broke letter by letter.
-    """
+def test_a_wide_table_of_a_report_scrolls_without_cutting_names() -> None:
+    """On a phone, ten columns had 35 px each, and names broke letter by letter."""
     parts = (templates.FOLDER / "report_parts.html").read_text(encoding="utf-8")
     style = (templates.FOLDER / "report.css").read_text(encoding="utf-8")
     assert parts.count("<table") == parts.count('<div class="scroll"><table') == 1

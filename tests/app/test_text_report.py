@@ -22,7 +22,7 @@ from tests.support.run_results import finding_of, run_of
 LEDGER = [("other_compute", None, 9_000_000, 9.0), ("idle", "launch_bound", 11_000_000, 1.0)]
 
 
-def test_the_run_leads_and_the_profile_stands_beside_it() -> None:
+def test_numbers_of_the_run_come_before_those_of_the_profile() -> None:
     # Under the profiler a step takes 20 ms, 9 of them busy; the run's takes 10.
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics={"gpu_busy_share": 0.45})
     lines = text(run).splitlines()
@@ -35,7 +35,7 @@ def test_the_run_leads_and_the_profile_stands_beside_it() -> None:
     assert idle.index("1.00") < idle.index("10") < idle.index("11.0")  # ms of the run, its share in percent, ms of the profile
 
 
-def test_an_owner_is_named_beside_a_cause_that_is_not_called_the_same() -> None:
+def test_an_owner_is_named_with_a_cause_of_another_name() -> None:
     ledger = [("exposed_memcpy", "unattributed", 9_000_000, 9.0), ("exposed_memcpy", "blocking_copy", 1_000_000, 1.0)]
     names = [line.split("  ")[1] for line in _table(text(run_of(ledger=ledger, best_ms=10.0)).splitlines())[1:3]]
     assert names == ["copy not overlapped", "copy not overlapped: blocking copy"]
@@ -53,7 +53,7 @@ def test_markdown_has_the_same_columns() -> None:
     assert "| parts of a step | profiled step | share |" in markdown(plain)
 
 
-def test_no_name_is_markup_in_a_comment_or_moves_a_terminal_s_cursor() -> None:
+def test_names_are_escaped_in_comments_and_terminals() -> None:
     hostile = "H200\x1b]0;title\x07 | ![x](http://evil.test/x) @everyone <img src=x>"
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
     said = Diagnostic("gpu", "info", f"The GPU calls itself {hostile}.", 1)
@@ -64,7 +64,7 @@ def test_no_name_is_markup_in_a_comment_or_moves_a_terminal_s_cursor() -> None:
     assert for_terminals(["a\x1b[2Jb", "two\nlines"]) == "a [2Jb\ntwo\nlines\n"
 
 
-def test_a_terminal_reads_what_to_change_before_the_numbers_and_a_reason_once() -> None:
+def test_the_terminal_shows_changes_before_numbers_and_each_reason_once() -> None:
     doubt = Reading(0.1, trust="caution", notes=("The step time is inferred.",))
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
     run = dataclasses.replace(run, findings=[finding_of("launch-bound")], metrics={**run.metrics, "mfu": doubt, "hfu": doubt})
@@ -74,7 +74,7 @@ def test_a_terminal_reads_what_to_change_before_the_numbers_and_a_reason_once() 
     assert shown.count("The step time is inferred.") == 1 and shown.count("(caution") >= 2
 
 
-def test_a_reason_why_readings_are_missing_is_given_once_with_their_list_and_no_caution_stands_alone() -> None:
+def test_reasons_for_missing_readings_are_given_once_with_a_list() -> None:
     why = "No shapes of matrix products are recorded."
     doubt = Reading(0.1, trust="caution", notes=("The step time is inferred.",))
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")

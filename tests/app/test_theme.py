@@ -28,20 +28,20 @@ def _contrast(one: str, other: str) -> float:
     ("key", "colour"),
     [*OWNERS.items(), *CAUSES.items(), *QUANTITIES.items(), *HOST_KINDS.items(), *STEPS.items(), ("unknown", UNKNOWN)],
 )
-def test_every_class_can_be_told_from_the_page_in_both_themes(key: str, colour: object) -> None:
+def test_every_class_has_contrast_with_the_page_in_both_themes(key: str, colour: object) -> None:
     # WCAG 1.4.11: what a picture is made of needs 3:1 against what surrounds it
     assert _contrast(colour.light, "#FFFFFF") >= 3, key
     assert _contrast(colour.dark, "#14171A") >= 3, key
 
 
 @pytest.mark.parametrize(("key", "colour"), QUANTITIES.items())
-def test_the_stroke_before_the_name_of_a_line_reads_as_the_name_does(key: str, colour: Colour) -> None:
+def test_every_line_colour_has_the_contrast_of_text(key: str, colour: Colour) -> None:
     # WCAG 1.4.3: it is written as text, above each panel
     assert _contrast(colour.light, "#FFFFFF") >= 4.5 and _contrast(colour.dark, "#14171A") >= 4.5, key
 
 
 @pytest.mark.parametrize("colour", [*(light for light, _, _ in PALETTE.values()), *(dark for _, dark, _ in PALETTE.values())])
-def test_text_reads_on_every_colour(colour: str) -> None:
+def test_text_is_readable_on_every_colour(colour: str) -> None:
     assert luminance("#FFFFFF") == pytest.approx(1) and luminance("#000000") == 0
     assert _contrast(ink_on(colour), colour) >= 4.5
 
@@ -54,7 +54,7 @@ def test_every_owner_and_cause_has_its_colour_and_its_name() -> None:
     assert colour_of("idle") is OWNERS["idle"]
 
 
-def test_an_owner_keeps_its_colour_and_name_where_only_its_cause_is_missing() -> None:
+def test_an_owner_without_a_cause_keeps_its_colour_and_name() -> None:
     assert colour_of("exposed_comm", "unattributed") is OWNERS["exposed_comm"]
     assert colour_of("exposed_memcpy", "unattributed") is OWNERS["exposed_memcpy"]
     assert colour_of("idle", "unattributed") is CAUSES["unattributed"]
@@ -66,11 +66,8 @@ def test_measured_lines_share_no_colour_with_owners_and_causes() -> None:
         assert classes.isdisjoint(getattr(c, theme) for c in QUANTITIES.values())
 
 
-def test_causes_of_neighbouring_colours_differ_in_texture() -> None:
-    """Causes of similar colours differ in texture.
-
-    Simulated for people who see no red or no green, these pairs have nearly one colour.
-    """
+def test_causes_with_similar_colours_differ_in_texture() -> None:
+    """Simulated for people who see no red or no green, these pairs have nearly one colour."""
     for one, other in (
         ("vermilion", "sienna"),
         ("vermilion", "ochre"),
@@ -81,7 +78,7 @@ def test_causes_of_neighbouring_colours_differ_in_texture() -> None:
         assert TEXTURES.get(one) != TEXTURES.get(other), (one, other)
 
 
-def test_greys_that_stand_beside_each_other_are_told_apart() -> None:
+def test_neighbouring_greys_are_distinguishable() -> None:
     """Adjacent greys in a legend can be distinguished.
 
     Memset, launch latency and unexplained time are in one legend. They differ by hue, or by texture where everything is

@@ -81,7 +81,7 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
 
 
 @pytest.mark.slow
-def test_long_names_of_both_runs_are_read_whole(tmp_path: Path, page: Page) -> None:
+def test_long_names_of_both_runs_are_completely_visible(tmp_path: Path, page: Page) -> None:
     a, b = pair(tmp_path, ("resnet50-imagenet-fp32-workers0-batch256-before", "resnet50-imagenet-bf16-workers4-batch256-after"))
     server = start_server(tmp_path / "data")
     try:
@@ -97,7 +97,7 @@ def test_long_names_of_both_runs_are_read_whole(tmp_path: Path, page: Page) -> N
         server.stop()
 
 
-def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: PageLog) -> None:
+def test_the_html_comparison_opens_from_disk_and_loads_nothing(tmp_path: Path, page: Page, seen: PageLog) -> None:
     from typer.testing import CliRunner
 
     from sawtooth.app.cli import cli
@@ -117,7 +117,7 @@ def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, pa
 
 
 @pytest.mark.slow
-def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, context: BrowserContext) -> None:
+def test_the_html_report_opens_from_disk_and_loads_nothing(tmp_path: Path, page: Page, context: BrowserContext) -> None:
     hostile = "<img src=http://evil.example/a.png onerror=window.pwned=1>"
     _, b = pair(tmp_path, ("before", hostile))
     server = start_server(tmp_path / "data")

@@ -38,7 +38,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, lis
 
 
 @pytest.mark.slow
-def test_on_a_narrow_page_two_runs_stand_beside_each_other(here: tuple[Server, list[str]], page: Page) -> None:
+def test_a_narrow_page_shows_two_runs_side_by_side(here: tuple[Server, list[str]], page: Page) -> None:
     page.set_viewport_size({"width": 800, "height": 900})
     page.goto(here[0].url)
     names = page.locator("[class*='st-key-run_cards'] [data-testid=stPageLink]")
@@ -91,7 +91,7 @@ def test_a_run_of_the_command_line_appears_by_itself(here: tuple[Server, list[st
     expect(page.get_by_text("brought later").first).to_be_attached(timeout=SLOW)
 
 
-def test_a_file_dropped_on_another_screen_is_taken(here: tuple[Server, list[str]], page: Page, tmp_path: Path) -> None:
+def test_a_file_dropped_on_another_screen_is_ingested(here: tuple[Server, list[str]], page: Page, tmp_path: Path) -> None:
     server, (a, b, _) = here
     page.goto(f"{server.url}/compare?a={a}&b={b}")
     expect(page.locator("h1")).to_contain_text("whether before or after is faster", timeout=SLOW)

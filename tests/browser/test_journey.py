@@ -40,7 +40,7 @@ def fresh(tmp_path: Path) -> Iterator[Server]:
     running.stop()
 
 
-def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(fresh: Server, page: Page, seen: PageLog) -> None:
+def test_a_dropped_trace_leads_to_the_answer_and_back(fresh: Server, page: Page, seen: PageLog) -> None:
     page.goto(fresh.url)
     expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # the bundled recordings are being read first
 
@@ -160,7 +160,7 @@ def test_a_late_change_of_the_address_does_not_undo_a_click(server: Server, page
     expect(page).to_have_url(re.compile(r"/work\?view=memory&run=[0-9a-f]{16}$"))
 
 
-def test_a_tab_that_is_drawn_anew_while_it_is_pressed_opens(server: Server, page: Page) -> None:
+def test_a_tab_redrawn_during_a_click_opens(server: Server, page: Page) -> None:
     """The browser sends no click to a link that is new when the button is released.
 
     The tabs are drawn anew after each click.

@@ -30,7 +30,7 @@ def samples_shown(page: Page) -> int:
     return int(found[1].replace(",", ""))
 
 
-def test_a_session_advances_outlives_the_server_and_becomes_a_run(tmp_path: Path, page: Page, seen: PageLog) -> None:
+def test_a_session_continues_after_a_restart_and_becomes_a_run(tmp_path: Path, page: Page, seen: PageLog) -> None:
     data = without_bundled(tmp_path / "data")
     command = [sys.executable, "-m", "sawtooth.ingest.sampler", "--replay", str(RECORDING), "--loop", "--name", "a replay"]
     server = start_server(data)

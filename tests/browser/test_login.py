@@ -85,9 +85,9 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
 
 
 def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
-    """The demo opens the browser logged in.
+    """Everybody on the machine can read the opened address as an argument.
 
-    Everybody on the machine can read the opened address as an argument. It works for this user only, and once.
+    It works for this user only, and once.
     """
     opened, opener = tmp_path / "opened", tmp_path / "browser"
     opener.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
@@ -155,9 +155,7 @@ def another_port(cookies: list[str]) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_page_on_another_port_reads_nothing_sends_nothing_and_its_owner_cannot_use_the_cookie(
-    tmp_path: Path, browser: Browser
-) -> None:
+def test_a_page_on_another_port_has_no_access(tmp_path: Path, browser: Browser) -> None:
     server = start_server(without_bundled(tmp_path / "data"), SAWTOOTH_TOKEN="")
     cookies: list[str] = []
     try:
@@ -196,7 +194,7 @@ def test_no_secret_can_be_read_by_another_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_https_with_a_certificate_of_one_s_own(tmp_path: Path, browser: Browser) -> None:
+def test_https_with_a_self_signed_certificate(tmp_path: Path, browser: Browser) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     create_key = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     subprocess.run([*create_key, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)

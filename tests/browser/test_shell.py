@@ -52,7 +52,7 @@ def drop(page: Page, *paths: Path) -> None:
     page.locator("input[type=file]").first.set_input_files([str(path) for path in paths])
 
 
-def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
+def test_a_dropped_trace_becomes_a_run_without_external_requests(
     server: Server, page: Page, seen: PageLog, tmp_path: Path
 ) -> None:
     page.goto(server.url)
@@ -78,7 +78,7 @@ def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
 
 
 @pytest.mark.slow
-def test_a_file_that_is_no_trace_is_refused_in_a_sentence(server: Server, page: Page, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_refused_with_a_sentence(server: Server, page: Page, tmp_path: Path) -> None:
     page.goto(server.url)
     path = tmp_path / "holiday.jpg"
     path.write_bytes(b"\xff\xd8\xff\xe0 not a trace")
@@ -154,7 +154,9 @@ def hostile_trace() -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_hostile_names_inside_a_trace_harm_no_screen(server: Server, page: Page, seen: PageLog, tmp_path: Path) -> None:
+def test_hostile_names_in_a_trace_are_harmless_on_every_screen(
+    server: Server, page: Page, seen: PageLog, tmp_path: Path
+) -> None:
     page.goto(server.url)
     drop(page, written(tmp_path, "<b>hostile.json.gz", json.dumps(hostile_trace()).encode()))
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)
@@ -194,7 +196,7 @@ def test_the_address_names_the_run_and_survives_reload_and_back(server: Server, 
     expect(chosen).to_have_value("run one")
 
 
-def test_the_page_works_narrow_dark_and_by_keyboard(server: Server, browser, tmp_path: Path) -> None:
+def test_the_page_works_on_phones_in_dark_mode_and_by_keyboard(server: Server, browser, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 800, "height": 1000}, color_scheme="dark")
     log_in(context)
     page = context.new_page()
@@ -209,7 +211,7 @@ def test_the_page_works_narrow_dark_and_by_keyboard(server: Server, browser, tmp
 
 
 @pytest.mark.slow
-def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: Path, page: Page) -> None:
+def test_a_server_with_a_token_shows_the_login_page_and_accepts_the_link(tmp_path: Path, page: Page) -> None:
     token = "a-token-for-this-test"
     server = start_server(tmp_path / "data", SAWTOOTH_TOKEN=token)
     try:

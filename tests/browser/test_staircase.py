@@ -50,7 +50,7 @@ def _panorama() -> dict[str, Any]:
             "label": "one step, 100 ms", "light": "#00796B", "dark": "#4DB6AC", "alt": "GPU activity over 10 s."}  # fmt: skip
 
 
-def test_a_tick_moves_bars_sentence_and_facts_and_the_address_follows(drawn: dict[str, Any], page: Page) -> None:
+def test_a_selected_change_updates_bars_text_and_address(drawn: dict[str, Any], page: Page) -> None:
     row = page.locator('.row[data-row="2"]')
     share = "row => [...row.querySelectorAll('.seg')].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
     assert row.evaluate(share) == pytest.approx(25.0)  # 25 of 100 ms
@@ -72,7 +72,7 @@ def test_a_tick_moves_bars_sentence_and_facts_and_the_address_follows(drawn: dic
     assert page.url.endswith("verdict?run=run")
 
 
-def test_a_bar_opens_its_change_and_keys_move_between_bars(drawn: dict[str, Any], page: Page) -> None:
+def test_a_bar_opens_its_change_and_keys_switch_bars(drawn: dict[str, Any], page: Page) -> None:
     page.get_by_role("button", name="Now a step takes").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -85,7 +85,7 @@ def test_a_bar_opens_its_change_and_keys_move_between_bars(drawn: dict[str, Any]
     expect(page.locator("#open-1")).to_be_hidden()
 
 
-def test_a_hole_in_telemetry_is_a_hole_and_nothing_is_wider_than_a_phone(drawn: dict[str, Any], page: Page) -> None:
+def test_a_telemetry_gap_is_drawn_and_the_page_fits_a_phone(drawn: dict[str, Any], page: Page) -> None:
     line = page.locator(".plot path[stroke-width='1.6']").get_attribute("d") or ""
     assert line == "M0 50L400 50M600 50L1000 50"
     for width in (1440, 800, 390):

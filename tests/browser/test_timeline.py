@@ -41,7 +41,7 @@ def run(server: Server) -> str:
     return next(run.id for run in DataFolder(server.data).manifests() if run.name == "gpt")
 
 
-def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: PageLog) -> None:
+def test_the_mouse_zooms_pans_and_selects(server: Server, run: str, page: Page, seen: PageLog) -> None:
     opened(page, server, run)
     picture = page.locator("canvas.lanes")
     box = picture.bounding_box()
@@ -98,7 +98,7 @@ def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: P
     assert seen.errors == []
 
 
-def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, page: Page) -> None:
+def test_the_keyboard_can_search_move_and_read(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     page.keyboard.press("/")
     page.keyboard.type("softmax")
@@ -140,7 +140,7 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
 
 
 @pytest.mark.slow
-def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Server, run: str, page: Page) -> None:
+def test_one_key_opens_the_longest_and_the_next_lost_time(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     whole = view(page)
     page.keyboard.press("l")  # the focus is not on the picture
@@ -167,7 +167,7 @@ def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Serv
     assert view(page) == whole
 
 
-def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
+def test_a_finding_opens_with_all_its_places_and_has_a_link(
     server: Server, run: str, page: Page, context: BrowserContext
 ) -> None:
     findings = json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"]
@@ -194,7 +194,7 @@ def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
 
 
 @pytest.mark.slow
-def test_what_to_change_stands_over_the_picture_and_one_key_leads_through_it(server: Server, run: str, page: Page) -> None:
+def test_changes_are_above_the_timeline_and_one_key_steps_through_them(server: Server, run: str, page: Page) -> None:
     findings = [f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"]]
     opened(page, server, run)
     changes, card = page.get_by_role("group", name="What to change"), page.locator(".finding")
@@ -242,7 +242,7 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
 
 
 @pytest.mark.slow
-def test_nested_lanes_have_the_rows_that_the_view_needs_and_stay_where_they_are(server: Server, run: str, page: Page) -> None:
+def test_nested_lanes_have_only_needed_rows_and_do_not_move(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     rows = "sawtoothTimeline.scene.lanes.filter(l => l.folds && !l.folded).map(l => l.rows)"
     tops = "sawtoothTimeline.scene.lanes.map(l => l.top)"
@@ -273,7 +273,7 @@ def test_nested_lanes_have_the_rows_that_the_view_needs_and_stay_where_they_are(
 
 
 @pytest.mark.slow
-def test_a_row_of_the_tables_leads_to_its_place(server: Server, run: str, page: Page) -> None:
+def test_a_table_row_opens_its_place(server: Server, run: str, page: Page) -> None:
     opened(page, server, run, "&in_view=Lost+time+in+view")
     grid = page.get_by_test_id("stDataFrame")
     expect(grid).to_be_visible()
@@ -295,7 +295,7 @@ def test_a_row_of_the_tables_leads_to_its_place(server: Server, run: str, page: 
 
 
 @pytest.mark.slow
-def test_another_run_stands_under_this_one_and_a_link_brings_both_back(server: Server, run: str, page: Page) -> None:
+def test_a_second_run_is_below_the_first_and_both_have_a_link(server: Server, run: str, page: Page) -> None:
     runs = {each["name"]: each["id"] for each in json.loads(fetch(server, "/api/v1/runs"))["runs"]}
     other = next(id_ for name, id_ in runs.items() if id_ != run)
     opened(page, server, run)
@@ -380,7 +380,7 @@ class Fingers:
 
 
 @pytest.mark.slow  # failed once in three runs beside three other workers
-def test_fingers_zoom_move_choose_and_select(server: Server, run: str, phone: Page) -> None:
+def test_touch_zooms_moves_and_selects(server: Server, run: str, phone: Page) -> None:
     opened(phone, server, run)
     fingers, whole = Fingers(phone), view(phone)
     middle = fingers.width / 2
@@ -429,7 +429,7 @@ def test_fingers_zoom_move_choose_and_select(server: Server, run: str, phone: Pa
 
 
 @pytest.mark.slow
-def test_the_strip_of_a_run_without_a_gpu_shows_its_threads(server: Server, page: Page, tmp_path: Path) -> None:
+def test_the_overview_of_a_run_without_gpu_shows_threads(server: Server, page: Page, tmp_path: Path) -> None:
     trace = ChromeTrace()
     for i in range(20):
         trace.op(f"aten::op{i}", i * 100.0, i * 100.0 + 60)

@@ -60,7 +60,7 @@ def click(page: Page, source: str, at_us: float) -> None:
     page.mouse.click(box["x"] + x, box["y"] + y)
 
 
-def test_a_click_on_a_slice_tells_all_that_is_known_of_it(server: Server, run: str, page: Page) -> None:
+def test_a_click_on_a_slice_shows_its_details(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     origin = page.evaluate("sawtoothTimeline.data.steps[0].start") / 1000
     click(page, "gpu", origin + 500)
@@ -91,11 +91,8 @@ def test_a_click_on_a_slice_tells_all_that_is_known_of_it(server: Server, run: s
 
 
 @pytest.mark.slow
-def test_lost_time_leads_to_its_line_and_to_what_the_change_brings(server: Server, run: str, page: Page) -> None:
-    """Lost time links to its source line and to the gain of the change.
-
-    The sidebar's link still has the focus. One key opens everything.
-    """
+def test_lost_time_links_to_its_line_and_to_the_gain(server: Server, run: str, page: Page) -> None:
+    """The sidebar's link still has the focus. One key opens everything."""
     finding = next(f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"])
     page.goto(f"{server.url}/verdict?run={run}")
     page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
@@ -114,7 +111,7 @@ def test_lost_time_leads_to_its_line_and_to_what_the_change_brings(server: Serve
 
 
 @pytest.mark.slow
-def test_a_stretch_that_is_dragged_over_is_summed_up(server: Server, run: str, page: Page) -> None:
+def test_a_selected_range_shows_its_sums(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     box = page.locator("canvas.lanes").bounding_box()
     assert box is not None
@@ -132,7 +129,7 @@ def test_a_stretch_that_is_dragged_over_is_summed_up(server: Server, run: str, p
 
 
 @pytest.mark.slow
-def test_jumps_leave_a_way_back(server: Server, run: str, page: Page) -> None:
+def test_a_jump_can_be_undone(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     page.get_by_role("combobox", name="Go to step").focus()
     page.get_by_role("combobox", name="Go to step").select_option("ProfilerStep#2")
@@ -150,7 +147,7 @@ def test_jumps_leave_a_way_back(server: Server, run: str, page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_a_note_is_kept_and_travels_in_a_link(server: Server, run: str, page: Page, context: BrowserContext) -> None:
+def test_a_note_is_stored_and_has_a_link(server: Server, run: str, page: Page, context: BrowserContext) -> None:
     opened(page, server, run)
     page.keyboard.press("l")
     note = details_of(page).get_by_role("textbox", name="Note on this place")
@@ -170,7 +167,7 @@ def test_a_note_is_kept_and_travels_in_a_link(server: Server, run: str, page: Pa
 
 
 @pytest.mark.slow
-def test_what_is_in_view_stands_under_the_picture_as_a_table_and_perfetto_beside(server: Server, run: str, page: Page) -> None:
+def test_the_view_is_also_a_table_with_a_link_to_perfetto(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     expect(page.get_by_role("button", name="Open in Perfetto")).to_be_visible()
     tables = [
@@ -188,7 +185,7 @@ def test_what_is_in_view_stands_under_the_picture_as_a_table_and_perfetto_beside
 
 
 @pytest.mark.slow
-def test_all_ranks_of_a_job_stand_on_one_clock(server: Server, page: Page, tmp_path: Path) -> None:
+def test_all_ranks_of_a_job_are_on_one_clock(server: Server, page: Page, tmp_path: Path) -> None:
     files = [
         (trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(job(2, 2, Planted(clock_us={1: 5000})))
     ]

@@ -9,7 +9,7 @@ from tests.counterparts import agent
 pytestmark = pytest.mark.slow
 
 
-def test_the_tools_alone_name_the_planted_trouble_and_the_gain() -> None:
+def test_the_tools_name_the_planted_problem_and_the_gain() -> None:
     for (name, change), answer in zip(agent.TASKS.items(), agent.answers(), strict=True):
         assert change in answer.proposed, (name, answer.proposed)
         assert isinstance(answer.predicted, dict), (name, answer.predicted)

@@ -86,7 +86,7 @@ def test_a_training_of_accelerate_is_recorded(tmp_path: Path) -> None:
     assert {"trace", "marks"} <= {each["kind"] for each in recorded(tmp_path / "run.sawtooth")}
 
 
-def test_each_worker_of_ray_train_writes_a_file_of_its_own(tmp_path: Path) -> None:
+def test_each_worker_of_ray_train_writes_its_own_file(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("pip install ray")
     (tmp_path / "train.py").write_text(RAY)
@@ -98,11 +98,10 @@ def test_each_worker_of_ray_train_writes_a_file_of_its_own(tmp_path: Path) -> No
     assert all({"trace", "marks"} <= {each["kind"] for each in recorded(file)} for file in files)
 
 
-def test_each_task_of_slurm_writes_a_file_of_its_own(tmp_path: Path) -> None:
-    """Each task of Slurm writes its own file.
+def test_each_task_of_slurm_writes_its_own_file(tmp_path: Path) -> None:
+    """The command is ``srun sawtooth run -o run.sawtooth python train.py``.
 
-    The command is ``srun sawtooth run -o run.sawtooth python train.py``. Each task has Slurm's variables, and all are
-    given the same file name.
+    Each task has Slurm's variables, and all are given the same file name.
     """
     output = tmp_path / "run.sawtooth"
     tasks = [

@@ -39,7 +39,7 @@ def left_over(folder):
 
 
 @pytest.mark.parametrize("case", bad.REFUSED, ids=lambda c: c.name)
-def test_refused_in_one_sentence(tmp_path, folder, case):
+def test_bad_files_are_refused_with_one_sentence(tmp_path, folder, case):
     with pytest.raises(SourceError) as refusal:
         ingest(folder, tmp_path, case.content)
     sentence = str(refusal.value)
@@ -60,7 +60,7 @@ def test_repaired_files_give_the_numbers_of_the_original(tmp_path, folder, sound
 
 @pytest.mark.sweep(15)
 @pytest.mark.parametrize("case", bad.ODD, ids=lambda c: c.name)
-def test_one_odd_event_costs_at_most_itself(tmp_path, folder, sound, case):
+def test_at_most_the_odd_event_is_lost(tmp_path, folder, sound, case):
     tables, notes, truncated = ingest(folder, tmp_path, case.content)
     assert not truncated
     assert case.note is None or notes[case.note] == 1
@@ -76,7 +76,7 @@ def test_one_odd_event_costs_at_most_itself(tmp_path, folder, sound, case):
 
 
 @pytest.mark.parametrize("limits", [Limits(distinct_names=5), Limits(names_length=40)], ids=["distinct", "length"])
-def test_more_names_than_anyone_could_read_are_refused(tmp_path, folder, limits):
+def test_too_many_different_names_are_refused(tmp_path, folder, limits):
     path = tmp_path / "t.json"
     path.write_bytes(sound_trace.GOOD)
     with pytest.raises(SourceError) as refusal:
@@ -85,7 +85,7 @@ def test_more_names_than_anyone_could_read_are_refused(tmp_path, folder, limits)
 
 
 @pytest.mark.parametrize("behind", [b", " + b'"x": "' + b"a" * 9000 + b'"}', b"}" + b" " * 9000], ids=["metadata", "blanks"])
-def test_much_behind_the_events_is_no_event_without_an_end(behind):
+def test_long_data_after_the_events_is_accepted(behind):
     whole, cut = (
         Document(iter([sound_trace.GOOD[:-1] + behind]), limits, size)
         for limits, size in ((Limits(), 1 << 20), (Limits(event_bytes=2000), 1000))
@@ -94,7 +94,7 @@ def test_much_behind_the_events_is_no_event_without_an_end(behind):
     assert cut.metadata == whole.metadata and not cut.truncated
 
 
-def test_a_file_that_names_its_events_again_and_again_is_refused_soon():
+def test_a_file_with_repeated_event_keys_is_refused_early():
     began = time.process_time()
     for text, code in (
         (b'{"a":' + b'{"traceEvents":' * 20_000, "E-DEPTH"),
@@ -109,7 +109,7 @@ def test_a_file_that_names_its_events_again_and_again_is_refused_soon():
     assert sum(map(len, document.events())) > 0
 
 
-def test_an_event_without_an_end_is_refused_with_its_place():
+def test_an_event_without_an_end_is_refused_with_its_position():
     document = Document(iter([sound_trace.GOOD[:-2] + b', {"name": "' + b"a" * 9000]), Limits(event_bytes=2000), 1000)
     with pytest.raises(SourceError, match=rf"event at byte {len(sound_trace.GOOD):,} is longer") as refusal:
         list(document.events())
@@ -117,7 +117,7 @@ def test_an_event_without_an_end_is_refused_with_its_place():
 
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "device"])
-def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path, folder, what):
+def test_a_path_that_is_not_a_file_is_refused_at_once(tmp_path, folder, what):
     path = {"device": Path("/dev/zero")}.get(what, tmp_path / what)
     if what == "folder":
         path.mkdir()
@@ -137,9 +137,9 @@ def test_binary_data_is_refused_without_showing_it(tmp_path, folder):
 
 
 def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
-    """Duplicates of two profilers are stored once.
+    """Every GPU operation is written twice.
 
-    Every GPU operation is written twice. The tables are those of the intact trace, and the six copies are counted.
+    The tables are those of the intact trace, and the six copies are counted.
     """
     events = [
         again for e in sound_trace.sound_events() for again in ([e, e] if e.get("cat") in ("kernel", "gpu_memcpy") else [e])
@@ -149,10 +149,7 @@ def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
 
 
 def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound):
-    """Begin and end events of other tools become operators.
-
-    In any order in the file, they nest like complete events. An end without a begin is counted.
-    """
+    """In any order in the file, they nest like complete events. An end without a begin is counted."""
     events = []
     for e in sound_trace.sound_events():
         if e.get("cat") != "cpu_op":
@@ -167,10 +164,8 @@ def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound
 
 
 def test_events_that_torch_lost_are_left_out(tmp_path, folder, sound):
-    """Events that torch lost are left out.
-
-    torch 2.12 writes start 0 and duration 0 for lost events, which is impossible in a trace years after its base time.
-    """
+    # torch 2.12 writes start 0 and duration 0 for lost events, which is impossible in a trace years after its base
+    # time.
     late = [{**e, "ts": e["ts"] + 4e12} if e["ph"] != "M" else e for e in sound_trace.sound_events()]
     lost = sound_trace.event("kernel", "lost", 0.0, 0.0, 0, 7, correlation=1, device=0, stream=7)
     tables, notes, _ = ingest(folder, tmp_path, sound_trace.text(sound_trace.sound([*late, lost])))
@@ -178,7 +173,7 @@ def test_events_that_torch_lost_are_left_out(tmp_path, folder, sound):
 
 
 @pytest.mark.parametrize(("kept", "note"), [(("cpu_op", "user_annotation"), "no_gpu"), (("kernel", "gpu_memcpy"), "no_host")])
-def test_traces_of_one_side_only_say_so(tmp_path, folder, kept, note):
+def test_traces_with_only_host_or_gpu_events_are_noted(tmp_path, folder, kept, note):
     events = [e for e in sound_trace.sound_events() if e.get("cat") in kept]
     assert ingest(folder, tmp_path, sound_trace.text(sound_trace.sound(events)))[1][note] == 1
 
@@ -197,11 +192,8 @@ def test_other_files_of_pytorch_are_named(tmp_path: Path) -> None:
             ingest_file(tmp_path / name, DataFolder(tmp_path / "data").create())
 
 
-def test_a_head_of_many_megabytes_is_read_once_and_not_kept(tmp_path, folder, monkeypatch):
-    """A header of many megabytes is read once and not stored.
-
-    Repairing 32 MB that were not broken took 4 GB, and they were stored in the recording.
-    """
+def test_a_header_of_many_megabytes_is_read_once(tmp_path, folder, monkeypatch):
+    """Repairing 32 MB that were not broken took 4 GB, and they were stored in the recording."""
 
     def mended(text):
         raise AssertionError(f"{len(text):,} sound bytes were mended")
@@ -215,7 +207,7 @@ def test_a_head_of_many_megabytes_is_read_once_and_not_kept(tmp_path, folder, mo
         assert con.execute("SELECT example FROM diagnostics WHERE key = 'metadata_large'").fetchall() == [("pad",)]
 
 
-def test_a_broken_head_of_many_megabytes_is_refused(tmp_path, folder):
+def test_a_broken_header_of_many_megabytes_is_refused(tmp_path, folder):
     path = tmp_path / "t.json"
     path.write_bytes(b'{"loss": NaN, "pad": "' + b"x" * (5 << 20) + b'", ' + sound_trace.GOOD[1:])
     with pytest.raises(SourceError):
@@ -231,7 +223,7 @@ def test_a_broken_head_of_many_megabytes_is_refused(tmp_path, folder):
         (b'{"\x7f\xe2\x80\xae": 1}', "an object with the keys '\\x7f\\u202e', without"),
     ],
 )
-def test_what_a_junk_file_holds_is_escaped_and_short_where_it_is_shown(tmp_path, folder, content, shown):
+def test_content_of_a_junk_file_is_shown_short_and_escaped(tmp_path, folder, content, shown):
     path = tmp_path / "junk.json"
     path.write_bytes(content)
     with pytest.raises(SourceError) as refused:

@@ -28,7 +28,7 @@ def test_program_name_and_arguments(line: str, program: str, name: str, argument
     assert (program_of(command), name_of(command), arguments_of(command)) == (program, name, arguments)
 
 
-def test_runs_from_before_the_command_was_a_fact_have_it_in_their_notes() -> None:
+def test_older_runs_have_their_command_in_the_notes() -> None:
     notes = "Recorded by `sawtooth run python -m rl.train --steps 300`.\nNo profile: the loop ended."
     assert command_of([], notes) == ["python", "-m", "rl.train", "--steps", "300"]
     assert command_of(["train.py"], notes) == ["train.py"]

@@ -35,9 +35,7 @@ def described(path: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("layout", [LAYOUT, schema_sql()], ids=["small", "recording"])
-def test_a_copied_layout_is_the_one_that_the_statements_make(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
+def test_a_copied_layout_equals_the_created_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     monkeypatch.setattr(database, "_layouts", {})
     by_statements, by_copy = (described(laid_out(tmp_path / name, layout)) for name in ("first", "second"))
     assert list(database._layouts) == [layout]

@@ -22,7 +22,7 @@ from tests.support import sound_trace
 
 
 @pytest.mark.parametrize("text", ["1e9999999", "1e999999999", "-1e999999999", "9" * 5_000])
-def test_a_number_of_millions_of_digits_is_looked_at_and_not_written_out(text: str) -> None:
+def test_a_number_with_millions_of_digits_is_not_printed(text: str) -> None:
     """A number with millions of digits is read without expanding it.
 
     int() of the first takes minutes, and of the second all memory.
@@ -35,17 +35,17 @@ def test_a_number_of_millions_of_digits_is_looked_at_and_not_written_out(text: s
 
 
 @pytest.mark.parametrize("text", [b"Infinity", b"-Infinity", b"NaN", b"sNaN", b'"Infinity"'])
-def test_what_is_no_finite_number_is_no_time(text: bytes) -> None:
+def test_a_time_must_be_a_finite_number(text: bytes) -> None:
     assert decimal_ns([text, b"1.5"]).tolist() == [NULL, 1_500]
     assert np.isnan(floats([text.strip(b'"').decode()])[0])
 
 
-def test_what_does_not_fit_into_32_bits_is_not_recorded() -> None:
+def test_values_beyond_32_bits_are_not_recorded() -> None:
     assert small_integers([(1 << 31) - 1, 1 << 31, -(1 << 31), "x", None]).tolist() == [(1 << 31) - 1, NULL, NULL, NULL, NULL]
 
 
 @pytest.mark.parametrize("values", [[[1, 2], [3, 4]], [[1]], [[], []], [{"a": 1}, 2], [None, 2]])
-def test_what_is_no_number_is_nothing_and_its_neighbours_stay(values: list[Any]) -> None:
+def test_invalid_numbers_do_not_affect_their_neighbours(values: list[Any]) -> None:
     wanted = [value if isinstance(value, int) else None for value in values]
     assert [None if v == NULL else v for v in integers(values).tolist()] == wanted
     assert [None if np.isnan(v) else v for v in floats(values).tolist()] == wanted
@@ -81,7 +81,7 @@ def test_a_trace_whose_values_have_other_types_is_read_to_the_end(
 
 
 @pytest.mark.parametrize("place", [0, 63, 64, 499])
-def test_one_time_with_a_fraction_is_found_wherever_it_stands(place: int) -> None:
+def test_a_time_with_a_fraction_is_found_at_every_position(place: int) -> None:
     times = np.arange(500) * 1000 - 7000
     assert whole_microseconds(times) and whole_microseconds(times[:0])
     times[place] += 1

@@ -58,7 +58,7 @@ def files(folder):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("stage", ["reading", "linking", "keeping"])
-def test_a_killed_ingest_leaves_only_a_draft_that_is_swept(tmp_path, trace, stage):
+def test_a_killed_ingest_leaves_only_a_draft_to_sweep(tmp_path, trace, stage):
     with start(trace, tmp_path, stop_at=stage) as process:
         for line in process.stdout:
             if line.strip() == stage:
@@ -75,11 +75,8 @@ def test_a_killed_ingest_leaves_only_a_draft_that_is_swept(tmp_path, trace, stag
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("most_bytes", [4096, 100_000, 600_000])
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, trace, most_bytes):
-    """A full disk is reported and leaves no files.
-
-    A limit on the size of files replaces the full disk: the write that exceeds it fails in the same way.
-    """
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path, trace, most_bytes):
+    # A limit on the size of files replaces the full disk: the write that exceeds it fails in the same way.
     with start(trace, tmp_path, most_bytes) as process:
         output = process.stdout.read().split()
         process.stdin.close()
@@ -87,7 +84,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, trace, most_bytes):
     assert files(tmp_path) == []
 
 
-def test_a_draft_in_work_is_not_swept(tmp_path):
+def test_a_draft_in_use_is_not_swept(tmp_path):
     with draft(tmp_path) as path:
         path.write_bytes(b"x")
         sweep(tmp_path, older_than_s=0)
@@ -105,7 +102,7 @@ def test_a_damaged_recording_is_replaced(tmp_path, trace):
         assert con.execute("SELECT count(*) FROM cpu_ops").fetchall() == [(6000,)]  # three a step
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path, trace):
+def test_a_read_only_folder_is_reported(tmp_path, trace):
     (tmp_path / "recordings").write_text("a file where a folder belongs")
     with pytest.raises(SourceError) as refusal:
         ingest_file(trace, DataFolder(tmp_path))

@@ -57,7 +57,7 @@ MANAGERS = {"contextmanager", "asynccontextmanager", "fixture"}
 CLOSED_BY = {"closing", "list", "sorted", "tuple", "dict"}  # the last four read to the end
 
 
-def test_a_generator_that_a_starting_thread_drops_waits_for_nothing(tmp_path: Path) -> None:
+def test_a_generator_dropped_by_a_starting_thread_does_not_block(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DROPPED_IN_A_STARTING_THREAD, str(tmp_path / "trace.json.gz")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HELD_S)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
@@ -109,7 +109,7 @@ def generators(texts: dict[Path, str]) -> list[tuple[Path, ast.FunctionDef | ast
     return _functions_of(path for path, text in texts.items() if "yield" in text)
 
 
-def test_who_starts_a_generator_that_holds_something_closes_it(
+def test_every_generator_with_resources_is_closed_by_its_caller(
     texts: dict[Path, str], generators: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]
 ) -> None:
     places: dict[str, set[Path]] = {}
@@ -133,11 +133,11 @@ def test_who_starts_a_generator_that_holds_something_closes_it(
     assert open_ == [], "wrap these in contextlib.closing"
 
 
-def test_nothing_of_ours_runs_in_a_finalizer(texts: dict[Path, str]) -> None:
+def test_no_code_runs_in_a_finalizer(texts: dict[Path, str]) -> None:
     assert [str(path) for path, text in texts.items() if "def __del__" in text] == []
 
 
-def test_no_generator_holds_threads(generators: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
+def test_no_generator_owns_a_pool_of_threads(generators: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
     for path, node in generators:
         held = {
             _name(item.context_expr)

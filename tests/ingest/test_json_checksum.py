@@ -29,7 +29,7 @@ def kept(tmp_path: Path) -> tuple[DataFolder, Manifest]:
     return folder, run
 
 
-def test_a_bit_flip_in_any_byte_of_a_manifest_is_told(kept: tuple[DataFolder, Manifest]) -> None:
+def test_a_bit_flip_in_any_byte_of_a_manifest_is_reported(kept: tuple[DataFolder, Manifest]) -> None:
     folder, run = kept
     path = folder.manifest_file(run.id)
     content = path.read_bytes()
@@ -43,7 +43,7 @@ def test_a_bit_flip_in_any_byte_of_a_manifest_is_told(kept: tuple[DataFolder, Ma
     assert folder.read_manifest(run.id) == run
 
 
-def test_a_bit_flip_in_any_byte_of_a_proposal_makes_it_none(kept: tuple[DataFolder, Manifest]) -> None:
+def test_a_bit_flip_in_any_byte_of_a_proposal_removes_it(kept: tuple[DataFolder, Manifest]) -> None:
     folder, run = kept
     propose(folder, Proposal(run.id, "x.sawtooth", run.recordings, facts=UserFacts(step_time_ms=1.0)))
     path = folder.proposal_file(run.id)
@@ -56,7 +56,7 @@ def test_a_bit_flip_in_any_byte_of_a_proposal_makes_it_none(kept: tuple[DataFold
         assert proposal_for(folder, run.id) is None
 
 
-def test_a_manifest_without_a_seal_opens(kept: tuple[DataFolder, Manifest]) -> None:
+def test_a_manifest_without_a_checksum_opens(kept: tuple[DataFolder, Manifest]) -> None:
     folder, run = kept
     path = folder.manifest_file(run.id)
     for old in (without_checksum(path.read_bytes()), msgspec.json.encode(run)):
@@ -73,13 +73,13 @@ def test_an_unknown_key_is_refused_and_named(kept: tuple[DataFolder, Manifest], 
         folder.read_manifest(run.id)
 
 
-def test_only_an_indented_object_is_sealed() -> None:
+def test_only_an_indented_object_gets_a_checksum() -> None:
     for content in (b"{}", b"[]", b'{"a":1}', b"{\n}"):
         with pytest.raises(ValueError, match="only an indented JSON object"):
             with_checksum(content)
 
 
-def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
+def test_a_flipped_bit_of_the_checksum_is_reported() -> None:
     """A flipped bit of the checksum itself is reported too.
 
     In a file that accepts unknown keys, a checksum under another name would make the file look like one without a
@@ -97,7 +97,7 @@ def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
 
 
 @pytest.mark.parametrize("more", [b" ", b"}", b'{\n  "notes": "more"\n}'])
-def test_what_stands_behind_a_seal_is_refused(more: bytes) -> None:
+def test_data_after_a_checksum_is_refused(more: bytes) -> None:
     content = with_checksum(b'{\n  "a": 1\n}')
     assert without_checksum(content + b"\n") == b'{\n  "a": 1\n}'
     with pytest.raises(ValueError, match="does not match the content"):

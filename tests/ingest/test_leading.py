@@ -13,7 +13,7 @@ def led(order: list[int]) -> tuple[LeadingOptimizer, list[int]]:
     return loop, [place for place, optimizer in enumerate(order) if loop.takes(optimizer)]
 
 
-def test_the_longer_rhythm_leads_whoever_steps_first() -> None:
+def test_the_optimizer_with_the_longer_period_leads() -> None:
     for turn in ([CRITIC] * 5 + [ACTOR], [ACTOR] + [CRITIC] * 5):
         loop, places = led(turn * 20)
         assert loop.number == ACTOR
@@ -23,14 +23,14 @@ def test_the_longer_rhythm_leads_whoever_steps_first() -> None:
 
 
 @pytest.mark.parametrize("turn", [[0, 1], [0, 1, 2], list(range(300)), [0, 1, 1, 0]])
-def test_of_equal_rhythms_the_first_makes_every_step(turn: list[int]) -> None:
+def test_the_first_of_two_equally_frequent_optimizers_leads(turn: list[int]) -> None:
     _, places = led(turn * 10)
     assert [place for place in places if place >= 4 * len(turn)] == [
         place for place in range(4 * len(turn), 10 * len(turn)) if (turn * 10)[place] == 0
     ]
 
 
-def test_an_optimizer_that_has_ended_leads_no_longer() -> None:
+def test_an_ended_optimizer_no_longer_leads() -> None:
     loop, places = led([0] * 5 + [1] * 100)
     assert loop.number == 1 and loop.has_ended(0) and not loop.has_ended(1)
     assert places == [*range(5), *range(5 + SILENT_STEPS, 105)]
@@ -42,7 +42,7 @@ def test_an_optimizer_that_has_ended_leads_no_longer() -> None:
     assert led([0] * 1000 + ([0] * 5 + [1]) * 2)[0].number == 1, "one that came later and steps less often"
 
 
-def test_marks_are_of_the_optimizer_that_was_profiled_else_of_the_one_that_led_longest() -> None:
+def test_marks_belong_to_the_profiled_optimizer_or_the_longest_leading_one() -> None:
     first, second = [(0, "train")] * 100, [(1, "train")] * 1000
     assert leading([*first, *second]) == 1
     assert leading([*first[:50], *[(0, "profile")] * 4, *first[:50], *second]) == 0

@@ -10,7 +10,7 @@ from sawtooth.ingest import locks
 from sawtooth.ingest.locks import held
 
 
-def test_a_file_is_held_by_one_and_free_after_a_failure(tmp_path: Path) -> None:
+def test_a_lock_has_one_owner_and_is_released_after_an_error(tmp_path: Path) -> None:
     with (tmp_path / "f").open("w") as one, (tmp_path / "f").open("w") as other:
         with pytest.raises(KeyError), held(one):
             with pytest.raises(OSError), held(other, wait=False):

@@ -19,14 +19,14 @@ def _epoch(at, *, disk, parent=1, epoch=1, workers=2, of=100, read=8 * MB, count
     return [(head, [{**batch, "at": at + number} for number in range(count)]) for _ in range(workers)]
 
 
-def test_the_first_epoch_alone():
+def test_reads_of_the_first_epoch_only():
     first = first_read(_epoch(100, disk=6 * MB))
     assert first.disk_share == pytest.approx(0.75) and first.sample_s == pytest.approx(0.008)  # (40 − 8) ms for 4
     assert (first.sample_bytes, first.samples, first.room_bytes) == (2 * MB, 100, 1e9)
     assert first.later_share is None and not first.is_over
 
 
-def test_workers_that_start_anew_are_another_epoch():
+def test_restarted_workers_begin_another_epoch():
     first = first_read([*_epoch(900, disk=0), *_epoch(100, disk=8 * MB)])  # files are found in any order
     assert (first.disk_share, first.later_share, first.later_ns, first.is_over) == (1.0, 0.0, 900, True)
 
@@ -38,17 +38,17 @@ def test_workers_that_stay_count_their_epochs():
     assert first_read(processes).is_over
 
 
-def test_each_rank_has_workers_of_its_own():
+def test_each_rank_has_its_own_workers():
     both = first_read([*_epoch(100, disk=8 * MB), *_epoch(200, disk=4 * MB, parent=2)])
     assert both.later_share is None and both.disk_share == pytest.approx(0.75)
 
 
-def test_a_later_epoch_from_the_disk_is_not_over():
+def test_reading_is_not_over_if_a_later_epoch_reads_from_disk():
     first = first_read([*_epoch(100, disk=8 * MB), *_epoch(900, disk=8 * MB)])
     assert (first.later_share, first.is_over) == (1.0, False)
 
 
-def test_what_comes_from_the_cache_at_once_has_nothing_to_be_over():
+def test_reading_is_not_over_if_all_came_from_the_cache():
     first = first_read([*_epoch(100, disk=0), *_epoch(900, disk=0)])
     assert (first.disk_share, first.is_over) == (0.0, False)
 
@@ -63,11 +63,11 @@ def test_what_comes_from_the_cache_at_once_has_nothing_to_be_over():
         [({"workers": 1, "room": 1e9}, [{"n": 4, "wall": 1, "collate": 0}])],  # another system
     ],
 )
-def test_what_is_not_counted_is_not_said(processes):
+def test_uncounted_reads_are_not_reported(processes):
     assert first_read(processes) is None
 
 
-def test_the_kernels_counts(tmp_path):
+def test_counters_of_the_kernel(tmp_path):
     (tmp_path / "self").mkdir()
     (tmp_path / "self/io").write_text("rchar: 300\nwchar: 2\nread_bytes: 100\nwrite_bytes: 7\n")
     assert bytes_read(proc=tmp_path) == (300, 100)
@@ -84,7 +84,7 @@ def test_the_kernels_counts(tmp_path):
         ({"job/memory.max": "3000000", "job/memory.current": "3500000", "job/memory.stat": "active_file 0\ninactive_file 0\n"}, 0),
     ],
 )  # fmt: skip
-def test_room_for_files_is_what_a_container_leaves(tmp_path, files, room):
+def test_memory_for_the_page_cache_respects_the_container(tmp_path, files, room):
     proc, groups = tmp_path / "proc", tmp_path / "groups"
     (proc / "self").mkdir(parents=True)
     (proc / "meminfo").write_text("MemTotal: 8192 kB\nMemFree: 10 kB\nMemAvailable: 4096 kB\n")
@@ -96,7 +96,7 @@ def test_room_for_files_is_what_a_container_leaves(tmp_path, files, room):
     assert room_for_files(tmp_path / "none", groups) is None
 
 
-def test_an_older_kernels_container(tmp_path):
+def test_a_container_of_an_older_kernel(tmp_path):
     group = tmp_path / "groups/memory/job"
     group.mkdir(parents=True)
     (tmp_path / "self").mkdir()

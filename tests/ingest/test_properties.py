@@ -207,7 +207,7 @@ def in_order(rows):
 @settings(max_examples=400, deadline=None)
 @example([(0, 0, 2), (0, 2, 0)], [(0, 1, 1)], 0, [1])  # a call in a slice before its first operator
 @given(intervals, intervals, st.sampled_from([0, 1]), st.lists(st.integers(0, 70), max_size=4))
-def test_nesting_agrees_with_the_definition(ops, calls, tolerance, borders):
+def test_nesting_matches_the_definition(ops, calls, tolerance, borders):
     """The nesting of operators agrees with its definition, tried over all pairs.
 
     The parent is the innermost earlier interval of the same thread that encloses this one.
@@ -265,7 +265,7 @@ def test_launches_prefer_the_last_call_before_the_operation():
     st.integers(1, 60),
     st.sampled_from([0, 400, 1 << 30]),
 )
-def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows, memory):
+def test_a_spool_returns_every_row_in_order(tmp_path_factory, rows, run_rows, memory):
     """A spool returns every row in the order of a stable sort.
 
     This holds for any size of runs, in memory or on disk.
@@ -284,10 +284,7 @@ def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows,
 
 
 def test_slices_of_tables_share_their_borders(tmp_path):
-    """Slices of tables share their borders.
-
-    Rows of two tables that start at the same time are in the same slice, however unevenly the tables are filled.
-    """
+    # Rows of two tables that start at the same time are in the same slice, however unevenly the tables are filled.
     spool = Spool(tmp_path, 0)
     many, few = SpooledTable(spool, 3 * INDEX_STRIDE), SpooledTable(spool, 100)
     times = np.random.default_rng(1).integers(0, 10**6, 10 * INDEX_STRIDE)
@@ -314,7 +311,7 @@ def by_category(path):
 
 @pytest.mark.sweep(5)
 @pytest.mark.parametrize("path", [None, *REAL, *BUNDLED], ids=lambda p: f"{p.parent.name}/{p.name}"[-60:] if p else "synthetic")
-def test_counts_agree_with_the_standard_library(tmp_path, path):
+def test_counts_match_the_standard_library(tmp_path, path):
     if path is None:
         path = tmp_path / "trace.json.gz"
         path.write_bytes(sound_trace.PACKED)
@@ -377,7 +374,7 @@ def links_by_hand(path):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("path", [None, *BUNDLED], ids=lambda p: p.parent.name if p else "synthetic")
-def test_links_agree_with_a_search_by_hand(tmp_path, path):
+def test_links_match_a_slow_search(tmp_path, path):
     if path is None:
         path = tmp_path / "trace.json.gz"
         path.write_bytes(sound_trace.PACKED)

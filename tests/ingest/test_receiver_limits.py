@@ -37,9 +37,7 @@ from sawtooth.ingest.telemetry.session import SessionReader
 pytestmark = pytest.mark.usefixtures("push_threads_end")
 
 
-def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_sessions_are_removed_for_a_new_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
     monkeypatch.setattr(receiver, "CROWDED", 3)
     taker = Receiver(tmp_path)
@@ -54,7 +52,7 @@ def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh", "later", "sampled"]
 
 
-def test_sessions_of_a_few_samples_make_way_where_no_place_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_sessions_are_removed_if_the_limit_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions of a few samples are removed if there is no place left.
 
     A flood with one sample each blocked every later sampler until somebody deleted them one by one.
@@ -75,7 +73,7 @@ def test_sessions_of_a_few_samples_make_way_where_no_place_is_left(tmp_path: Pat
     assert sorted(p.name for p in tmp_path.iterdir()) == ["growing", "later", "long"]
 
 
-def test_pushed_sessions_have_a_quota_and_room_comes_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pushed_sessions_have_a_quota_that_deletion_frees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taker = Receiver(tmp_path)
     taker.append("one", 0, 0, b"x" * 60)
     monkeypatch.setattr(receiver, "MAX_PUSHED_BYTES", 100)
@@ -87,9 +85,7 @@ def test_pushed_sessions_have_a_quota_and_room_comes_free(tmp_path: Path, monkey
     assert taker.append("two", 0, 0, b"x" * 60).agreed
 
 
-def test_files_of_one_byte_have_a_quota_too_and_who_is_refused_makes_nobody_count_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiny_files_have_a_quota_and_refusals_are_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taker, counts = Receiver(tmp_path), []
     monkeypatch.setattr(receiver, "MAX_PUSHED_SEGMENTS", 5)  # with the marker and meta.json
     taker.append("one", 0, 0, b"{}")
@@ -104,11 +100,8 @@ def test_files_of_one_byte_have_a_quota_too_and_who_is_refused_makes_nobody_coun
     assert taker.append("one", 2, 1, b"y").agreed
 
 
-def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pushes wait on their own threads.
-
-    However many clients push or query, the API's threads are free.
-    """
+def test_pushes_wait_on_separate_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many clients push or query, the API's threads are free."""
     release, running = threading.Event(), []
 
     def blocked(*_: object) -> dict[int, int]:
@@ -135,7 +128,7 @@ def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest
     assert len(running) == 60 and len(set(running)) <= PUSHES_AT_ONCE <= 8
 
 
-def test_to_ask_what_is_held_keeps_a_pace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_requests_of_samplers_are_rate_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Settings(DataFolder(tmp_path))
     monkeypatch.setattr(live, "settings", lambda: options)
     monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit(rate=0.001, burst=3))
@@ -143,7 +136,7 @@ def test_to_ask_what_is_held_keeps_a_pace_too(tmp_path: Path, monkeypatch: pytes
     assert [asyncio.run(live.show(request)).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
 
-def test_a_meta_and_a_record_of_nothing_but_lists_are_not_built(tmp_path: Path) -> None:
+def test_metadata_of_only_lists_is_not_decoded(tmp_path: Path) -> None:
     """Metadata and records of nothing but lists are not decoded.
 
     A hundred thousand lists block the interpreter for half a second, and every page with it.
@@ -158,7 +151,7 @@ def test_a_meta_and_a_record_of_nothing_but_lists_are_not_built(tmp_path: Path) 
     assert decode_line(encode_line({**fine, "g": json.loads(lists)}).rstrip()) is None
 
 
-def test_a_name_without_an_end_costs_the_pages_nothing(tmp_path: Path) -> None:
+def test_an_endless_name_does_not_slow_pages(tmp_path: Path) -> None:
     """A very long name costs the pages no time.
 
     The Live page escapes the names of two hundred sessions each time it is drawn.
@@ -172,7 +165,7 @@ def test_a_name_without_an_end_costs_the_pages_nothing(tmp_path: Path) -> None:
     assert time.process_time() - began < 0.5
 
 
-def test_a_session_is_deleted_whole_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_complete_session_is_deleted(tmp_path: Path) -> None:
     live = tmp_path / "live"
     Receiver(tmp_path).append("live", 0, 0, b"x")
     for name in ("one", "two"):
@@ -184,7 +177,7 @@ def test_a_session_is_deleted_whole_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in live.iterdir() if path.is_dir()] == ["two"]
 
 
-def test_a_flood_of_sessions_hides_none_that_has_newer_samples(tmp_path: Path) -> None:
+def test_many_sessions_do_not_hide_newer_ones(tmp_path: Path) -> None:
     for number in range(LISTED + 50):
         (tmp_path / f"flood-{number}").mkdir()
     old, new = tmp_path / "old", tmp_path / "new"
@@ -197,13 +190,13 @@ def test_a_flood_of_sessions_hides_none_that_has_newer_samples(tmp_path: Path) -
     assert len(found) == LISTED and found[:2] == [new, old]
 
 
-def test_a_meta_larger_than_any_host_s_is_refused(tmp_path: Path) -> None:
+def test_an_unreasonably_large_meta_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError) as error:
         Receiver(tmp_path).append("s", 0, 0, b"[" * (MAX_META_BYTES + 1))
     assert error.value.status == 413
 
 
-def test_a_session_s_meta_is_read_once_as_long_as_it_does_not_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_meta_records_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meta = {"devices": [{}], "started_w": 10**18, "name": "run", "host": None, "columns": [], "more": {"deep": [[[1]]]}}
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     info = session_info(tmp_path)
@@ -230,12 +223,12 @@ def _pushed(session: str, options: Settings, monkeypatch: pytest.MonkeyPatch, *,
     return asyncio.run(live.push(request)).status_code
 
 
-def test_a_body_that_trickles_for_ever_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_slow_request_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "BODY_SECONDS", 0.2)
     assert _pushed("s", Settings(DataFolder(tmp_path)), monkeypatch, trickle=True) == 408
 
 
-def test_a_name_that_is_no_session_s_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_unknown_sessions_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _pushed("../" + "x" * 5000, Settings(DataFolder(tmp_path)), monkeypatch) == 404
     assert live.rate_limit._left == {}
 
@@ -247,9 +240,7 @@ def test_a_flipped_bit_in_the_push_token_s_file_makes_a_new_token(tmp_path: Path
     assert push_token(tmp_path) not in ("", old) and push_token(tmp_path) == push_token(tmp_path)
 
 
-def test_a_session_that_is_deleted_while_others_are_counted_counts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_deleted_during_counting_counts_as_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taker = Receiver(tmp_path)
     for name in ("gone", "stays"):
         taker.append(name, 0, 0, b"{}")
@@ -265,7 +256,7 @@ def test_a_session_that_is_deleted_while_others_are_counted_counts_nothing(
 
 
 @pytest.mark.parametrize(("error", "disk"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)])
-def test_only_a_disk_that_takes_nothing_is_called_one(error: int, disk: bool) -> None:
+def test_only_a_full_disk_is_reported_as_full(error: int, disk: bool) -> None:
     @errors_answered
     async def fails(_: Request) -> Response:
         raise OSError(error, os.strerror(error))

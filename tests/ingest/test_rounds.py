@@ -30,14 +30,14 @@ def rounds(steps: int, long: float, usual: float = 3.0, count: int = 10) -> list
         ([took for steps in (8, 5, 8, 3, 7, 8, 4, 6) * 4 for took in rounds(steps, 28.0, count=1)], None),  # updates end early
     ],
 )
-def test_a_rhythm_is_what_comes_over_and_over(times: list[float], steps: int | None) -> None:
+def test_a_period_must_repeat(times: list[float], steps: int | None) -> None:
     rhythm = rounds_of(times)
     assert (rhythm and rhythm.steps) == steps
     assert rhythm is None or rhythm.over < max(times)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_steps_that_vary_hide_no_rounds_and_make_none(seed: int) -> None:
+def test_varying_steps_neither_hide_nor_imitate_rounds(seed: int) -> None:
     rng = np.random.default_rng(seed)
     noise = rng.lognormal(0.0, 0.3, 400)
     assert (rounds_of((np.array(rounds(8, 28.0, count=50)) * noise).tolist()) or (None,))[0] == 8

@@ -32,7 +32,7 @@ print(len(refused))
 """
 
 
-def test_people_who_open_a_fresh_server_at_once_do_not_end_it() -> None:
+def test_simultaneous_first_requests_do_not_crash_the_server() -> None:
     """Several people who open a fresh server at once do not crash it.
 
     msgspec publishes its information about a type before it is complete. Six threads that used it for the first time
@@ -44,7 +44,7 @@ def test_people_who_open_a_fresh_server_at_once_do_not_end_it() -> None:
     assert (done.returncode, done.stdout) == (0, "6\n"), done.stderr
 
 
-def test_what_is_no_such_value_is_refused() -> None:
+def test_a_value_of_the_wrong_type_is_refused() -> None:
     assert from_json(b"[1, 2]", list[int]) == [1, 2]
     assert from_msgpack(msgspec.msgpack.encode([1.5]), list[float]) == [1.5]
     with pytest.raises(msgspec.ValidationError):
@@ -57,7 +57,7 @@ def test_what_is_no_such_value_is_refused() -> None:
             from_json(strange, kind)
 
 
-def test_types_are_decoded_there_and_nowhere_else() -> None:
+def test_types_are_decoded_only_in_one_module() -> None:
     """Types are decoded in that module only, except for traces, which have their own process."""
     for room in ("analysis", "app", "ingest"):
         for path in sorted((ROOT / room).rglob("*.py")):

@@ -24,7 +24,7 @@ def written(path: Path) -> Writer:
     return writer
 
 
-def test_a_file_that_holds_what_was_stored_is_closed(tmp_path: Path) -> None:
+def test_a_file_with_all_stored_rows_is_closed(tmp_path: Path) -> None:
     writer = written(tmp_path / "whole.duckdb")
     writer.finish()
     writer.close()
@@ -33,7 +33,7 @@ def test_a_file_that_holds_what_was_stored_is_closed(tmp_path: Path) -> None:
         assert kept.execute('SELECT key, "count" FROM diagnostics').fetchall() == [("unknown", 2)]
 
 
-def test_rows_that_the_engine_lost_are_told_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_lost_by_the_database_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that DuckDB lost are reported, and nothing is stored.
 
     DuckDB 2.0 lost rows if two inserts ended just before a checkpoint.

@@ -50,7 +50,7 @@ def test_a_second_run_reads_only_what_is_new_or_has_changed(tmp_path: Path) -> N
     assert sorted(p.read_text() for p in to.iterdir()) == ["b.json", "c.json", "written again"], "the old summary of a is gone"
 
 
-def test_a_source_that_failed_is_read_again_and_a_refused_one_is_not(tmp_path: Path) -> None:
+def test_a_failed_source_is_read_again_and_a_refused_one_is_not(tmp_path: Path) -> None:
     traces, to = sources_in(tmp_path, "a.json", "b.json"), tmp_path / "summaries"
     to.mkdir()
     seen: list[str] = []
@@ -68,7 +68,7 @@ def test_a_source_that_failed_is_read_again_and_a_refused_one_is_not(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_its_source_a_second_try_and_nobody_else_one(tmp_path: Path) -> None:
+def test_only_the_source_of_a_killed_worker_is_tried_again(tmp_path: Path) -> None:
     names = ["a.json", "b.once.json", "c.json", "d.always.json", "e.json"]
     traces, to = sources_in(tmp_path, *names), tmp_path / "summaries"
     done = map_sources([str(traces)], str(to), cluster_tasks.die_at_first, TWO)
@@ -82,13 +82,13 @@ def test_a_killed_worker_costs_its_source_a_second_try_and_nobody_else_one(tmp_p
 
 
 @pytest.mark.slow
-def test_a_process_takes_many_sources(tmp_path: Path) -> None:
+def test_a_process_reads_many_sources(tmp_path: Path) -> None:
     traces = sources_in(tmp_path, *(f"{i}.json" for i in range(12)))
     map_sources([str(traces)], str(tmp_path / "summaries"), cluster_tasks.read, TWO)
     assert len({line.split()[1] for line in (tmp_path / "read.log").read_text().splitlines()}) <= 2
 
 
-def test_parts_cover_every_source_once_and_a_late_source_moves_no_other(tmp_path: Path) -> None:
+def test_parts_cover_every_source_once_and_a_new_source_moves_no_other(tmp_path: Path) -> None:
     traces = sources_in(tmp_path, *(f"{i}.json" for i in range(20)))
     before = [part_of(list_sources([str(traces)]), i, 3) for i in (1, 2, 3)]
     assert sorted(s.url for part in before for s in part) == [s.url for s in list_sources([str(traces)])]
@@ -98,7 +98,7 @@ def test_parts_cover_every_source_once_and_a_late_source_moves_no_other(tmp_path
     assert all(set(old) <= set(new) for old, new in zip(before, after, strict=True))
 
 
-def test_an_address_with_nothing_at_it_is_refused(tmp_path: Path) -> None:
+def test_an_address_without_sources_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="neither a trace nor telemetry"):
         list_sources([str(tmp_path / "empty")])
@@ -106,7 +106,7 @@ def test_an_address_with_nothing_at_it_is_refused(tmp_path: Path) -> None:
         list_sources(["ftp://host/traces"])
 
 
-def test_a_map_of_this_machine_loads_neither_ray_nor_obstore() -> None:
+def test_a_local_map_loads_neither_ray_nor_obstore() -> None:
     code = "import sys, sawtooth.app.commands.map, sawtooth.app.cli; print(sorted({'ray', 'obstore', 'streamlit'} & set(sys.modules)))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -27,7 +27,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_a_killed_worker_costs_its_source_a_further_try_and_a_second_run_reads_nothing(tmp_path: Path, address: str) -> None:
+def test_the_source_of_a_killed_worker_is_tried_again_and_a_second_run_reads_nothing(tmp_path: Path, address: str) -> None:
     traces, to = tmp_path / "traces", tmp_path / "summaries"
     traces.mkdir()
     names = ["a.json", "b.once.json", "c.json", "d.always.json", "e.json"]
@@ -53,7 +53,7 @@ def test_a_killed_worker_costs_its_source_a_further_try_and_a_second_run_reads_n
         ("10.0.0.1:6379", "There is no Ray cluster at 10.0.0.1:6379"),
     ],
 )
-def test_a_cluster_that_does_not_start_is_no_bug_of_this_program(
+def test_a_cluster_that_does_not_start_is_not_reported_as_a_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None, said: str
 ) -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'sawtooth[cluster]'")

@@ -42,7 +42,7 @@ def reduced(folder: Path) -> JobOverview:
     return reduce_job(JobTables(data.summaries_file(gather(place_of(str(folder / "summaries")), data))))
 
 
-def test_it_says_what_the_run_of_the_same_traces_does(tmp_path: Path) -> None:
+def test_a_reduced_job_equals_the_run_of_the_same_traces(tmp_path: Path) -> None:
     paths = summaries_of(tmp_path, Planted(loader_us={3: 800.0}))
     job_overview = reduced(tmp_path)
     data = DataFolder(tmp_path / "of_traces").create()
@@ -66,7 +66,7 @@ def test_it_says_what_the_run_of_the_same_traces_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_pipeline_of_summaries_is_told_with_its_schedule_as_one_of_traces_is(tmp_path: Path) -> None:
+def test_a_pipeline_has_the_same_schedule_from_summaries_as_from_traces(tmp_path: Path) -> None:
     """Summaries show a pipeline's schedule as traces do.
 
     There are four microbatches on three stages, the last of which works twice as long.
@@ -92,7 +92,7 @@ def test_a_pipeline_of_summaries_is_told_with_its_schedule_as_one_of_traces_is(t
     assert [(use.parallelism, use.groups, use.kinds) for use in told.groups] == [("pp", 2, ("sendrecv",))]
 
 
-def test_the_same_summaries_are_reduced_once_and_changed_ones_again(tmp_path: Path) -> None:
+def test_summaries_are_reduced_again_only_after_a_change(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(), ranks=2)
     data = DataFolder(tmp_path / "data").create()
     path = data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data))
@@ -106,7 +106,7 @@ def test_the_same_summaries_are_reduced_once_and_changed_ones_again(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_none_is_late_where_none_was_planted(tmp_path: Path) -> None:
+def test_no_rank_is_late_if_none_was_planted(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(clock_us={1: 4_000.0, 3: -2_000.0}))
     overview = reduced(tmp_path)
     assert overview.stragglers == ()
@@ -116,13 +116,8 @@ def test_none_is_late_where_none_was_planted(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("late_in", "named"), [({2, 6}, True), ({2}, False)])
-def test_a_loader_that_is_late_now_and_then_is_named_and_one_that_was_late_once_is_not(
-    tmp_path: Path, late_in: set[int], named: bool
-) -> None:
-    """A loader that is late repeatedly is named, and one that was late once is not.
-
-    Two of the nine counted steps are 2.5 ms longer on one rank: 0.56 ms a step.
-    """
+def test_a_repeatedly_late_loader_is_named_and_one_late_once_is_not(tmp_path: Path, late_in: set[int], named: bool) -> None:
+    """Two of the nine counted steps are 2.5 ms longer on one rank: 0.56 ms a step."""
     (tmp_path / "traces").mkdir()
     traces = job(8, 2, Planted(loader_us={3: 2500.0}, late_in=frozenset(late_in)), mesh=True, steps=10)
     paths = [trace.write(tmp_path / "traces" / f"{rank}.json") for rank, trace in enumerate(traces)]
@@ -133,7 +128,7 @@ def test_a_loader_that_is_late_now_and_then_is_named_and_one_that_was_late_once_
     assert [each.own_ms for each in late] == ([pytest.approx(2 * 2.5 / 9, rel=0.15)] if named else [])
 
 
-def test_missing_ranks_are_named_and_late_ones_join(tmp_path: Path) -> None:
+def test_missing_ranks_are_named_and_can_be_added_later(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(), without=(2, 5))
     before = reduced(tmp_path)
     assert before.notes[-2:] == (
@@ -147,7 +142,7 @@ def test_missing_ranks_are_named_and_late_ones_join(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_of_which_two_traces_are_there_counts_once(tmp_path: Path) -> None:
+def test_a_rank_with_two_traces_counts_once(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(loader_us={3: 800.0}))
     copy = tmp_path / "traces" / "copy_of_3.json"
     copy.write_bytes((tmp_path / "traces" / "3.json").read_bytes())
@@ -169,7 +164,7 @@ def test_summaries_of_two_jobs_are_refused(tmp_path: Path) -> None:
         reduced(tmp_path)
 
 
-def test_what_is_no_summary_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_summary_is_refused(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     with pytest.raises(UsageError, match="no summaries"):
         gather(place_of(str(tmp_path / "nothing")), data)
@@ -181,7 +176,7 @@ def test_what_is_no_summary_is_refused(tmp_path: Path) -> None:
     assert not list(data.recordings.iterdir())
 
 
-def test_a_bit_that_flips_in_the_summaries_is_told(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_summaries_is_reported(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(), ranks=2)
     data = DataFolder(tmp_path / "data").create()
     path = data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data))
@@ -194,7 +189,7 @@ def test_a_bit_that_flips_in_the_summaries_is_told(tmp_path: Path) -> None:
     assert len(JobTables(path).ranks) == 2
 
 
-def test_representatives_are_the_late_the_first_the_waiting_and_the_usual() -> None:
+def test_representatives_include_late_first_waiting_and_usual_ranks() -> None:
     ranks = pd.DataFrame({"wait_ms": [5.0] * 100})
     ranks.loc[40, "wait_ms"] = 9.0
     lost = pd.DataFrame({"position": range(100), "cause": "work", "ms": [10.0 + 0.01 * abs(p - 70) for p in range(100)]})

@@ -81,7 +81,7 @@ def judged(work_ms: Callable[[int, int, int, int], float]) -> Unequal:
     return result
 
 
-def test_ranks_of_a_stage_are_peers_whatever_joins_the_stages() -> None:
+def test_ranks_of_a_stage_are_peers_for_every_link_between_stages() -> None:
     alike = peers(matched(lambda *_: 1.0), WIDE * STAGES)
     assert [sorted(each) for each in alike] == [
         list(range(WIDE * stage, WIDE * stage + WIDE)) for stage in range(STAGES) for _ in range(WIDE)
@@ -93,7 +93,7 @@ def test_equal_work_costs_nothing() -> None:
     assert (result.slowdown, result.stragglers) == (pytest.approx(1.0), ())
 
 
-def test_a_last_stage_with_more_work_is_the_stage_and_gains_what_even_stages_would() -> None:
+def test_a_last_stage_with_more_work_is_named_with_the_gain_of_even_stages() -> None:
     """A slower last stage is named, with the gain that equal stages would bring.
 
     Stages of 1, 1 and 4 ms a microbatch take 1 + 1 + 4 · 4 = 18 ms; three of 2 ms take 2 + 2 + 4 · 2 = 12.
@@ -106,11 +106,10 @@ def test_a_last_stage_with_more_work_is_the_stage_and_gains_what_even_stages_wou
     assert late.gain_ms == pytest.approx(6.0)
 
 
-def test_one_slow_rank_is_that_rank_and_not_its_stage() -> None:
-    """One slow rank is named, and not its stage.
+def test_one_slow_rank_is_not_reported_as_a_slow_stage() -> None:
+    """Rank 5 takes 3 ms instead of 1: 1 + 4 · 3 + 1 = 14 ms a step, and 6 without it.
 
-    Rank 5 takes 3 ms instead of 1: 1 + 4 · 3 + 1 = 14 ms a step, and 6 without it. With equal work each microbatch
-    takes (11 + 3) / 12 ms on each stage.
+    With equal work each microbatch takes (11 + 3) / 12 ms on each stage.
     """
     result = judged(lambda stage, place, *_: 3.0 if (stage, place) == (1, 1) else 1.0)
     assert result.slowdown == pytest.approx(14 / (6 * 14 / 12))
@@ -121,14 +120,14 @@ def test_one_slow_rank_is_that_rank_and_not_its_stage() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_work_that_differs_by_chance_costs_time_and_is_nobodys(seed: int) -> None:
+def test_work_that_differs_by_chance_blames_no_rank(seed: int) -> None:
     lengths = np.random.default_rng(seed).gamma(2.0, 0.5, (STAGES, WIDE, STEPS, MICRO))
     result = judged(lambda *at: float(lengths[0][at[1:]]))  # a microbatch is as long on every stage
     assert result.slowdown > 1.2
     assert result.stragglers == ()
 
 
-def test_sends_and_receives_alone_end_no_step(tmp_path: Path) -> None:
+def test_a_pipeline_without_common_collectives_is_not_judged(tmp_path: Path) -> None:
     """A pipeline whose stages never meet in a collective is not judged.
 
     Summaries contain the partner of each send, but the wait for the next step is not recorded.

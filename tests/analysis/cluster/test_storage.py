@@ -39,7 +39,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # moto's own
-def test_a_map_of_a_bucket_is_that_of_a_folder(bucket: str, tmp_path: Path) -> None:
+def test_a_bucket_and_a_folder_give_the_same_map(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()
     place = place_of(f"{bucket}/traces")
     for i in range(2):
@@ -64,7 +64,7 @@ def test_a_map_of_a_bucket_is_that_of_a_folder(bucket: str, tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_not_in_a_bucket_is_named_without_a_secret(bucket: str, tmp_path: Path) -> None:
+def test_an_object_missing_in_a_bucket_is_named_without_a_secret(bucket: str, tmp_path: Path) -> None:
     place = place_of(bucket)
     for action in (lambda: place.read("gone"), lambda: place.fetch("gone", tmp_path / "gone")):
         with pytest.raises(NotFoundError, match="s3://traces/job/gone does not exist"):
@@ -75,7 +75,7 @@ def test_what_is_not_in_a_bucket_is_named_without_a_secret(bucket: str, tmp_path
     assert "testing" not in str(refused.value)
 
 
-def test_a_folder_writes_whole_files_and_forgets_what_is_gone(tmp_path: Path) -> None:
+def test_a_folder_writes_complete_files_and_forgets_deleted_ones(tmp_path: Path) -> None:
     place = Folder(tmp_path / "new")
     assert place.names() == set()
     place.write("a", b"1")

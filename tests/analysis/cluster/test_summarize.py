@@ -33,7 +33,7 @@ def summary_of(path: Path, to: Path) -> dict:
     return row
 
 
-def test_a_summary_holds_what_the_rank_loses_its_steps_and_collectives(tmp_path: Path) -> None:
+def test_a_summary_has_lost_time_steps_and_collectives(tmp_path: Path) -> None:
     path = job(2, 2, PLANTED)[1].write(tmp_path / "1.json")
     row = summary_of(path, tmp_path / "summaries")
     data = DataFolder(tmp_path / "data").create()
@@ -53,7 +53,7 @@ def test_a_summary_holds_what_the_rank_loses_its_steps_and_collectives(tmp_path:
     assert row["step_ms"] == rank.best.mean_ms
 
 
-def test_what_cannot_be_read_has_a_summary_that_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_source_has_a_summary_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "truth.json"
     path.write_text('{"answer": 42}')
     (source,) = list_sources([str(path)])
@@ -72,14 +72,14 @@ def test_telemetry_is_summarised_by_gpu(tmp_path: Path) -> None:
     assert all(row["sampled"] for row in rows)
 
 
-def test_a_source_that_went_away_fails_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_source_that_disappears_fails_and_leaves_no_file(tmp_path: Path) -> None:
     outcome = summarise(SourceVersion(str(tmp_path / "gone.json"), "1-1", 1), str(tmp_path / "summaries"))
     assert outcome.failed is not None
     assert "does not exist any more" in outcome.failed
     assert not (tmp_path / "summaries").exists()
 
 
-def test_only_files_of_ours_are_read_as_summaries(tmp_path: Path) -> None:
+def test_only_files_written_by_sawtooth_are_read_as_summaries(tmp_path: Path) -> None:
     content = pack([{"kind": "refused", "source": "a", "why": "b"}])
     assert unpack(content).schema.equals(SCHEMA)
     other = tmp_path / "other.parquet"

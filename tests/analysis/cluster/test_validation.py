@@ -42,7 +42,7 @@ def changed(place: str, value: Any) -> pa.Table:
     return pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names}], schema=SCHEMA)
 
 
-def test_what_a_rank_says_is_sound() -> None:
+def test_a_valid_rank_summary_is_accepted() -> None:
     telemetry = {"kind": "refused", "source": "/a/1.json", "why": "cut off"}
     table = unpack(pack([ROW, telemetry, {**telemetry, "kind": "trace"}]))
     assert table.num_rows == 3 and unsound(table) is None
@@ -59,13 +59,13 @@ def test_what_a_rank_says_is_sound() -> None:
         ("call.in_elements", 2**62), ("source", "a" * 100_000),
     ],
 )  # fmt: skip
-def test_what_no_rank_says_is_named(place: str, value: Any) -> None:
+def test_an_invalid_rank_summary_is_named(place: str, value: Any) -> None:
     told = unsound(changed(place, value))
     assert told == {"call.exposed_from_ns": "call.exposed_ns"}.get(place, place)
 
 
 @pytest.mark.parametrize("sampled", [None, "", "{}", "[1]", '{"device": "x"}'])
-def test_telemetry_that_says_nothing_is_named(sampled: str | None) -> None:
+def test_telemetry_without_values_is_named(sampled: str | None) -> None:
     row = {"kind": "telemetry", "source": "/a/t.jsonl", "id": "0" * 16, "pids": [], "sampled": sampled}
     with pytest.raises(SawtoothError, match="column sampled has invalid values"):
         unpack(pack([row]))
@@ -79,7 +79,7 @@ def as_summary(table: pa.Table) -> bytes:
     return out.getvalue()
 
 
-def test_another_shape_is_refused_and_the_file_is_named(tmp_path: Path) -> None:
+def test_a_file_with_another_shape_is_refused_and_named(tmp_path: Path) -> None:
     whole = changed("rank", 0)
     calls = SCHEMA.get_field_index("call")
     shapes = {

@@ -30,7 +30,7 @@ def made():
     return chain([side_of([result_of(name)], library()) for name in NAMES])
 
 
-def test_every_run_has_its_own_reading_in_every_line(made):
+def test_every_line_has_a_reading_for_every_run(made):
     assert [run.manifest.name for run in made.runs] == list(NAMES)
     assert all(len(line.readings) == len(NAMES) for line in made.lines)
     steps = next(line for line in made.lines if line.row.key == "step_time_ms")
@@ -46,7 +46,7 @@ def test_change_has_predicted_and_measured_gain(made):
     assert second.measured_gain_ms == pytest.approx(stopwatch_ms("gpt_small") - stopwatch_ms("gpt_compiled"), rel=0.25)
 
 
-def test_the_table_has_a_column_a_run_and_is_markdown(made):
+def test_the_markdown_table_has_a_column_per_run(made):
     heads, rows = words.heads(made), words.rows(made)
     assert heads[1:] == list(NAMES) and all(len(row) == len(heads) for row in rows)
     assert {"Predicted gain per step", "Measured gain per step"} <= {row[0] for row in rows}
@@ -82,7 +82,7 @@ def change_of(at_batch=lambda run, times: None) -> ChainChange:
     return module._change(SimpleNamespace(first="run A"), SimpleNamespace(first="run B"), at_batch)
 
 
-def test_without_a_prediction_of_all_the_best_promise_counts(monkeypatch):
+def test_without_a_joint_prediction_the_largest_gain_counts(monkeypatch):
     fixed = [("a", "warning", "gain", 90.0), ("b", "warning", "gain", 85.0), ("c", "warning", "other", 10.0), ("d", "info", "gain", 5.0), ("a", "warning", "gain", None)]  # fmt: skip
     compared(monkeypatch, fixed=fixed)
     change = change_of()

@@ -92,7 +92,7 @@ pieces = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(pieces, pieces)
-def test_every_piece_is_in_exactly_one_row_whichever_side_it_is_on(a, b):
+def test_every_piece_of_either_side_is_in_exactly_one_row(a, b):
     there, back = match(a, b), match(b, a)
     assert sum(r.ns_a for r in there) == sum(p.ns for p in a)
     assert sum(r.ns_b for r in there) == sum(p.ns for p in b)
@@ -135,7 +135,7 @@ def test_kernels_are_matched_through_renames_fusions_and_changed_shapes():
     }
 
 
-def test_best_step_times_lead_and_the_profiles_disagreement_is_said():
+def test_best_step_times_lead_and_disagreement_with_the_profiles_is_reported():
     # The profiles: 40 → 46 ms; the stopwatch: 32.5 → 26.3 ms.
     a = run_of("a" * 16, ledger=(("idle", "host_sync", 40_000_000, 20.0),), best_ms=32.5, source="user")
     b = run_of("b" * 16, ledger=(("idle", "launch_bound", 46_000_000, 2.0),), best_ms=26.3, source="user")
@@ -149,7 +149,7 @@ def test_best_step_times_lead_and_the_profiles_disagreement_is_said():
 
 
 @pytest.mark.parametrize(("b_ms", "said"), [(43.0, False), (46.0, True), (50.0, True)])
-def test_profiles_may_differ_from_the_runs_by_ten_points(b_ms, said):
+def test_a_profile_that_differs_by_more_than_ten_points_is_reported(b_ms, said):
     # The profiles 40 → 40, the runs 40 → 43, 46 and 50 ms: 7.5, 15 and 25 % apart.
     ledger = (("idle", "host_sync", 40_000_000, None),)
     a, b = (
@@ -159,7 +159,7 @@ def test_profiles_may_differ_from_the_runs_by_ten_points(b_ms, said):
     assert (compare(side(a), side(b)).disagreement is not None) is said
 
 
-def test_runs_of_one_side_are_averaged_where_each_is_known():
+def test_values_known_for_all_runs_of_a_side_are_averaged():
     one, two = (run_of(c * 16, best_ms=ms, source="user") for c, ms in (("a", 10.0), ("b", 30.0)))
     lost = replace(two, metrics={**two.metrics, "best_step_time_ms": Reading(None, "No steps.")})
     found = compare(side(one, two), side(one))
@@ -167,11 +167,8 @@ def test_runs_of_one_side_are_averaged_where_each_is_known():
     assert compare(side(one, lost), side(one)).best.a is None
 
 
-def test_steps_of_the_replay_show_the_spread_where_recording_slowed_the_host(tmp_path):
-    """If recording slowed the host, the step intervals come from the replayed steps.
-
-    In this host-bound recording the profiled steps take twice the estimate, and their noise is the profiler's.
-    """
+def test_steps_of_the_replay_show_the_spread_if_recording_slowed_the_host(tmp_path):
+    # In this host-bound recording the profiled steps take twice the estimate, and their noise is the profiler's.
     library = Library(DataFolder(tmp_path / "data"))
     folder = RECORDINGS / "mlp_eager"
     result = analyse(bring_in(library.folder, [(folder / "trace.json.gz", "t.json.gz")]).runs[0], library)
@@ -181,13 +178,13 @@ def test_steps_of_the_replay_show_the_spread_where_recording_slowed_the_host(tmp
     assert measured.steps_ms != tuple(result.lead.device_step_ms)
 
 
-def test_profiles_that_agree_with_the_runs_need_no_word():
+def test_profiles_that_agree_with_the_runs_are_not_mentioned():
     a = run_of("a" * 16, ledger=(("idle", "host_sync", 40_000_000, None),), best_ms=38.0)
     b = run_of("b" * 16, ledger=(("idle", "host_sync", 30_000_000, None),), best_ms=28.5)
     assert compare(side(a), side(b)).disagreement is None
 
 
-def test_what_differs_besides_the_change_is_named():
+def test_other_differences_than_the_change_are_named():
     a = run_of("a" * 16, metrics={"flops_per_step": 1e12, "mfu_factor_clock": 1.0}, record_shapes=True, world_size=1)
     b = run_of(
         "b" * 16, metrics={"flops_per_step": 2e12, "mfu_factor_clock": 0.9}, with_stack=True, world_size=8, device="NVIDIA H100"
@@ -197,7 +194,7 @@ def test_what_differs_besides_the_change_is_named():
     assert all(r.sentence.endswith(".") for r in found.reasons)
 
 
-def test_a_clock_that_was_assumed_is_no_reason():
+def test_an_assumed_clock_is_not_a_reason():
     a, b = (run_of(i * 16, metrics={"mfu_factor_clock": clock}) for i, clock in (("a", 1.08), ("b", 1.0)))
     metrics = {
         **b.metrics,
@@ -224,7 +221,7 @@ def test_findings_are_fixed_or_new_unless_the_other_side_could_not_check_them():
     assert found.not_comparable_findings == ("memory",)
 
 
-def test_fixed_means_measured_on_b_and_not_there():
+def test_a_finding_is_fixed_if_b_was_checked_and_does_not_have_it():
     a = replace(run_of("a" * 16), findings=[replace(finding_of("casts"), ceiling_ms_per_step=2.0)])
     for below, fixed in (({"casts": 1.9}, []), ({"casts": 0.1}, ["casts"]), ({}, ["casts"])):
         found = compare(side(a), side(replace(run_of("b" * 16), below_threshold=below)))
@@ -255,10 +252,10 @@ def collected(gc_ms, findings, not_checked=(), plan=("garbage-collection",)):
     return replace(run, findings=found, plan=tuple(PlanStep(rule, 120.0, 20.0, 19.0, 21.0) for rule in plan))
 
 
-def test_advice_that_b_cannot_check_is_fixed_where_its_loss_is_gone():
-    """Advice that B cannot check counts as fixed if its lost time is gone.
+def test_advice_that_b_cannot_check_is_fixed_if_its_lost_time_is_gone():
+    """A has Python stacks that show gc.collect.
 
-    A has Python stacks that show gc.collect. B was recorded without stacks, and its step has no wait for Python at all.
+    B was recorded without stacks, and its step has no wait for Python at all.
     """
     both = ["garbage-collection", "python-between-operators"]
     a, b = collected(100.0, both), collected(0.0, [], ["garbage-collection"], plan=())
@@ -312,7 +309,7 @@ def recordings():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), recordings())
-def test_recorded_fixes_are_faster_as_the_stopwatch_said(before, after, tmp_path):
+def test_recorded_fixes_are_faster_by_the_stopwatch(before, after, tmp_path):
     library = Library(DataFolder(tmp_path / "data"))
     try:
         found = []

@@ -28,7 +28,7 @@ from tests.support.run_results import run_of, side
         ("kernel_launches_per_step:+10", "kernel_launches_per_step", "rise", 10.0, False),
     ],
 )
-def test_a_gate_is_read(text, key, direction, limit, relative):
+def test_a_gate_is_parsed(text, key, direction, limit, relative):
     gate = parse_gate(text)
     assert (gate.key, gate.direction, gate.relative) == (key, direction, relative)
     assert gate.limit == pytest.approx(limit)
@@ -49,7 +49,7 @@ def test_a_gate_is_read(text, key, direction, limit, relative):
         ),
     ],
 )  # fmt: skip
-def test_every_unit_is_brought_to_the_metric_s(key, limits):
+def test_every_unit_is_converted_to_that_of_the_metric(key, limits):
     for unit, limit in limits.items():
         assert parse_gate(f"{key}:+1{unit}").limit == limit, unit
     assert parse_gate(f"{key}:+1%").limit == 0.01
@@ -59,7 +59,7 @@ def test_every_unit_of_a_metric_is_known():
     assert {metric.unit for metric in METRICS.values()} == set(UNITS) == set(WORDS)
 
 
-def test_the_codes_are_those_that_a_shell_reads():
+def test_exit_codes_are_those_that_a_shell_reads():
     assert (PASSED, REGRESSED, COULD_NOT_JUDGE) == (0, 1, 2)
 
 
@@ -75,7 +75,7 @@ def test_the_codes_are_those_that_a_shell_reads():
         ("mfu:+x%", "not a gate"),
     ],
 )
-def test_a_wrong_gate_is_refused_in_words(text, word):
+def test_a_wrong_gate_is_refused_with_a_sentence(text, word):
     with pytest.raises(UsageError, match=word):
         parse_gate(text)
 
@@ -106,7 +106,7 @@ def test_a_change_that_is_not_shown_is_not_judged():
 
 
 @pytest.mark.parametrize(("gate", "said"), [("+1%", "1 %"), ("+1ms", "1 %"), ("+90%", None)])
-def test_a_gate_that_passes_says_where_a_change_of_its_limit_would_not_have_been_seen(gate, said):
+def test_a_passing_gate_says_if_a_change_of_its_limit_would_be_invisible(gate, said):
     noisy = [float(step) for step in np.random.default_rng(3).normal(100, 30, 25)]
     found = comparison(100.0, 100.0, noisy, noisy[::-1])
     assert found.verdict.word == "no_difference_shown" and 0.01 < found.verdict.smallest_visible_share < 0.9
@@ -133,7 +133,7 @@ def test_shares_fall_by_points_and_a_missing_metric_is_not_judged():
     assert code(found, "hfu:-1pp") == COULD_NOT_JUDGE
 
 
-def test_a_regression_outweighs_what_could_not_be_judged():
+def test_a_regression_outweighs_gates_that_could_not_be_judged():
     found = comparison(100.0, 110.0)
     assert code(found, "hfu:-1pp", "best_step_time_ms:+5%", "step_time_ms:+50%") == REGRESSED
 
@@ -143,14 +143,14 @@ def sentence(found, gate):
     return outcome.sentence
 
 
-def test_a_gate_says_what_moved_in_the_unit_it_is_written_in():
+def test_a_gate_reports_the_change_in_its_own_unit():
     found = comparison(100.0, 100.0, a_metrics={"mfu": 0.40, "hfu": 0.40}, b_metrics={"mfu": 0.375, "hfu": 0.42})
     assert sentence(found, "mfu:-5%") == "mfu:-5%: failed. MFU went from 40 % to 37.5 % (-6.25%)."  # 0.025 of 0.4
     assert sentence(found, "mfu:-3pp") == "mfu:-3pp: passed. MFU went from 40 % to 37.5 %."
     assert sentence(found, "hfu:+6%") == "hfu:+6%: passed. HFU went from 40 % to 42 % (+5.00%)."
 
 
-def test_a_gate_s_values_are_for_people():
+def test_values_of_a_gate_are_rounded_for_people():
     a, b = {"peak_memory_bytes": 1.52e10, "flops_per_step": 1.2e15}, {"peak_memory_bytes": 1.64e10, "flops_per_step": 1.3e15}
     found = comparison(12_345.6, 12_345.6, a_metrics=a, b_metrics=b)
     assert sentence(found, "peak_memory_bytes:+1GB").endswith("failed. Peak memory went from 15.2 GB to 16.4 GB.")
@@ -166,7 +166,7 @@ def test_the_limit_itself_passes():
     assert code(found, "kernel_launches_per_step:-1") == PASSED
 
 
-def test_of_nothing_there_is_no_percentage():
+def test_zero_has_no_percentage():
     found = comparison(100.0, 100.0, a_metrics={"mfu": 0.0, "hfu": 0.0}, b_metrics={"mfu": 0.1, "hfu": 0.0})
     assert code(found, "mfu:+5%") == COULD_NOT_JUDGE and "of A is 0" in sentence(found, "mfu:+5%")
     assert code(found, "mfu:+5pp") == REGRESSED
@@ -174,7 +174,7 @@ def test_of_nothing_there_is_no_percentage():
 
 
 @pytest.mark.parametrize("one", ["a", "b"])
-def test_what_cannot_be_used_is_not_judged_on_either_side(one):
+def test_an_unusable_value_on_either_side_is_not_judged(one):
     broken = Reading(1.4, trust="unusable", notes=("The peak is wrong.",))
     found = comparison(100.0, 100.0, a_metrics={"mfu": 0.4}, b_metrics={"mfu": 0.4})
     metrics = tuple(replace(change, **{one: broken}) if change.key == "mfu" else change for change in found.metrics)

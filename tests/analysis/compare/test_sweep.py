@@ -55,13 +55,13 @@ def test_a_batch_that_fills_the_memory_is_left_out():
     assert "16 would be faster but fills the memory" in found.why
 
 
-def test_the_largest_value_tried_may_not_be_the_last_word():
+def test_values_larger_than_the_largest_trial_may_be_better():
     found = sweep([batch_run(8, 10.0), batch_run(16, 12.0)])
     assert found.points[found.sweet_spot].value == "16"
     assert "larger one may give more" in found.why
 
 
-def test_words_are_compared_by_throughput_alone():
+def test_settings_in_words_are_compared_only_by_throughput():
     runs = [
         run_of(f"{i:016x}", best_ms=ms, tags=[f"precision={name}"])
         for i, (name, ms) in enumerate([("fp32", 50.0), ("bf16", 20.0)])
@@ -80,7 +80,7 @@ def test_several_differing_settings_need_a_choice():
     assert (found.setting, found.others) == ("workers", ("batch_size",))
 
 
-def test_runs_without_a_setting_are_refused_in_words():
+def test_runs_without_a_setting_are_refused_with_a_sentence():
     with pytest.raises(UsageError, match="differ in no recorded setting"):
         sweep([run_of(), run_of("b" * 16)])
     with pytest.raises(UsageError, match="at least two"):
@@ -89,7 +89,7 @@ def test_runs_without_a_setting_are_refused_in_words():
         sweep([batch_run(8, 10.0), run_of()])
 
 
-def test_settings_are_the_manifest_s_and_those_of_tags():
+def test_settings_come_from_the_manifest_and_from_tags():
     run = run_of(settings={"workers": "4"}, tags=["baseline", "batch=8", "workers=2"])
     assert run.manifest.all_settings == {"batch": "8", "workers": "4"}
 
@@ -108,7 +108,7 @@ def tried_run(**given):
     return replace(run, manifest=msgspec.structs.replace(run.manifest, batches=TRIALS))
 
 
-def test_sizes_tried_beside_one_run_are_a_sweep():
+def test_batch_sizes_tried_in_one_run_are_a_sweep():
     # 64 in 32 ms: 2,000 samples/s; 100 in 48 ms: 2,083; the run's own stopwatch speaks for 32: 32 / 20.4 ms = 1,569
     arranged = sweep([tried_run()], memory_bytes={"a" * 16: 80_000_000_000})
     assert (arranged.setting, arranged.unit) == ("batch_size", "samples")
@@ -122,7 +122,7 @@ def test_sizes_tried_beside_one_run_are_a_sweep():
     assert "100 fits into memory and 104 does not. Leave 20 % spare: take at most 80." in arranged.why
 
 
-def test_accumulating_stands_beside_the_larger_batch():
+def test_accumulation_is_shown_next_to_the_larger_batch():
     # to 100 samples: 100/64 passes of 32 ms less (100/64 - 1) × 4 ms of the optimizer are 47.75 ms; at 100 there is nothing to accumulate
     points = sweep([tried_run()]).points
     assert points[1].accumulated == pytest.approx(100 / 0.04775)
@@ -130,7 +130,7 @@ def test_accumulating_stands_beside_the_larger_batch():
     assert points[3].accumulated is None
 
 
-def test_runs_and_sizes_tried_beside_them_share_one_table():
+def test_runs_and_their_tried_sizes_share_one_table():
     other = batch_run(64, 31.0)
     arranged = sweep([tried_run(), other])
     assert [(p.value, p.is_run) for p in arranged.points] == [("32", True), ("64", True), ("100", False), ("104", False)]
@@ -147,7 +147,7 @@ def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
         sweep([tried_run()], "workers")
 
 
-def test_other_sizes_are_predicted_beside_the_measured():
+def test_predictions_of_other_sizes_are_next_to_the_measured_ones():
     """Other batch sizes are predicted beside the measured ones.
 
     A batch of 32 takes 8.95 ms by the stopwatch and one of 2 takes 4.38 ms: two recordings of one model.
@@ -178,7 +178,7 @@ def test_other_sizes_are_predicted_beside_the_measured():
     assert charts.curve(table, "batch_size", "samples", "t", dark=False).figure.data[-1].name == "out of memory"
 
 
-def test_a_sweep_of_something_else_is_not_predicted():
+def test_only_sweeps_of_the_batch_size_are_predicted():
     runs = [batch_run(8, 10.0, workers="2"), batch_run(8, 12.0, workers="4")]
     runs[1] = replace(runs[1], manifest=msgspec.structs.replace(runs[1].manifest, id="c" * 16))
     arranged = sweep(runs, "workers")
@@ -190,7 +190,7 @@ def command(*arguments):
     return CliRunner().invoke(cli, list(arguments))
 
 
-def test_the_command_arranges_tagged_runs_and_names_the_one_to_choose(tmp_path):
+def test_the_command_sorts_tagged_runs_and_recommends_one(tmp_path):
     # Steps of 1.0 and 0.8 ms: 1,000 and 1,250 a second.
     data = ["--data", str(tmp_path / "data")]
     ids = []
@@ -213,7 +213,7 @@ def named(value, step_ms, key="workers", memory=None, **given):
     return run_of(value.encode().hex().rjust(16, "0"), best_ms=step_ms, settings={key: value, **given}, metrics=metrics)
 
 
-def test_the_batch_size_counts_samples_where_nothing_else_does():
+def test_the_batch_size_counts_samples_if_no_other_count_is_known():
     arranged = sweep([named("8", 10.0, "batch_size"), named("16", 12.0, "batch_size"), named("auto", 5.0, "batch_size")])
     assert [p.value for p in arranged.points] == ["8", "16", "auto"], "numbers first"
     assert [p.throughput.value and round(p.throughput.value) for p in arranged.points] == [800, 1333, None]
@@ -223,7 +223,7 @@ def test_the_batch_size_counts_samples_where_nothing_else_does():
     assert sweep([unknown, batch_run(16, 12.0)]).points[0].throughput.why_missing == "No steps."
 
 
-def test_work_is_counted_in_what_every_run_says():
+def test_work_is_counted_in_a_unit_that_every_run_has():
     def run(name, **facts):
         return run_of(name * 16, best_ms=10.0, settings={"workers": name}, facts=UserFacts(**facts))
 
@@ -233,14 +233,14 @@ def test_work_is_counted_in_what_every_run_says():
     assert round(sweep([run("1", tokens_per_step=80.0), run("2")]).points[0].throughput.value) == 100
 
 
-def test_only_the_last_number_may_have_a_better_one_beyond_it():
+def test_only_beyond_the_last_number_a_better_one_may_follow():
     assert "larger one" not in sweep([named("8", 5.0), named("16", 9.0)]).why
     assert "larger one" not in sweep([named("eager", 9.0), named("graph", 5.0)]).why
     # of words, and of words among numbers, the fastest is chosen however little it gains: there is no smaller one
     assert sweep([named("4", 10.1), named("auto", 10.0)]).points[-1].value == "auto" == sweep([named("4", 10.1), named("auto", 10.0)]).why.split()[2]  # fmt: skip
 
 
-def test_memory_that_is_full():
+def test_full_memory_by_hand():
     runs = [batch_run(8, 10.0, 40), batch_run(16, 12.0, 95)]
     memory = {run.manifest.id: 100 for run in runs}
     assert (
@@ -252,7 +252,7 @@ def test_memory_that_is_full():
     assert device_memory(gpu, library()) == 150_109_880_320 and device_memory(replace(gpu, lead=None), library()) is None
 
 
-def test_what_is_known_of_a_size_that_was_tried():
+def test_readings_of_a_tried_size():
     points = sweep([tried_run()]).points
     step = points[1].reading("best_step_time_ms")
     assert (step.value, step.low, step.high) == (32.0, 31.0, 33.0)
@@ -277,7 +277,7 @@ def test_a_step_may_count_more_samples_than_the_batch_size():
     assert automatic.points[1].throughput.value == pytest.approx(2000)
 
 
-def test_trials_make_it_a_sweep_of_the_batch_only_where_that_differs_or_one_run_is_all():
+def test_trials_make_a_batch_sweep_only_if_batches_differ_or_there_is_one_run():
     one, other = (
         tried_run(settings={"batch_size": "32", "workers": "2"}),
         tried_run(settings={"batch_size": "32", "workers": "4"}),

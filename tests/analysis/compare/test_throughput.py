@@ -29,7 +29,7 @@ def between(samples_a: float | None, samples_b: float | None, **metrics: float) 
     return throughput([a], [b], side(a).measured, side(b).measured)
 
 
-def test_twice_the_work_in_sixteen_tenths_of_the_time_is_a_quarter_more_a_second() -> None:
+def test_twice_the_work_in_1_6_times_the_time_is_25_percent_more_per_second() -> None:
     found = between(64, 128)
     assert found is not None and (found.unit, found.a, found.b) == ("samples", pytest.approx(640), pytest.approx(800))
     assert found.ratio == pytest.approx(1.25)
@@ -37,10 +37,10 @@ def test_twice_the_work_in_sixteen_tenths_of_the_time_is_a_quarter_more_a_second
     assert found.verdict.word == "faster"
 
 
-def test_the_same_work_is_compared_by_the_step() -> None:
+def test_equal_work_is_compared_by_step_time() -> None:
     assert between(64, 64) is None and between(64, 64.5) is None  # 0.8 % apart
     assert between(64, None) is None and between(None, None) is None
 
 
-def test_without_samples_on_both_sides_the_floating_point_operations_count() -> None:
+def test_without_samples_on_both_sides_flops_count() -> None:
     assert between(64, None, flops_per_step=1e12) is None  # the same on both

@@ -45,32 +45,32 @@ def truth(name):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", NAMES)
-def test_step_and_rate_are_the_stopwatch_s(runs, made, name):
+def test_step_and_rate_come_from_the_stopwatch(runs, made, name):
     assert runs[name].metrics["best_step_time_ms"].value == pytest.approx(1e3 * truth(name)["step_s"], rel=HOST_VARIES)
     rates = next(line for line in made.lines if line.row.key == "throughput")
     assert rates.readings[NAMES.index(name)].value == pytest.approx(truth(name)["samples_per_s"], rel=HOST_VARIES)
 
 
-def test_workers_bring_what_was_predicted(made):
+def test_workers_gain_as_much_as_predicted(made):
     change = made.changes[0]
     assert "data-loader-starves-gpu" in change.fixed
     assert change.predicted_gain_ms == pytest.approx(change.measured_gain_ms, rel=0.05)
     assert change.measured_gain_ms == pytest.approx(1e3 * (truth("baseline")["step_s"] - truth("workers")["step_s"]), rel=0.2)
 
 
-def test_a_larger_batch_is_judged_by_its_work_and_brings_what_was_predicted(made):
+def test_a_larger_batch_is_compared_per_sample_and_gains_as_predicted(made):
     change = made.changes[2]
     assert change.work == pytest.approx(256 / 32) and change.verdict == "faster"
     assert change.predicted_gain_ms == pytest.approx(change.measured_gain_ms, rel=0.1)
     assert change.after_ms == pytest.approx(1e3 * truth("batch")["step_s"] / 8, rel=HOST_VARIES)
 
 
-def test_the_whole_is_told_as_the_same_work(made):
+def test_the_comparison_says_that_the_work_is_the_same(made):
     assert made.speedup == pytest.approx(truth("compiled")["samples_per_s"] / truth("baseline")["samples_per_s"], rel=0.2)
     assert words.title(made).endswith("for the same work, with other batches")
 
 
-def test_where_the_loader_is_the_limit_a_quicker_gpu_brings_nothing_and_that_is_said(runs):
+def test_a_faster_gpu_gains_nothing_if_the_loader_limits_the_run(runs):
     """If the loader limits the step, a faster GPU gains nothing, and the comparison says so.
 
     14 workers give 6,700 samples a second, 38 ms a batch. Compiling shortened the GPU's work from 37 to 26 ms, and the

@@ -38,7 +38,7 @@ def measured_by(source, best_ms, *, works_ms, lost_ms, lost_as_profiled_ms=None)
     return replace(run, ranks=[lead], lead=lead)
 
 
-def test_a_step_by_the_stopwatch_is_divided_as_the_replay_divides_it():
+def test_a_stopwatch_step_is_divided_like_the_replay():
     # Work 20, lost 20 in the replay. The stopwatch says 32 ms: what is lost shrinks to 12, and nothing is outside.
     # After: work 20, lost 2, stopwatch 26: lost as recorded 3 at most, so that 26 − 20 − 3 = 3 ms are in no profiled step.
     a = measured_by("user", 32.0, works_ms=20, lost_ms=20)
@@ -51,7 +51,7 @@ def test_a_step_by_the_stopwatch_is_divided_as_the_replay_divides_it():
     assert unseen_ms(b.lead.ledger, b.lead.best) == pytest.approx(3.0)
 
 
-def test_without_a_replay_the_profile_is_fitted_and_the_rest_is_outside():
+def test_without_a_replay_the_profile_is_scaled_and_the_rest_is_outside():
     # As profiled 20 of work and 20 lost. A shorter run loses less, a longer one spends the rest outside the profiled steps.
     ledger = (("other_compute", None, 20_000_000, None), ("idle", "data_wait", 20_000_000, None))
     shorter, longer, least = (run_of(ledger=ledger, best_ms=ms, source="user") for ms in (30.0, 50.0, 15.0))
@@ -92,7 +92,7 @@ def test_the_parts_sum_to_the_step_exactly_and_none_is_negative(drawn):
     assert all(row.change_ms == 0 for row in run_waterfall([a], [a]))
 
 
-def test_the_largest_part_named_goes_the_way_of_the_change():
+def test_the_named_part_changes_in_the_direction_of_the_step():
     # Work grows by 4, synchronization shrinks by 3, copies grow by 1: the step is 2 longer, and work is named; backwards too.
     a = run_of(ledger=(("other_compute", None, 10_000_000, None), ("idle", "host_sync", 5_000_000, None)))
     b = run_of(
@@ -113,7 +113,7 @@ def profiled(counted, *ledger):
     return run_of(ledger=ledger, counted=counted)
 
 
-def test_the_profiles_step_is_the_window_over_its_steps_averaged_over_runs():
+def test_the_profiled_step_is_the_window_divided_by_its_steps():
     # 30 ns over 2 steps are 15, 50 over 5 are 10; their mean is 12.5.
     two, five = profiled(2, ("other_compute", None, 30, None)), profiled(5, ("other_compute", None, 50, None))
     assert profile_step_ns([two, five]) == Fraction(25, 2)
@@ -139,7 +139,7 @@ def test_the_profiles_parts_are_means_of_a_side_s_runs_and_sum_to_its_step():
     assert sync.unprofiled_ms_a == pytest.approx(0.002) and (sync.unprofiled_ms_b, copy.unprofiled_ms_a) == (0.0, 0.0)
 
 
-def test_a_side_without_a_replay_has_no_time_without_the_profiler():
+def test_a_side_without_a_replay_has_no_unprofiled_time():
     replayed, not_replayed = (profiled(1, ("other_compute", None, 9, ms)) for ms in (0.005, None))
     (row,) = profile_waterfall([replayed], [replayed, not_replayed])
     assert row.unprofiled_ms_a == 0.005 and row.unprofiled_ms_b is None and row.unprofiled_change_ms is None
@@ -153,7 +153,7 @@ def test_a_side_without_a_replay_has_no_time_without_the_profiler():
     assert [row.unprofiled_ms_a for row in profile_waterfall([not_replayed], [other])] == [None, None]
 
 
-def test_parts_stand_in_the_ledger_s_order_and_the_longer_of_either_side_first():
+def test_parts_have_the_order_of_the_ledger_and_longer_ones_come_first():
     a = profiled(1, ("idle", "allocator", 2, None), ("idle", "host_sync", 5, None), ("other_compute", None, 1, None))
     b = profiled(
         1, ("idle", "data_wait", 9, None), ("idle", "blocking_copy", 4, None), ("idle", "allocator", 4, None), ("other_compute", None, 1, None)
@@ -168,7 +168,7 @@ def test_parts_stand_in_the_ledger_s_order_and_the_longer_of_either_side_first()
     assert run_waterfall(longer[:1], longer[1:])[-1].owner == OUTSIDE_PROFILE
 
 
-def test_rounding_goes_to_the_largest_part():
+def test_the_largest_part_takes_the_rounding_error():
     ledger = (("other_compute", None, 1_000_000, None), ("idle", "host_sync", 3_000_000, None))
     for off_ms, owners in ((2e-6, {"other_compute", "idle"}), (2e-5, {"other_compute", "idle", OUTSIDE_PROFILE})):
         run = run_of(ledger=ledger, best_ms=4.0 + off_ms, source="user")  # a millionth of 4 ms are 4e-6
@@ -178,7 +178,7 @@ def test_rounding_goes_to_the_largest_part():
         assert next(row.ms_a for row in rows if row.owner == "other_compute") == 1
 
 
-def test_the_parts_of_several_runs_are_their_means():
+def test_parts_of_several_runs_are_averaged():
     one, other = (run_of(ledger=(("other_compute", None, ns, None),), source="profile") for ns in (10_000_000, 20_000_000))
     (row,) = run_waterfall([one, other], [one])
     assert (float(row.ms_a), float(row.ms_b), float(row.change_ms)) == (15.0, 10.0, -5.0)

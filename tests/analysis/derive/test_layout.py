@@ -99,7 +99,7 @@ FAULTS = (
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
+def test_a_screen_shows_the_same_after_each_fault_in_storing_sums(
     fault: str, held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, recording_id, right = held
@@ -140,7 +140,7 @@ def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
     assert sorted(folder.derived.iterdir()) == [derived, *beside]
 
 
-def test_several_at_once_make_the_same_sums(held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_readers_make_the_same_sums(held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, recording_id, right = held
     commit, all_made = screen_sums.commit, threading.Barrier(3, timeout=60)
 
@@ -158,7 +158,7 @@ def test_several_at_once_make_the_same_sums(held: tuple[DataFolder, str, Rows], 
     assert len(list(folder.derived.iterdir())) == 2
 
 
-def test_sums_go_with_their_recording_though_it_is_deleted_while_they_are_made(
+def test_sums_are_deleted_with_a_recording_that_is_removed_meanwhile(
     held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, recording_id, _ = held
@@ -176,7 +176,7 @@ def test_sums_go_with_their_recording_though_it_is_deleted_while_they_are_made(
 
 @pytest.mark.parametrize("length_ns", [0, 1, 32_768, 32_769, 65_536, 65_537, 98_304, 10**9 + 7, 86_400 * 10**9])
 @pytest.mark.parametrize("cells", [timeline_store.CELLS, timeline_store.NAME_CELLS])
-def test_a_view_has_the_grid_that_sums_are_stored_on(length_ns: int, cells: int) -> None:
+def test_a_view_has_the_grid_of_the_stored_sums(length_ns: int, cells: int) -> None:
     with duckdb.connect() as con:
         con.execute("CREATE TABLE recording AS SELECT 5::BIGINT AS first_ns, ?::BIGINT AS last_ns", [5 + length_ns])
         assert con.execute(f"SELECT {timeline_store.cell_sql(cells)}").fetchall() == [

@@ -59,10 +59,10 @@ def test_a_trace_without_gpu_work_has_no_losses(tmp_path: Path) -> None:
             assert rows.rows(f"SELECT count(*) FROM {table}")[0][0] == 0
 
 
-def test_each_device_has_phases_of_its_own(tmp_path: Path) -> None:
-    """Each device has its own phases.
+def test_each_device_has_its_own_phases(tmp_path: Path) -> None:
+    """The mark covers the whole step on the host.
 
-    The mark covers the whole step on the host. Device 0 works for 700 µs of it, device 1 only for 50.
+    Device 0 works for 700 µs of it, device 1 only for 50.
     """
     trace = matmul_loop()
     for k in range(4):

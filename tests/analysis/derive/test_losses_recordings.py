@@ -100,7 +100,7 @@ PLANTED = {
 
 @pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_trouble_is_named(name: str) -> None:
+def test_a_planted_problem_is_named(name: str) -> None:
     _, rows, _ = derived(RECORDINGS / name / "trace.json.gz")
     ranked = sorted((r for r in rows if r[1] not in (None, "launch_latency")), key=lambda r: -(r[3] or 0))
     owner, causes = PLANTED[name]
@@ -121,7 +121,7 @@ TIMED = [t for t in sorted(RECORDINGS.glob("*/*trace.json.gz")) if t.parent.name
 
 
 @pytest.mark.slow
-def test_the_estimate_over_all_fixtures() -> None:
+def test_error_of_the_estimate_over_all_fixtures() -> None:
     errors = {}
     for trace in TIMED:
         folder = trace.parent

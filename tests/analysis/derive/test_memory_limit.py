@@ -19,7 +19,7 @@ def test_memory_limit_grows_with_data_that_cannot_spill() -> None:
 
 
 @pytest.mark.slow
-def test_five_million_gpu_operations_are_summed_within_it(tmp_path: Path) -> None:
+def test_five_million_gpu_operations_fit_into_the_memory_limit(tmp_path: Path) -> None:
     count = 5 * MILLION
     with duckdb.connect(":memory:") as con:
         con.execute(f"ATTACH '{tmp_path / 'd.duckdb'}' AS d; USE d")

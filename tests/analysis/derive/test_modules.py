@@ -50,7 +50,7 @@ def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
     assert rows["Linear_1"]["path"] == "Net_0 / Linear_1"
 
 
-def test_kernels_of_a_replayed_graph_have_the_names_that_its_capture_gave_them(tmp_path: Path) -> None:
+def test_kernels_of_a_replayed_graph_have_the_names_of_its_capture(tmp_path: Path) -> None:
     trace = ChromeTrace()
     nodes: list[dict[str, str]] = [
         {"name": "layers.0.attention", "stream": "7"},
@@ -100,10 +100,7 @@ def test_changes_are_matched_by_path_and_sum_to_the_change_of_the_whole(tmp_path
 
 
 def test_a_recomputed_forward_belongs_to_the_module_that_checkpoints(tmp_path: Path) -> None:
-    """A recomputed forward belongs to the module that checkpoints.
-
-    Autograd's thread has its own sequence numbers: its 6 is not the main thread's.
-    """
+    """Autograd's thread has its own sequence numbers: its 6 is not the main thread's."""
     trace = ChromeTrace()
     module(trace, "Net_0", 0, 60)
     module(trace, "Linear_0", 5, 20)

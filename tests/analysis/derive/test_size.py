@@ -12,7 +12,7 @@ from tests.support.paths import SAMPLES
 MOST = 3.2  # times the compressed trace of 50,000 events: 2.8 as measured; with DuckDB's own blocks of 256 kB 6.9
 
 
-def test_a_small_rank_takes_no_block_per_column_that_it_does_not_fill(tmp_path: Path) -> None:
+def test_files_of_a_small_rank_are_small(tmp_path: Path) -> None:
     trace = SAMPLES / "gpt" / "trace.json.gz"
     folder = DataFolder(tmp_path).create()
     ref = ingest_file(trace, folder, keep_source=False)

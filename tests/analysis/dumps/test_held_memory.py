@@ -53,7 +53,7 @@ def of(tmp_path: Path, *arguments: object, **more: object) -> DeviceMemory:
     return memory
 
 
-def test_the_peak_its_holders_and_the_end(tmp_path: Path) -> None:
+def test_memory_at_the_peak_and_at_the_end(tmp_path: Path) -> None:
     events = [
         event("alloc", 10 * MIB, 6 * MIB, LINEAR),  # 1: before 4, then 10
         event("alloc", 20 * MIB, 2 * MIB - 100, OWN),  # 2: 12, rounded up to 512 bytes
@@ -99,7 +99,7 @@ def test_fragmentation_at_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("free_mib", [1, 40])
-def test_a_failed_allocation_says_what_would_have_fitted(tmp_path: Path, free_mib: int) -> None:
+def test_a_failed_allocation_reports_the_size_that_fits(tmp_path: Path, free_mib: int) -> None:
     """A failed allocation is reported with the size that would have fitted.
 
     The cache has gaps of 3 and 6 MiB on the stream. A later segment and another stream's gaps do not help.
@@ -127,7 +127,7 @@ def test_a_failed_allocation_says_what_would_have_fitted(tmp_path: Path, free_mi
     assert plain([memory])[0]["failed"][0]["fitted_bytes"] == fitted * MIB
 
 
-def test_an_allocation_that_fits_in_no_way_says_what_is_missing(tmp_path: Path) -> None:
+def test_an_allocation_that_never_fits_reports_the_missing_bytes(tmp_path: Path) -> None:
     events = [event("oom", size=20 * MIB, stack=OWN, device_free=2 * MIB)]
     memory = of(tmp_path, [segment(0, [(4 * MIB, "inactive")])], events)
     assert "Even joined, 14.7 MB are missing" in _words(*details(memory))  # 20 - 2 - 4 = 14 MiB
@@ -145,7 +145,7 @@ def test_an_allocation_that_fits_in_no_way_says_what_is_missing(tmp_path: Path) 
         ([], True, "backward, without a Python stack"),
     ],
 )  # fmt: skip
-def test_what_an_allocation_is_for(tmp_path: Path, stack: list[dict[str, object]], ends: bool, category: str) -> None:
+def test_purpose_of_an_allocation(tmp_path: Path, stack: list[dict[str, object]], ends: bool, category: str) -> None:
     events = [
         event("alloc", 0, MIB, stack),
         event("alloc", 8 * MIB, 1, OWN),
@@ -166,7 +166,7 @@ def test_sharded_modules_come_from_the_ranges_around_them(tmp_path: Path) -> Non
     assert of(tmp_path, [], events, external_annotations=ranges).modules[0].name == "layers.3"
 
 
-def test_snapshots_without_stacks_or_history_say_so(tmp_path: Path) -> None:
+def test_missing_stacks_and_history_of_a_snapshot_are_reported(tmp_path: Path) -> None:
     plain_events = [event("alloc", 0, MIB)]
     assert of(tmp_path, [], plain_events).categories[0].name == "unknown: recorded without stacks"
     only_now = of(tmp_path, [segment(0, [(MIB, "active_allocated")])], [])
@@ -176,7 +176,7 @@ def test_snapshots_without_stacks_or_history_say_so(tmp_path: Path) -> None:
     assert "| What it is for |" in markdown([of(tmp_path, [], plain_events)])
 
 
-def test_a_stored_snapshot_says_the_same_as_its_file(tmp_path: Path) -> None:
+def test_a_stored_snapshot_equals_its_file(tmp_path: Path) -> None:
     ranges = [{"stage": "START", "name": "FSDP::pre_forward (layers.3)", "device": 0, "time_us": 2500}]
     events = [
         event("alloc", 20 * MIB, MIB, GATHER),
@@ -197,7 +197,7 @@ def test_a_stored_snapshot_says_the_same_as_its_file(tmp_path: Path) -> None:
         export_runs(folder, [run.id], tmp_path / "x.sawtooth", redact=True)
 
 
-def test_a_snapshot_joins_the_run_that_was_profiled_at_its_time(tmp_path: Path) -> None:
+def test_a_snapshot_belongs_to_the_run_profiled_at_its_time(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
     trace = matmul_loop().write(tmp_path / "trace.json")
     (run,) = bring_in(folder, [(trace, "trace.json")], name="mine").runs

@@ -57,7 +57,7 @@ def test_ranks_without_a_dump_are_not_called_missing(tmp_path: Path) -> None:
     assert "There is no dump of ranks 1 and 3: they may be missing too." in details(report)
 
 
-def test_the_recorder_s_last_number_counts_where_its_buffer_dropped_the_call(tmp_path: Path) -> None:
+def test_the_last_sequence_number_counts_if_the_buffer_dropped_the_call(tmp_path: Path) -> None:
     status = {"0": {"last_enqueued_collective": 3, "last_started_collective": 3, "last_completed_collective": 2}}
     dumps = {0: flight(waiting(3), {"0": [0, 1]}), 1: flight([], {"0": [0, 1]}, pg_status=status)}
     assert said(tmp_path, dumps).startswith("All 2 ranks have called all_reduce 3 of group group_0, and it does not complete")
@@ -99,7 +99,7 @@ def test_a_send_without_its_receive_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_job_that_runs_has_no_hang_and_its_late_rank_is_named(tmp_path: Path) -> None:
+def test_a_running_job_has_no_hang_and_its_late_rank_is_named(tmp_path: Path) -> None:
     dumps = {
         rank: flight([call(seq, at_ms=10 * seq + (4 if rank == 2 else 0)) for seq in range(1, 11)], FOUR) for rank in range(4)
     }

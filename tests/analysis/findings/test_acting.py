@@ -22,7 +22,7 @@ def test_every_pass_of_the_policy_is_counted(name: str, passes: int, rounds: int
 
 
 @pytest.mark.parametrize("name", ["acts_before_each_update", "plays_in_rounds"])
-def test_no_plan_ends_below_what_acting_takes(name: str) -> None:
+def test_no_plan_is_shorter_than_the_time_of_acting(name: str) -> None:
     result = result_of(name)
     with context_of(name) as context:
         least_ms = _acting_ms(context)

@@ -25,11 +25,11 @@ TRAINER = CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArgument
         ("AdamW", ["torch.optim.AdamW(model.parameters(), …, fused=True)", TRAINER.after]),
     ],
 )
-def test_a_change_of_the_optimizer_names_the_runs_own_and_what_that_has(name: str, after: list[str]) -> None:
+def test_optimizer_code_uses_the_class_and_the_arguments_it_accepts(name: str, after: list[str]) -> None:
     assert [change.after for change in with_optimizer((ADAM, TRAINER), name)] == after
 
 
-def test_the_model_of_an_example_is_the_runs_own_where_the_trace_names_it() -> None:
+def test_example_code_uses_the_model_name_of_the_trace() -> None:
     template = CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", usual=MODEL)
     own, compiled = template.filled(model="LM(…)", optimizer="SGD"), template.filled()
     assert own.after == "model = torch.compile(LM(…).cuda())" and compiled.after == "model = torch.compile(Net().cuda())"
@@ -46,5 +46,5 @@ def test_the_model_of_an_example_is_the_runs_own_where_the_trace_names_it() -> N
         ("aten::stft", None),
     ],
 )
-def test_a_function_is_named_where_its_name_says_what_it_does(frame: str, name: str | None) -> None:
+def test_a_function_is_named_if_its_name_is_descriptive(frame: str, name: str | None) -> None:
     assert function_of(frame) == name

@@ -53,11 +53,11 @@ def kernel(**given):
         ("aten::bmm", [[96, 128, 64], [96, 64, 128]], [[384, 128, 64], [384, 64, 128]]),
     ],
 )
-def test_the_side_of_a_product_that_grows_is_the_one_that_is_no_parameter(operator, dims, larger):
+def test_the_side_of_a_product_without_parameters_grows(operator, dims, larger):
     assert Scale(H200, OWN, 4.0)._larger(operator, dims) == larger
 
 
-def test_what_moves_tensors_grows_with_them_once_they_fill_the_gpu():
+def test_copying_kernels_grow_with_tensors_that_fill_the_gpu():
     # 132 × 2048 = 270,336 threads: of 2,703,360 values 4 times as many take 4 times as long, of 135,168 the first doubling costs nothing
     scale = Scale(H200, OWN, 4.0)
     factor, low, high, stream_ns, _ = scale.law(kernel(operator="aten::gelu", dims=[[1320, 2048]], types=["float"]))
@@ -76,7 +76,7 @@ def test_attention_grows_once_every_sm_has_a_block():
     assert Scale(H200, OWN, 2.0).law(attention)[0] == 1.0
 
 
-def test_what_touches_parameters_alone_stays():
+def test_work_only_on_parameters_does_not_grow():
     assert Scale(H200, OWN, 4.0).law(kernel(operator="aten::copy_", dims=[[3072, 768], [3072, 768]], types=["float"] * 2))[
         :3
     ] == (1, 1, 1)
@@ -88,7 +88,7 @@ def test_what_touches_parameters_alone_stays():
     )  # gradients, clipped
 
 
-def test_a_recorded_batch_tells_the_step_of_another():
+def test_a_recorded_batch_predicts_the_step_of_another():
     """A recorded batch gives the step of another batch size.
 
     A batch of 2 launches for 4.4 ms a step. The same model with 32 takes 8.95 ms by the stopwatch.
@@ -108,11 +108,10 @@ def test_a_recorded_batch_tells_the_step_of_another():
     assert twice.low_ms < given.step_ms / 1.37 and twice.high_ms > 1.37 * given.step_ms  # the host's own pace at another time
 
 
-def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
-    """A smaller batch is bounded by the host time that the GPU hides.
+def test_the_step_of_a_smaller_batch_is_bounded_by_the_hidden_host_time():
+    """A batch of 32 takes 8.95 ms.
 
-    A batch of 32 takes 8.95 ms. A batch of 2 launches for 4.38 ms by the stopwatch, which the larger one's trace does
-    not show well.
+    A batch of 2 launches for 4.38 ms by the stopwatch, which the larger one's trace does not show well.
     """
     then = json.loads((RECORDINGS / "small_batch" / "truth.json").read_text())
     result = result_of("gpt_small")
@@ -128,7 +127,7 @@ def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
 
 
 @pytest.mark.parametrize(("rounds", "then_ns"), [(1.0, 950_000), (100.0, 995_000)])
-def test_a_kernel_of_half_a_millisecond_has_work_to_do(rounds, then_ns):
+def test_a_kernel_of_half_a_millisecond_grows_with_the_batch(rounds, then_ns):
     # 100 MB at the memory's rate take 21 µs, eight times that 167: of 500 µs all but the 50 that latency can be grow, and all but 5 where each thread makes 100 rounds
     frame = pd.DataFrame({"gpu_op_id": [1], "start_ns": [0], "end_ns": [500_000], "dur_ns": [500_000]})
     kernels = _Kernels(np.array([False]), np.array([0]), np.array([0]), np.array([1.0]), np.array([1.0]), frozenset())
@@ -147,11 +146,8 @@ def test_threads_of_few_blocks_make_many_rounds():
 
 
 def test_products_without_shapes_grow_once_their_tiles_fill_the_gpu():
-    """Products without shapes grow once their tiles fill the GPU.
-
-    For 64 tiles on 132 SMs, four times as many take 256 ÷ 132 as long; beside another such kernel, on half of the SMs,
-    256 ÷ 66.
-    """
+    # For 64 tiles on 132 SMs, four times as many take 256 ÷ 132 as long; beside another such kernel, on half of the
+    # SMs, 256 ÷ 66.
     alone = Scale(H200, OWN, 4.0).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0))
     assert alone.factor == pytest.approx(256 / 132) and alone.low < alone.factor < alone.high
     beside = Scale(H200, OWN, 4.0).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0, beside=2.0))
@@ -181,7 +177,7 @@ def test_a_time_steps_product_grows_once_its_tile_is_full_of_samples(name, launc
 @pytest.mark.parametrize(
     "dims", [None, [], [[], [], [], [], []], [[0, 4, 8], [], [], [], [2, 0, 8]], [[4, 4, 8], [], [], [], []]]
 )
-def test_a_recurrent_product_whose_shapes_do_not_tell_has_full_tiles(dims):
+def test_a_recurrent_product_without_known_shapes_has_full_tiles(dims):
     product = kernel(category="gemm", operator="aten::_cudnn_rnn", kernel="gemm_tilesize64x64x32", dims=dims, blocks=132.0)
     assert Scale(H200, OWN, 4.0).law(product).factor == 4.0
 
@@ -238,15 +234,15 @@ FORWARD, BACKWARD, NEVER = False, True, 2000
 GRADIENT = [10, MB]  # 40 MB
 
 
-def test_activations_grow_and_what_was_there_before_stays():
+def test_activations_grow_and_earlier_memory_does_not():
     recording = Recorded((10, 60, 60 * MB, FORWARD), (50, 55, 40 * MB, BACKWARD))
     assert memory_at(recording, 0, [1, 4]) == [200 * MB, 500 * MB]  # 100 + 4 × (60 + 40), a gradient of activations
 
 
-def test_gradients_stay():
-    """Memory of gradients does not grow with the batch.
+def test_memory_of_gradients_does_not_grow():
+    """One gradient lives after the pass, into the next step.
 
-    One gradient lives after the pass, into the next step. One is accumulated and freed at once, as under DDP.
+    One is accumulated and freed at once, as under DDP.
     """
     kept = Recorded((10, 60, 60 * MB, FORWARD), (50, NEVER, 40 * MB, BACKWARD))
     assert memory_at(kept, 0, [4]) == [380 * MB]  # 100 + 40 + 4 × 60
@@ -256,12 +252,12 @@ def test_gradients_stay():
     assert memory_at(without, 0, [4]) == [380 * MB]  # as long as the step, where no optimizer is marked
 
 
-def test_the_optimizers_own_memory_stays_and_what_the_loop_holds_beside_it_grows():
+def test_optimizer_memory_does_not_grow_and_memory_of_the_loop_does():
     recording = Recorded((10, 90, 20 * MB, FORWARD), (85, 90, 300 * MB, FORWARD))  # logits that a variable still has
     assert memory_at(recording, 0, [4, 16, 0.5]) == [480 * MB, 720 * MB, 410 * MB]
 
 
-def test_copies_of_parameters_stay():
+def test_memory_for_copies_of_parameters_does_not_grow():
     """Memory of parameter copies does not grow with the batch.
 
     These are Autocast's copy of a parameter, and the part of an operator's scratch that is as large as its parameters.
@@ -276,11 +272,10 @@ def test_copies_of_parameters_stay():
     assert memory_at(returned, 0, [3]) == [400 * MB]
 
 
-def test_a_recurrent_layers_scratch_has_a_fixed_part_beside_its_parameters():
-    """The scratch memory of a recurrent layer has a fixed part next to its parameters.
+def test_scratch_memory_of_a_recurrent_layer_has_a_fixed_part():
+    """For two layers that is 40 MB for the parameters and 2 × 8 MiB.
 
-    For two layers that is 40 MB for the parameters and 2 × 8 MiB. Blocks smaller than its scratch grow with the batch,
-    such as a gradient of 50 MB that was made contiguous.
+    Blocks smaller than its scratch grow with the batch, such as a gradient of 50 MB that was made contiguous.
     """
     passes = [(9, 20, [[4, 128, 10], [GRADIENT], [], [10 * MB], [2, 4, 10]], "aten::_cudnn_rnn_backward")]
     blocks = (10, 15, 60 * MB, FORWARD), (11, 14, 50 * MB, FORWARD)
@@ -289,11 +284,11 @@ def test_a_recurrent_layers_scratch_has_a_fixed_part_beside_its_parameters():
     assert memory_at(recording, 0, [1, 3]) == [210 * MB, fixed + 3 * (210 * MB - fixed)]
 
 
-def test_a_trace_without_allocations_tells_no_memory():
+def test_a_trace_without_allocations_predicts_no_memory():
     assert memory_at(Recorded(), 0, [2]) is None
 
 
-def test_a_kernel_shares_the_gpu_with_those_that_are_not_asked_for(monkeypatch):
+def test_a_kernel_shares_the_gpu_with_other_kernels(monkeypatch):
     # Kernel 1 runs its 10 ns beside kernel 2, kernel 3 alone: two and one at a time, also where 2 is left out.
     monkeypatch.setattr(step, "launched_by_optimizer", lambda *_: np.empty(0, np.int64))
     monkeypatch.setattr(step, "launched_inside", lambda *_: np.empty(0, np.int64))

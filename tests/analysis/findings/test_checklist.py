@@ -23,7 +23,7 @@ def of(name):
         return {row.technique.title: row for row in checklist(result, recording)}
 
 
-def test_techniques_name_rules_that_are_there_and_what_can_be_searched():
+def test_techniques_name_existing_rules_and_valid_patterns():
     known = {rule.slug for rule in all_rules()}
     for technique in TECHNIQUES:
         assert set(technique.rules) <= known, technique.title
@@ -33,7 +33,7 @@ def test_techniques_name_rules_that_are_there_and_what_can_be_searched():
     assert len({technique.title for technique in TECHNIQUES}) == len(TECHNIQUES)
 
 
-def test_what_would_bring_something_is_the_finding_s_own_gain():
+def test_gain_of_a_technique_is_that_of_its_finding():
     rows, result = of("gpt_fp32"), result_of("gpt_fp32")
     row = rows["Mixed precision"]
     finding = next(finding for finding in result.findings if finding.rule == "fp32-products")
@@ -80,7 +80,7 @@ def test_what_would_bring_something_is_the_finding_s_own_gain():
         ("gpt_small", "Debugging off (anomaly detection)", "nothing"),  # every backward pass would show it
     ],
 )
-def test_each_status_is_given_where_it_is_due(name, technique, status):
+def test_every_status_of_a_technique_occurs(name, technique, status):
     row = of(name)[technique]
     assert row.status == status, row
     assert row.sentence
@@ -91,7 +91,7 @@ def test_every_rule_has_its_technique():
     assert {rule.slug for rule in all_rules()} == named
 
 
-def test_what_a_technique_works_on_is_said_where_the_trace_has_none_of_it():
+def test_a_technique_without_targets_in_the_trace_names_them():
     assert all(technique.works_on for technique in TECHNIQUES if technique.needs)
     assert of("gpt_small")["channels_last for convolutions"].sentence == "the trace has no convolutions"
     assert "looked for TF32 off and found none" in of("gpt_small")["TF32 where FP32 is needed"].sentence
@@ -99,12 +99,12 @@ def test_what_a_technique_works_on_is_said_where_the_trace_has_none_of_it():
     assert looked.startswith("the trace has aten::") and "looked for bias before norm and found none" in looked
 
 
-def test_what_is_in_use_names_what_shows_it_and_what_was_not_looked_at():
+def test_a_technique_in_use_names_its_evidence_and_the_unchecked_parts():
     row = of("gpt_compiled")["Fused optimizer"]
     assert row.sentence.startswith("the trace has ") and "_fused_adamw" in row.sentence
 
 
-def test_layouts_that_cudnn_converts_itself_are_no_channels_last():
+def test_layouts_converted_by_cudnn_are_not_channels_last():
     """Layouts that cuDNN converts itself do not count as channels_last.
 
     If the conversions are too short for a finding, the kernels between them still have nhwc in their names.
@@ -120,14 +120,14 @@ def test_layouts_that_cudnn_converts_itself_are_no_channels_last():
     )  # they are there, and what they take is said
 
 
-def test_what_cannot_be_seen_says_what_to_record():
+def test_an_unknown_technique_says_what_to_record():
     unseen = [row for row in of("gpt_small").values() if row.status == "not checked" and row.technique.why_not is None]
     assert unseen
     for row in unseen:
         assert "`" in row.sentence or "profile an evaluation" in row.sentence, row
 
 
-def test_a_finding_is_one_technique_s_and_python_work_is_no_matter_of_graphs():
+def test_a_rule_belongs_to_one_technique():
     rules = [rule for technique in TECHNIQUES for rule in technique.rules]
     assert len(rules) == len(set(rules))
     graphs = next(technique for technique in TECHNIQUES if technique.title.startswith("CUDA graphs"))
@@ -135,10 +135,7 @@ def test_a_finding_is_one_technique_s_and_python_work_is_no_matter_of_graphs():
 
 
 def test_a_technique_has_an_entry_for_each_of_its_findings():
-    """A technique has an entry for each of its findings.
-
-    Compiling the model and compiling the loss are two changes of one technique, and each has its gain.
-    """
+    # Compiling the model and compiling the loss are two changes of one technique, and each has its gain.
     result = result_of("adam_single")
     other = next(finding for finding in result.findings if finding.rule == "optimizer-not-fused")
     second = replace(other, rule="optimizer-share", title="less", predicted_speedup=1.01)

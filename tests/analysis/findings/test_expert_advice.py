@@ -16,16 +16,16 @@ from tests.support.findings_of import finding, result_of
 
 
 def test_fusing_an_optimizer_removes_neither_products_nor_communication() -> None:
-    """Fusing an optimizer removes neither products nor communication.
+    """The 60 updates take 240 of the optimizer's 752 µs on the GPU.
 
-    The 60 updates take 240 of the optimizer's 752 µs on the GPU. The host needs 6 µs for each of them.
+    The host needs 6 µs for each of them.
     """
     found = finding("adam_one_by_one", "optimizer-not-fused")
     assert found is not None and "60 kernels" in found.title
     assert found.gain_ms <= 60 * 6 / 1e3
 
 
-def test_an_optimizer_that_pytorch_does_not_have_gets_no_advice_for_its_own() -> None:
+def test_an_optimizer_outside_pytorch_gets_no_advice_for_pytorch_optimizers() -> None:
     assert not [f for f in result_of("own_optimizer").findings if "fused optimizer" in f.fix or "foreach" in f.fix]
     share = finding("own_optimizer", "optimizer-share")
     # 60 updates of 4 µs and 6 products of 20 µs are its work. The all-gather of 392 µs is communication.
@@ -33,14 +33,14 @@ def test_an_optimizer_that_pytorch_does_not_have_gets_no_advice_for_its_own() ->
 
 
 @pytest.mark.parametrize("name", ["saves_few_tensors", "saves_two_of_eight_steps"])
-def test_few_large_tensors_are_a_checkpoint_and_no_losses(name: str) -> None:
+def test_few_large_copied_tensors_are_a_checkpoint(name: str) -> None:
     first = result_of(name).findings[0]
     assert first.rule == "checkpoint-in-the-loop"
     assert not [f for f in result_of(name).findings if "losses and norms" in f.fix]
     assert first.predicted_step_ms is not None and 0.6 <= first.predicted_step_ms < 1.5, "a product takes 600 µs"
 
 
-def test_a_models_width_changes_with_all_its_multiples_and_its_heads() -> None:
+def test_advice_on_width_includes_its_multiples_and_the_heads() -> None:
     """A model's width changes together with all its multiples and its heads.
 
     774 = 6 · 129, and 2322 = 3 · 774. Padded alone, 2322 would be 2368, which is not divisible by 3.
@@ -55,7 +55,7 @@ def test_a_models_width_changes_with_all_its_multiples_and_its_heads() -> None:
     assert found.predicted_step_ms is not None and 0.38 < found.predicted_step_ms < 2 * 0.38 + 0.2
 
 
-def test_overlap_hides_no_more_than_is_computed_beside() -> None:
+def test_overlap_hides_at_most_the_parallel_computation() -> None:
     """Overlap hides no more communication than there is computation.
 
     A step computes for 200 + 300 + 36 µs and communicates alone for 1500 µs.
@@ -65,7 +65,7 @@ def test_overlap_hides_no_more_than_is_computed_beside() -> None:
     assert "at most 536 µs" in exposed.prediction_note and "DDP" in exposed.changes[0].after
 
 
-def test_a_link_far_below_its_bandwidth_is_the_clue() -> None:
+def test_a_link_far_below_its_bandwidth_is_reported() -> None:
     """A link far below its bandwidth is named as the clue.
 
     4 MB in 1500 µs between two GPUs are 2.67 GB/s of the 450 of NVLink 4.
@@ -81,10 +81,7 @@ def test_communication_of_an_optimizer_gets_no_advice_for_gradients() -> None:
 
 
 def test_a_finding_of_a_job_names_its_ranks() -> None:
-    """A finding of a job names its ranks.
-
-    Only rank 1 sleeps in each step. The collectives of the other job concern every rank.
-    """
+    """Only rank 1 sleeps in each step. The collectives of the other job concern every rank."""
     python = finding("ddp_straggler", "python-between-operators")
     assert python is not None and python.title.endswith(", on rank 1 alone")
     reduced = finding("reduced_after", "gradients-reduced-after")
@@ -92,11 +89,8 @@ def test_a_finding_of_a_job_names_its_ranks() -> None:
 
 
 @pytest.mark.parametrize(("late", "title"), [((1,), "t, on rank 1 alone"), ((), "t, on rank 1")])
-def test_only_a_late_rank_alone_loses_time_of_the_host(late: tuple[int, ...], title: str) -> None:
-    """Only the rank that is late by itself loses host time.
-
-    Rank 0 loses nothing to launches: it waits for rank 1 in collectives, though its host may be as slow.
-    """
+def test_only_a_rank_that_is_late_by_itself_loses_host_time(late: tuple[int, ...], title: str) -> None:
+    # Rank 0 loses nothing to launches: it waits for rank 1 in collectives, though its host may be as slow.
     ranks = [SimpleNamespace(rank=number, device=0) for number in range(2)]
     waits = SimpleNamespace(stragglers=[SimpleNamespace(positions=late)] if late else [])
     context = SimpleNamespace(
@@ -106,7 +100,7 @@ def test_only_a_late_rank_alone_loses_time_of_the_host(late: tuple[int, ...], ti
     assert _with_ranks(context, launches).title == title  # type: ignore[arg-type]
 
 
-def test_what_pays_after_the_loader_is_said_today() -> None:
+def test_changes_that_help_after_the_loader_are_named_now() -> None:
     """A change that pays after the loader's fix is reported already.
 
     The product takes 1 of 29 ms, and 1 of 4 ms after the loader's fix. In bf16 it takes about 0.1 ms.
@@ -117,7 +111,7 @@ def test_what_pays_after_the_loader_is_said_today() -> None:
     assert later.severity == "info" and later.predicted_step_ms is None and "after “" in later.title
 
 
-def test_reads_of_a_generation_are_no_losses() -> None:
+def test_reads_in_generation_are_not_reads_of_the_loss() -> None:
     reads = finding("generate_fixed", "host-waits-for-gpu")
     assert reads is not None and "tokens" in reads.fix and "losses" not in reads.fix and "ended" in reads.changes[0].after
 
@@ -129,7 +123,7 @@ def test_reads_of_a_generation_are_no_losses() -> None:
         ("likeness_copies", "copy 25.2 MB in 2 copies per step"),  # both images' features
     ],
 )
-def test_tensors_that_the_host_reads_are_no_losses(name: str, advised: str) -> None:
+def test_reads_of_other_tensors_are_not_called_losses(name: str, advised: str) -> None:
     reads = finding(name, "host-waits-for-gpu")
     assert reads is not None and advised in reads.fix and "losses" not in reads.fix
     assert "on the GPU" in reads.changes[0].after
@@ -149,11 +143,8 @@ def waits(trace: ChromeTrace, operator: str, at: float, kernel_us: float, late_u
     return end + late_us
 
 
-def test_a_mask_that_loses_most_of_the_waits_is_named(tmp_path: Path) -> None:
-    """The mask that causes most of the waits is named.
-
-    A step waits 150 µs for the host after one mask, and 10 µs after each of two reads.
-    """
+def test_a_mask_that_causes_most_of_the_waits_is_named(tmp_path: Path) -> None:
+    """A step waits 150 µs for the host after one mask, and 10 µs after each of two reads."""
     trace, at = ChromeTrace(), 0.0
     for k in range(4):
         begin = at
@@ -171,7 +162,7 @@ def test_a_mask_that_loses_most_of_the_waits_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "beside"), [("generate_fixed", "16 CUDA graphs per step, and 74 kernels"), ("mlp_graph", None)]
 )
-def test_a_loop_that_replays_graphs_is_told_what_is_in_none(name: str, beside: str | None) -> None:
+def test_launches_outside_replayed_graphs_are_named(name: str, beside: str | None) -> None:
     launches = finding(name, "launch-bound")
     assert (launches is None) if beside is None else (launches is not None and beside in launches.title)
     assert not [f for f in result_of(name).findings if "as one CUDA graph" in f.fix]

@@ -28,7 +28,7 @@ GROUPINGS = ("kernel", "operator", "shape", "module", "class", "phase", "categor
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_each_owner_s_operations_own_what_the_ledger_gives_it(seed: int) -> None:
+def test_operation_times_sum_to_the_time_of_their_owner(seed: int) -> None:
     rng = random.Random(seed)
     start = np.array([rng.randint(0, 400) for _ in range(60)], np.int64)
     end = start + np.array([rng.choice([0, 1, 7, 60]) for _ in range(60)], np.int64)
@@ -40,7 +40,7 @@ def test_each_owner_s_operations_own_what_the_ledger_gives_it(seed: int) -> None
     assert (own >= 0).all() and (own <= end - start).all()
 
 
-def test_of_one_owner_the_earlier_operation_counts_and_a_higher_one_comes_first() -> None:
+def test_overlapping_time_goes_to_the_higher_owner_then_the_earlier_operation() -> None:
     start, end = np.array([0, 5, 8], np.int64), np.array([10, 20, 12], np.int64)
     codes = np.array([1, 1, 0], np.int8)  # two kernels, and one on tensor cores over both
     window = Intervals(np.array([0], np.int64), np.array([18], np.int64))
@@ -48,7 +48,7 @@ def test_of_one_owner_the_earlier_operation_counts_and_a_higher_one_comes_first(
 
 
 @pytest.mark.parametrize("name", ["gpt_small", "copy_pageable", "gpt_stack_memory", "ddp_balanced", "mlp_graph"])
-def test_every_grouping_of_a_recording_is_the_ledger_s_time(name: str) -> None:
+def test_every_grouping_sums_to_the_time_of_the_ledger(name: str) -> None:
     result = result_of(name)
     for rank in result.ranks:
         with open_rank(library(), rank) as view:

@@ -86,11 +86,8 @@ def finding_of(traces: list[ChromeTrace], rule: str, folder: Path) -> tuple[Find
 
 
 def test_keeping_gathered_weights_saves_the_host_the_work_of_the_second_gathers(tmp_path: Path) -> None:
-    """Keeping gathered weights also saves the host the work of the second gathers.
-
-    Of 19 launches a step, 6 belong to the second gathers: the collective and the copy out of its buffer, for each of 3
-    layers.
-    """
+    # Of 19 launches a step, 6 belong to the second gathers: the collective and the copy out of its buffer, for each of
+    # 3 layers.
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
@@ -110,7 +107,7 @@ def test_keeping_gathered_weights_saves_the_host_the_work_of_the_second_gathers(
     )
 
 
-def test_no_graph_is_promised_for_a_step_of_the_older_fsdp(tmp_path: Path) -> None:
+def test_no_graph_is_advised_for_the_older_fsdp(tmp_path: Path) -> None:
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
@@ -122,11 +119,8 @@ def test_no_graph_is_promised_for_a_step_of_the_older_fsdp(tmp_path: Path) -> No
 
 
 def test_under_no_sync_the_host_copies_to_buckets_for_the_last_micro_batch_only(tmp_path: Path) -> None:
-    """Under no_sync the host copies to buckets for the last micro-batch only.
-
-    Of 12 launches a step, 4 are gone: the copy to the bucket and the reduction, after each of the first 2 of 3
-    micro-batches.
-    """
+    # Of 12 launches a step, 4 are gone: the copy to the bucket and the reduction, after each of the first 2 of 3 micro-
+    # batches.
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
@@ -140,12 +134,9 @@ def test_under_no_sync_the_host_copies_to_buckets_for_the_last_micro_batch_only(
     assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 4 / 12), rel=0.05)
 
 
-def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path) -> None:
-    """Larger buckets save the host one call for each small bucket.
-
-    Of 50 launches a step, 23 are gone: 24 buckets of 1 MB are sent as one, and one bucket of 200 MB stays. No
-    communication is exposed for long.
-    """
+def test_larger_buckets_save_host_calls(tmp_path: Path) -> None:
+    # Of 50 launches a step, 23 are gone: 24 buckets of 1 MB are sent as one, and one bucket of 200 MB stays. No
+    # communication is exposed for long.
     host = SlowHost(elements=250_000)
     for step in range(STEPS):
         begin = host.now
@@ -168,10 +159,9 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
 def test_a_bucket_has_gradients_of_one_group_and_buckets_of_12_mb_are_not_small(
     tmp_path: Path, elements: int, groups: tuple[str, ...], left: int | None
 ) -> None:
-    """A bucket holds the gradients of one process group, and 12 MB is not a small bucket.
+    """If all-reduces of two groups alternate, one all-reduce of each group remains.
 
-    If all-reduces of two groups alternate, one all-reduce of each group remains. Buckets of 12 MB have half of the usual
-    size, so a user has chosen this size.
+    Buckets of 12 MB have half of the usual size, so a user has chosen this size.
     """
     host = SlowHost(elements)
     for step in range(STEPS):
@@ -190,10 +180,9 @@ def test_a_bucket_has_gradients_of_one_group_and_buckets_of_12_mb_are_not_small(
 
 
 def test_buckets_gain_nothing_if_their_copies_cost_a_slow_host_more(tmp_path: Path) -> None:
-    """Overlap with buckets has no gain if the copies cost a slow host more.
+    """24 all-reduces of 100 us follow a backward pass, one every 60 us of the host.
 
-    24 all-reduces of 100 us follow a backward pass, one every 60 us of the host. Overlapping them would save 1 ms; two
-    copies for each gradient cost more.
+    Overlapping them would save 1 ms; two copies for each gradient cost more.
     """
     host = SlowHost()
     for step in range(STEPS):
@@ -234,11 +223,10 @@ def test_copies_of_addresses_for_sharding_are_not_reported_as_small_copies_of_in
 
 
 @pytest.mark.slow
-def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: Path) -> None:
-    """More microbatches gain nothing if the host launches each of them.
+def test_more_microbatches_gain_nothing_if_the_host_limits_launches(tmp_path: Path) -> None:
+    """With two microbatches, equal stages wait for a third of the step.
 
-    With two microbatches, equal stages wait for a third of the step. If the host needs the other
-    two thirds to launch two microbatches, it cannot launch eight in less time.
+    If the host needs the other two thirds to launch two microbatches, it cannot launch eight in less time.
     """
     quick, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
     slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
@@ -246,7 +234,7 @@ def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: P
     assert slow.predicted_step_ms is None and slow.severity == "info" and "launch less" in slow.fix
 
 
-def test_more_microbatches_gain_nothing_where_kernels_are_as_short_as_they_get(tmp_path: Path) -> None:
+def test_more_microbatches_gain_nothing_with_the_shortest_kernels(tmp_path: Path) -> None:
     """More microbatches gain nothing if the kernels cannot become shorter.
 
     Kernels of 6 and 12 us have a fixed cost of 2 us each. Cut in four, they take 12 and 18 us in total, and a step of
@@ -258,7 +246,7 @@ def test_more_microbatches_gain_nothing_where_kernels_are_as_short_as_they_get(t
     assert "pipeline-bubble" not in rules_of(pipelined((6.0, 6.0), 2, launch_us=0.5), tmp_path / "short")
 
 
-def test_received_activations_are_not_parameters_though_their_gradient_is_accumulated(tmp_path: Path) -> None:
+def test_received_activations_are_not_parameters(tmp_path: Path) -> None:
     """A stage's received activations are not a parameter, though their gradient is accumulated.
 
     The stage accumulates the gradient of its 1000 received elements, like that of its weights, and sends it back.

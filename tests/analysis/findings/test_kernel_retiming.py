@@ -21,7 +21,7 @@ from tests.support.findings_of import finding, library, result_of
 @pytest.mark.parametrize(
     ("name", "rule", "after_ms"), [("gpt_fp32", "tf32-off", 15.43), ("mlp_4093", "misaligned-dimensions", 15.76)]
 )
-def test_the_interval_holds_the_prediction_and_the_step_after_the_fix(name: str, rule: str, after_ms: float) -> None:
+def test_the_interval_contains_the_prediction_and_the_measured_step(name: str, rule: str, after_ms: float) -> None:
     found = finding(name, rule)
     assert found is not None and found.predicted_low_ms and found.predicted_high_ms and found.predicted_step_ms
     assert found.predicted_low_ms < found.predicted_step_ms < found.predicted_high_ms
@@ -31,7 +31,7 @@ def test_the_interval_holds_the_prediction_and_the_step_after_the_fix(name: str,
     assert all(low <= middle <= high for low, middle, high in zip(edit.low_ns, edit.dur_ns, edit.high_ns, strict=True))
 
 
-def test_no_gain_is_claimed_where_the_kernels_may_be_no_faster() -> None:
+def test_no_gain_is_predicted_if_the_kernels_may_not_be_faster() -> None:
     result = result_of("gpt_fp32")
     assert result.lead is not None
     found = finding("gpt_fp32", "tf32-off")
@@ -66,11 +66,8 @@ def test_only_optimizers_that_were_measured_are_predicted() -> None:
 
 
 def test_the_casts_that_autocast_launches_are_in_the_predicted_step() -> None:
-    """The predicted step contains the casts that autocast launches.
-
-    The bf16 recording of the pair launches 72 more casts a step (``aten::_to_copy``); those of the parameters and of
-    the norms are counted.
-    """
+    # The bf16 recording of the pair launches 72 more casts a step (``aten::_to_copy``); those of the parameters and of
+    # the norms are counted.
     found = finding("gpt_tf32", "fp32-products")
     assert found is not None
     launches = [sum(edit.launches) for edit in found.edits if isinstance(edit, MoreLaunches)]

@@ -31,7 +31,7 @@ def _inside(seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_moments_within_intervals(seed: int) -> None:
+def test_times_within_intervals(seed: int) -> None:
     thread, moment, of, start, end = _intervals(seed)
     rows = np.arange(len(moment)) + 1000
     found = Moments(thread, moment, rows).within(of, start, end)
@@ -39,7 +39,7 @@ def test_moments_within_intervals(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_reach_in_sql(seed: int) -> None:
+def test_interval_join_in_sql(seed: int) -> None:
     thread, moment, of, start, end = _intervals(seed)
     con = duckdb.connect()
     con.execute("CREATE TABLE m AS SELECT unnest(?::BIGINT[]) AS id, unnest(?::INTEGER[]) AS thread_id, unnest(?::BIGINT[]) AS start_ns",
@@ -115,7 +115,7 @@ def test_launches_inside_backward(recorded) -> None:
     assert unnumbered and not len(launches.backward_of(np.array(unnumbered)))
 
 
-def test_no_launches_of_nothing(recorded) -> None:
+def test_no_operations_have_no_launches(recorded) -> None:
     operators, _, _ = recorded
     with library().open(recording_of(RECORDINGS / "mlp_eager" / "trace.json.gz")) as recording:
         none = CountedLaunches(recording, np.zeros(0, np.int64))

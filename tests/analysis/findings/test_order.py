@@ -54,7 +54,7 @@ def read(trace: ChromeTrace, at: float, kernel: bool) -> float:
 
 
 @pytest.mark.parametrize(("reads_among", "first"), [(True, "host-waits-for-gpu"), (False, "launch-bound")])
-def test_reads_that_cut_a_graph_to_pieces_stand_before_the_graph(tmp_path: Path, reads_among: bool, first: str) -> None:
+def test_reads_that_cut_a_graph_come_before_the_graph(tmp_path: Path, reads_among: bool, first: str) -> None:
     # A step: 60 operators of 24 µs on the host, whose kernels work 4 µs. Among them eight reads, or one read behind them all: a graph holds the latter's step.
     trace, at = ChromeTrace(), 0.0
     for k in range(4):
@@ -70,7 +70,7 @@ def test_reads_that_cut_a_graph_to_pieces_stand_before_the_graph(tmp_path: Path,
         assert [f.rule for f in findings][1] == "launch-bound" and "comes first" in findings[1].prediction_note
 
 
-def test_the_first_of_two_ways_out_names_the_other(tmp_path: Path) -> None:
+def test_the_first_of_two_alternatives_names_the_other(tmp_path: Path) -> None:
     # FP32 products of 960 of 1,000 µs: bf16 or TF32. Both stand together, with one severity of the cause.
     trace = ChromeTrace()
     for k in range(4):
@@ -99,7 +99,7 @@ def looping(folder: Path, joined_with: list[list[int]]) -> Finding:
     return next(f for f in analysed(folder, trace).findings if f.rule == "loop-indexing")
 
 
-def test_a_row_that_meets_something_else_than_rows_may_be_a_recurrence(tmp_path: Path) -> None:
+def test_a_row_combined_with_other_shapes_may_be_a_recurrence(tmp_path: Path) -> None:
     alone, joined = looping(tmp_path / "a", []), looping(tmp_path / "b", [[64]])
     assert (alone.severity, alone.confidence) == ("critical", "medium")
     assert (joined.severity, joined.confidence) == (
@@ -108,7 +108,7 @@ def test_a_row_that_meets_something_else_than_rows_may_be_a_recurrence(tmp_path:
     ) and "rows cannot be processed together" in joined.prediction_note
 
 
-def test_figures_of_one_number_that_are_only_read_go_with_the_reading(tmp_path: Path) -> None:
+def test_numbers_that_are_only_read_are_removed_with_the_read(tmp_path: Path) -> None:
     # A step: a kernel of 400 µs, whose loss is read; then a perplexity, a root and a logarithm of it, all three read. None of them is used in training.
     trace = ChromeTrace()
     for k in range(4):
@@ -152,7 +152,7 @@ def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
         ("sage_fp32", ["fp32-products", "tf32-off"]),
     ],
 )
-def test_what_was_planted_stands_first(name: str, rules: list[str]) -> None:
+def test_the_planted_problem_is_first(name: str, rules: list[str]) -> None:
     assert [f.rule for f in result_of(name).findings][: len(rules)] == rules
 
 
@@ -161,7 +161,7 @@ def test_what_was_planted_stands_first(name: str, rules: list[str]) -> None:
     # Steps of the first took 9.0 ms under the profiler and 5.7 in the run, those of the other the same.
     [("points_single", "optimizer-not-fused", "medium"), ("empty_cache", "allocator-churn", "high")],
 )
-def test_what_a_slow_profile_charges_its_host_with_is_no_surer_than_medium(name: str, rule: str, confidence: str) -> None:
+def test_host_time_of_a_slow_profile_has_at_most_medium_confidence(name: str, rule: str, confidence: str) -> None:
     finding = next(f for f in result_of(name).findings if f.rule == rule)
     assert finding.confidence == confidence
     assert ("times as long as the run's" in finding.prediction_note) == (confidence == "medium")
@@ -175,7 +175,7 @@ def test_what_a_slow_profile_charges_its_host_with_is_no_surer_than_medium(name:
         ("gpt_reads", "host-waits-for-gpu", "running += loss.item()"),
     ],
 )
-def test_the_first_example_is_of_the_runs_own_case(name: str, rule: str, line: str) -> None:
+def test_the_first_example_fits_the_case_of_the_run(name: str, rule: str, line: str) -> None:
     found = next(f for f in result_of(name).findings if f.rule == rule)
     assert found.changes[0].before.startswith(line)
 
@@ -199,7 +199,7 @@ def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -
         ("critical", (1, 2, 3), 10.0, "fault"),  # a norm written by hand is a line to change, whatever compiling brings
     ],
 )
-def test_a_choice_that_mends_a_fault_on_the_way_and_brings_more_stands_before_it(severity, ops, saves_ms, first) -> None:
+def test_a_choice_that_includes_a_fix_and_gains_more_comes_first(severity, ops, saves_ms, first) -> None:
     fault = Finding("fault", severity, "", act(""), "medium", ceiling_ms_per_step=5.0, edits=(WithoutOps((1, 2)),))
     whole = Finding(
         "compile",
@@ -225,7 +225,7 @@ def costs(slug: str, ms: float, severity: Severity = "warning") -> Finding:
     return Finding(slug, severity, f"{slug} costs {ms} ms", act("Change it."), "medium", ceiling_ms_per_step=ms)
 
 
-def test_a_rule_that_comes_before_another_goes_up_to_it_and_the_later_one_says_why() -> None:
+def test_a_rule_moves_before_another_one_that_gives_the_reason() -> None:
     rules = [rule("a"), rule("small", comes_before=(Relation("large", "“{title}” comes first."),)), rule("large")]
     found = ordered(None, [costs("a", 9.0), costs("large", 8.0), costs("b", 7.0), costs("small", 1.0)], rules)
     assert [f.rule for f in found] == ["a", "small", "large", "b"], "b has no rule here, and keeps its place"
@@ -234,14 +234,14 @@ def test_a_rule_that_comes_before_another_goes_up_to_it_and_the_later_one_says_w
     assert [f.rule for f in info] == ["large", "small"] and info[0].prediction_note == "", "no more than information"
 
 
-def test_what_a_rule_needs_is_found_from_either_side_and_goes_before_it() -> None:
+def test_needed_rules_come_first_whichever_side_declares_it() -> None:
     rules = [rule("graph", needs=(Relation("reads"),)), rule("reads"), rule("unused", comes_before=(Relation("graph"),))]
     found = ordered(None, [costs("graph", 8.0), costs("reads", 2.0), costs("unused", 3.0), costs("other", 4.0)], rules)
     assert [f.rule for f in found] == ["unused", "reads", "graph", "other"]
     assert changes_needed_first("graph", rules) == ("reads", "unused") and changes_needed_first("reads", rules) == ()
 
 
-def test_a_general_finding_stands_behind_its_first_part_wherever_both_were() -> None:
+def test_a_general_finding_comes_after_its_first_part() -> None:
     rules = [rule("part", part_of="general"), rule("general"), rule("other")]
     for part_ms, severity in ((6.0, "info"), (4.0, "warning")):  # of 10 ms: more than half, and less
         found = ordered(None, [costs("general", 10.0), costs("other", 8.0), costs("part", part_ms)], rules)
@@ -257,11 +257,11 @@ def test_a_general_finding_stands_behind_its_first_part_wherever_both_were() -> 
         ([rule("a", part_of="gone")], "not exist: gone"),
     ],
 )
-def test_relations_that_go_round_or_lead_nowhere_are_refused(rules: list[Rule], says: str) -> None:
+def test_cyclic_or_unknown_relations_are_refused(rules: list[Rule], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         check_relations(rules)
 
 
-def test_checkpointing_was_chosen_and_comes_by_its_gain_like_other_choices() -> None:
+def test_checkpointing_is_sorted_by_its_gain_like_other_choices() -> None:
     rules = [finding.rule for finding in result_of("recompute").findings if finding.severity == "warning"]
     assert rules == ["recomputation", "elementwise-chains"]  # 1.1 ms of 10.3 for sure; 3.4, or nothing where the host is slow

@@ -34,7 +34,7 @@ def foreign(recording: Recording, device: int, finding: Finding) -> list[tuple[i
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_place_is_one_of_the_finding_s_own_operations_or_waits(name: str) -> None:
+def test_every_place_is_an_operation_or_wait_of_its_finding(name: str) -> None:
     result = result_of(name)
     if result.lead is None:
         return

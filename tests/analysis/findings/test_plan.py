@@ -50,7 +50,7 @@ def products(whatif: WhatIf) -> tuple[int, ...]:
     return tuple(whatif.problem.ops.op[whatif.problem.ops.dur >= 500_000].tolist())
 
 
-def test_two_ways_to_a_faster_kernel_are_one_gain(loop):
+def test_two_ways_to_a_faster_kernel_count_once(loop):
     _, whatif, best = loop
     ops = products(whatif)
     half, third = ScaledOps(ops, 0.5, 0.45, 0.55), ScaledOps(ops, 1 / 3, 0.3, 0.4)
@@ -59,7 +59,7 @@ def test_two_ways_to_a_faster_kernel_are_one_gain(loop):
     assert whatif.predict_ms(best, [half, timed]) == whatif.predict_ms(best, [timed])
 
 
-def test_each_fix_is_timed_after_those_before_it_and_a_guess_is_left_out(loop):
+def test_each_fix_is_predicted_after_the_earlier_ones_and_guesses_are_left_out(loop):
     _, whatif, best = loop
     ops = products(whatif)
     graph, half = finding("graph", AsGraph()), finding("half", ScaledOps(ops, 0.5, 0.45, 0.55))
@@ -75,7 +75,7 @@ def test_each_fix_is_timed_after_those_before_it_and_a_guess_is_left_out(loop):
     assert all(step.predicted_low_ms < step.predicted_step_ms < step.predicted_high_ms for step in plan)
 
 
-def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_after(loop):
+def test_the_first_step_of_the_plan_has_the_prediction_of_its_finding(loop):
     """The first step of the plan is its finding's own prediction, and compiling comes after it.
 
     One change had two numbers: its card's, and the plan's with another card's edits in the same step.
@@ -89,7 +89,7 @@ def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_afte
     assert (then.rule, then.predicted_step_ms) == ("chains", whatif.predict_ms(best, [*graph.edits, *compiled.edits]))
 
 
-def test_what_has_to_be_done_before_a_graph_is_a_step_of_the_plan(loop):
+def test_preparation_of_a_graph_is_a_step_of_the_plan(loop):
     _, whatif, best = loop
     waits = finding("waits")
     graph = replace(finding("graph", AsGraph()), needs_first=("waits",))
@@ -102,7 +102,7 @@ def test_what_has_to_be_done_before_a_graph_is_a_step_of_the_plan(loop):
     assert [step.rule for step in steps] == ["waits", "graph", "half"], "each before what it makes possible, and once"
 
 
-def test_a_later_step_holds_the_doubt_of_those_before_it():
+def test_a_later_step_includes_the_uncertainty_of_earlier_ones():
     # A step of 10 ms may take 20 and may take 8. A twentieth of that, replayed to a percent, is as uncertain; and no more than the step before it.
     first = PlanStep("loop", 100.0, 10.0, 8.0, 20.0)
     assert with_doubt(first, [], 0.3) == first
@@ -114,7 +114,7 @@ def test_a_later_step_holds_the_doubt_of_those_before_it():
     assert busy.predicted_low_ms == 0.45, "the GPU's work that is left"
 
 
-def test_what_brings_nothing_at_first_is_tried_again_after_the_others(loop):
+def test_a_change_without_gain_is_tried_again_after_the_others(loop):
     _, whatif, best = loop
     half, graph = finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), finding("graph", AsGraph())
     assert plan_of(whatif, best, [half]) == ()  # the host sets the pace
@@ -132,7 +132,7 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
     assert words.plan_title(replace(planned, plan=())) is None
 
 
-def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:
+def test_no_plan_is_faster_than_its_advised_workers(tmp_path: Path) -> None:
     """A plan is never faster than the loader workers that it advises.
 
     A step of 42 ms loads for 40 of them in its own process. Eight workers, a little slower together, need 6.1 ms of
@@ -178,13 +178,13 @@ def planned(times, *findings):
     return [(step.rule, step.before_ms, step.predicted_step_ms) for step in steps]
 
 
-def test_what_nobody_is_sure_of_is_in_no_plan():
+def test_uncertain_changes_are_not_in_the_plan():
     times = Times(a=80.0, b=90.0, a_b=60.0, c=70.0)
     unsure, note = finding("unsure", "a", confidence="low"), finding("note", "b", severity="info")
     assert planned(times, unsure, note) == [("note", 100.0, 90.0)]
 
 
-def test_half_a_percent_is_no_gain():
+def test_half_a_percent_is_not_a_gain():
     assert planned(Times(a=100.0 / NO_GAIN), finding("a", "a")) == []
     assert planned(Times(a=100.0 / NO_GAIN, a_b=50.0, b=50.0), finding("a", "a"), finding("b", "b")) == [("b", 100.0, 50.0)]
     # b's better case alone would bring 0.1 of 10 ms, though the worse case of a leaves it room
@@ -193,7 +193,7 @@ def test_half_a_percent_is_no_gain():
     ]
 
 
-def test_the_worse_case_is_faster_than_that_before_by_more_than_runs_differ():
+def test_the_worse_case_of_a_step_is_faster_beyond_noise():
     high = 100.0 / (1 + RUNS_DIFFER)
     assert planned(Times(a=(90.0, 80.0, high)), finding("a", "a")) == []
     assert planned(Times(a=(90.0, 80.0, 0.999 * high)), finding("a", "a")) == [("a", 100.0, 90.0)]
@@ -201,7 +201,7 @@ def test_the_worse_case_is_faster_than_that_before_by_more_than_runs_differ():
     assert planned(second, finding("a", "a"), finding("b", "b")) == [("a", 100.0, 50.0)], "52 ms may be no less than 50 were"
 
 
-def test_the_widest_doubt_of_all_before_stays():
+def test_the_widest_uncertainty_of_earlier_steps_stays():
     # 8 to 20 of 10 ms, 4.5 to 5.5 of 5: a step of 4 may take 3.2 to 8 after both, whichever came last.
     wide, narrow = PlanStep("wide", 100.0, 10.0, 8.0, 20.0), PlanStep("narrow", 10.0, 5.0, 4.5, 5.5)
     step = PlanStep("third", 5.0, 4.0, 3.96, 4.04)

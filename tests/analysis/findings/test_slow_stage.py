@@ -40,7 +40,7 @@ TIMED = UserFacts(
         ({"loader_pin_ms": 3, "loader_workers": 0}, "collate", "of the 8.76 ms for a batch", "Vectorise", VECTORISED),
     ],
 )  # fmt: skip
-def test_the_longest_stage_of_a_batch_has_its_own_advice(changes, stage, title, advice, change):
+def test_the_slowest_stage_of_loading_has_its_own_advice(changes, stage, title, advice, change):
     facts = msgspec.structs.replace(TIMED, **changes)
     assert stage_of(facts) == stage
     said, to_do = limited_by(facts)
@@ -85,11 +85,10 @@ def of_rule(result: RunResult, rule: str) -> Finding:
     ("pins", "loop_pins", "limits"),
     [((500, 11_500), False, True), ((500, 3_000), False, False), ((500, 11_500), True, False)],
 )
-def test_a_plain_trace_shows_the_thread_that_pins(tmp_path: Path, pins: tuple[int, int], loop_pins: bool, limits: bool) -> None:
-    """A plain trace shows the pinning thread by its driver calls.
+def test_a_plain_trace_shows_the_pinning_thread(tmp_path: Path, pins: tuple[int, int], loop_pins: bool, limits: bool) -> None:
+    """Driver calls on another thread are pinning.
 
-    Driver calls on another thread are pinning. If they take little of the wait, or if the loop makes them itself, they
-    are not the limit.
+    If they take little of the wait, or if the loop makes them itself, they are not the limit.
     """
     finding = of_rule(analysed(tmp_path, waiting_loop(pins, loop_pins)), RULE)
     assert ("one thread pins the batches of all workers, during 11 ms of each 12 ms wait" in finding.title) is limits
@@ -99,7 +98,7 @@ def test_a_plain_trace_shows_the_thread_that_pins(tmp_path: Path, pins: tuple[in
 
 
 @pytest.mark.parametrize(("batch_bytes", "advised"), [(2_000_000, "Set pin_memory=False"), (40_000_000, "Send fewer bytes")])
-def test_small_batches_that_are_pinned_slowly_need_no_fewer_bytes(tmp_path: Path, batch_bytes: int, advised: str) -> None:
+def test_slow_pinning_of_small_batches_gets_no_advice_on_bytes(tmp_path: Path, batch_bytes: int, advised: str) -> None:
     """Small batches that are pinned slowly do not need fewer bytes.
 
     One thread copies 2.9 GB/s: 2 MB take 0.7 of the 11 ms, and 40 MB all of them.
@@ -108,7 +107,7 @@ def test_small_batches_that_are_pinned_slowly_need_no_fewer_bytes(tmp_path: Path
     assert finding.fix.startswith(advised)
 
 
-def test_the_heaviest_function_below_main_is_named_though_none_is_open_in_the_middle(tmp_path: Path) -> None:
+def test_the_heaviest_function_is_named_even_if_it_was_not_open_in_the_middle(tmp_path: Path) -> None:
     """The heaviest function below main is named even if it is not running in the middle.
 
     Each step has 9 ms of Python. ``score`` runs three times for 2 ms around 2 ms of ``log``, which contains the middle

@@ -52,7 +52,7 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
         ("logging/__init__.py(1): info", False),
     ],
 )
-def test_a_line_is_the_users_where_no_library_and_no_built_in_holds_it(frame: str, own: bool) -> None:
+def test_lines_outside_libraries_and_built_ins_belong_to_the_user(frame: str, own: bool) -> None:
     assert is_user_line(frame) is own
 
 
@@ -67,7 +67,7 @@ def test_a_line_is_the_users_where_no_library_and_no_built_in_holds_it(frame: st
         ([], None),
     ],
 )
-def test_most_is_said_of_the_longest_place_alone(places: list[str], words: str | None) -> None:
+def test_only_the_longest_place_is_called_most(places: list[str], words: str | None) -> None:
     assert in_user_code([{"place": place} for place in places]) == words
 
 
@@ -92,7 +92,7 @@ def recorded(trace: ChromeTrace, folder: Path) -> Iterator[Recording]:
             yield recording
 
 
-def test_the_innermost_line_of_the_users_is_found_above_the_library(tmp_path: Path) -> None:
+def test_the_innermost_user_line_above_the_library_is_found(tmp_path: Path) -> None:
     trace = loop_with(
         ("train.py(5): main", 11, 88, None),
         ("train.py(12): step", 12, 87, 1),
@@ -112,7 +112,7 @@ def test_the_innermost_line_of_the_users_is_found_above_the_library(tmp_path: Pa
     }
 
 
-def test_the_users_own_frames_are_the_way_to_what_was_launched(tmp_path: Path) -> None:
+def test_the_stack_of_a_launch_has_the_frames_of_the_user(tmp_path: Path) -> None:
     trace = loop_with(
         ("train.py(5): main", 1, 989, None),
         ("torch/profiler/profiler.py(9): start", 2, 4, 1),
@@ -127,11 +127,8 @@ def test_the_users_own_frames_are_the_way_to_what_was_launched(tmp_path: Path) -
         assert user_stack(recording, 0, starts[-1]) == ()  # launched by a later step, outside every recorded call
 
 
-def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_path: Path) -> None:
-    """A loop's source line is the innermost line that all its launches share.
-
-    ``batch`` calls the same ``forward`` twice; each call launches a kernel.
-    """
+def test_the_line_of_a_loop_is_shared_by_all_its_launches(tmp_path: Path) -> None:
+    """``batch`` calls the same ``forward`` twice; each call launches a kernel."""
     trace = loop_with(
         ("train.py(5): batch", 1, 900, None),
         ("model.py(12): forward", 300, 340, 1),
@@ -147,7 +144,7 @@ def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_pa
         assert common_line(recording, 0, []) is None
 
 
-def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp_path: Path) -> None:
+def test_host_events_have_the_open_line_of_the_user(tmp_path: Path) -> None:
     """The work of the host belongs to the user's line that is running there.
 
     Here it is a collection that ``step`` calls, and driver calls. Their begin is neither a gap nor a GPU operation.
@@ -175,7 +172,7 @@ def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp
         assert most_from(recording, collected[:0]) is None
 
 
-def test_what_autograds_own_thread_launches_has_the_line_that_called_for_the_backward_pass(tmp_path: Path) -> None:
+def test_launches_of_autograd_have_the_line_of_the_backward_call(tmp_path: Path) -> None:
     trace = loop_with(
         ("train.py(5): main", 1, 989, None),
         ("train.py(12): step", 2, 970, 1),

@@ -57,7 +57,7 @@ def context(
     return RuleContext(job, run.lead, NoGaps())  # type: ignore[arg-type]
 
 
-def test_what_a_late_rank_alone_loses_brings_no_more_than_the_rank_as_fast_as_its_peers() -> None:
+def test_gain_of_a_late_rank_is_limited_to_removing_its_delay() -> None:
     late, loader = bounded_by_late(context(), [LATE, LOADER])
     assert late is LATE
     assert (loader.severity, loader.predicted_step_ms, loader.gain_ms) == ("warning", 36.0, pytest.approx(4.0))
@@ -65,7 +65,7 @@ def test_what_a_late_rank_alone_loses_brings_no_more_than_the_rank_as_fast_as_it
     assert loader.prediction_note == BOUNDED.format(title=LATE.title)
 
 
-def test_what_its_peers_lose_as_well_or_the_rank_is_not_late_by_stays() -> None:
+def test_losses_shared_by_peers_or_unrelated_to_the_delay_are_not_limited() -> None:
     run = context().run
     both = replace(context(), run=replace(run, ranks=[run.ranks[1], run.ranks[1]]))
     assert bounded_by_late(both, [LATE, LOADER]) == [LATE, LOADER]
@@ -74,7 +74,7 @@ def test_what_its_peers_lose_as_well_or_the_rank_is_not_late_by_stays() -> None:
     assert bounded_by_late(context(), [LOADER]) == [LOADER], "nobody is late"
 
 
-def test_a_late_rank_that_others_are_seen_to_wait_for_stands_before_what_the_hosts_pace_would_bring() -> None:
+def test_a_late_rank_with_visible_waits_comes_before_host_speed() -> None:
     assert ordered(context(), [PACE, CASTS, LATE], all_rules()) == [CASTS, LATE, PACE]
     assert ordered(context(reason="python_host"), [PACE, LATE], all_rules()) == [PACE, LATE], "recording slows it, too"
     assert ordered(context(other_waits_ms=9.0), [PACE, LATE], all_rules()) == [PACE, LATE], "they wait for each other"
@@ -92,7 +92,7 @@ def test_a_late_rank_that_others_are_seen_to_wait_for_stands_before_what_the_hos
         ({"other_waits_ms": 9.0}, "warning"),
     ],
 )
-def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(measured: dict[str, float], severity: str) -> None:
+def test_severity_of_a_late_rank_follows_the_waits_of_others(measured: dict[str, float], severity: str) -> None:
     (found,) = found_by(RULE, context(**measured))  # type: ignore[arg-type]
     assert found.severity == severity
 
@@ -105,9 +105,7 @@ def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(meas
         (None, "without it, the difference is not known", NOT_TOGETHER),
     ],
 )
-def test_ranks_are_called_equally_long_where_replayed_together_they_wait_alike(
-    of_other_ms: float | None, said: str, note: str
-) -> None:
+def test_ranks_with_equal_waits_in_the_joint_replay_are_equally_long(of_other_ms: float | None, said: str, note: str) -> None:
     late = context()
     assert late.run.communication is not None
     other, mine = late.run.communication.ranks

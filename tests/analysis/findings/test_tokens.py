@@ -52,7 +52,7 @@ def graph_of(result: RunResult) -> Finding:
     return next(f for f in result.findings if f.rule == "launch-bound")
 
 
-def test_each_token_is_a_graph_and_the_prompt_is_read_as_before(tmp_path: Path) -> None:
+def test_each_token_is_a_graph_and_the_prompt_does_not_change(tmp_path: Path) -> None:
     """Each token becomes a CUDA graph, and the prompt is launched as before.
 
     The prompt's eight operators of 24 µs stay, 192 µs (less what recording cost them). A token is then a graph of 32 µs
@@ -72,7 +72,7 @@ def test_a_training_step_has_no_tokens() -> None:
     assert found is not None and "tokens" not in found.title
 
 
-def test_generation_as_a_graph_a_token_against_the_stopwatch() -> None:
+def test_prediction_of_a_graph_per_token_matches_the_stopwatch() -> None:
     found, measured = finding("generate_growing", "launch-bound"), 3.796  # generate_fixed, ms
     assert found is not None and found.predicted_low_ms is not None and found.predicted_high_ms is not None
     assert "each of 16 tokens takes" in found.title
@@ -93,13 +93,13 @@ def test_a_capture_of_one_step_has_an_estimate_and_predictions() -> None:
 
 
 @pytest.mark.parametrize(("name", "measured"), [("streets_evaluated", 5.097), ("series_evaluated", 3.850)])
-def test_evaluation_between_steps_is_counted_as_often_as_it_happens(name: str, measured: float) -> None:
+def test_evaluation_between_steps_is_counted_by_its_frequency(name: str, measured: float) -> None:
     lead = result_of(name).lead
     assert lead is not None and lead.best.ms == pytest.approx(measured, rel=0.05)
     assert len(lead.counted) % 3 == 0  # after every third step
 
 
-def test_more_workers_give_no_more_than_the_cores() -> None:
+def test_workers_are_limited_by_cores() -> None:
     """More workers gain no more than the host's cores can compute.
 
     In keywords_one one worker computes 119 ms a step. On 16 cores that is 7.5 ms, which the GPU's 7.9 hide; on shared
@@ -111,7 +111,7 @@ def test_more_workers_give_no_more_than_the_cores() -> None:
     assert "16 cores need 7.48 ms" in found.prediction_note
 
 
-def test_a_change_of_workers_never_takes_some_away() -> None:
+def test_advice_on_workers_never_reduces_them() -> None:
     """A change of the worker number never removes workers.
 
     Eight workers compute on sixteen cores: sixteen are tried. For 64 workers on full cores, or workers that wait for a

@@ -45,18 +45,15 @@ def loop(app_data: DataFolder, tmp_path: Path) -> str:
     return run_of(app_data, launching().write(tmp_path / "trace.json"))
 
 
-def test_a_tick_of_the_address_says_what_it_brings(loop: str) -> None:
+def test_a_selected_change_of_the_address_shows_its_gain(loop: str) -> None:
     test = opened("verdict", loop, fixes="launch-bound")
     drawn = staircase_of(test)
     assert drawn is not None and [change["rule"] for change in included(drawn)] == ["launch-bound"]
     assert "for a training that takes a day now" in words_of(test)
 
 
-def test_the_tab_s_title_follows_what_is_ticked(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tab's title follows the selected changes.
-
-    The page sends a title for each selection, and the browser shows the one in use.
-    """
+def test_the_title_of_the_tab_follows_the_selected_changes(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page sends a title for each selection, and the browser shows the one in use."""
     titles: list[str] = []
     monkeypatch.setattr("streamlit.set_page_config", lambda **config: titles.append(config.get("page_title", "")))
     drawn = staircase_of(opened("verdict", loop))
@@ -69,7 +66,7 @@ def test_the_tab_s_title_follows_what_is_ticked(loop: str, monkeypatch: pytest.M
     assert titles[-1] == headline
 
 
-def test_the_address_restores_ticks_and_price(loop: str) -> None:
+def test_the_address_restores_selected_changes_and_price(loop: str) -> None:
     test = opened("verdict", loop, fixes="launch-bound,no-such-rule", price="2.5")
     drawn = staircase_of(test)
     assert drawn is not None and [change["rule"] for change in included(drawn)] == ["launch-bound"]
@@ -124,16 +121,14 @@ ALIKE = None  # the page says what the report says
         (finding_with(pays_later=True), "caution", "pays only after another change", ALIKE),
     ],
 )
-def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(
-    finding: Finding, claims: str, report: str, page: str | None
-) -> None:
+def test_a_finding_has_a_gain_an_upper_limit_or_neither(finding: Finding, claims: str, report: str, page: str | None) -> None:
     assert finding.claims == claims
     result = replace(run_results.run_of(ledger=[("idle", "launch_bound", 10_000_000, 10.0)]), findings=[finding])
     assert gain(result, finding).replace("\xa0", " ") == report
     assert brings(finding).replace("\xa0", " ") == (page or report)
 
 
-def test_what_claims_no_gain_is_kept_apart_from_what_to_change(app_data: DataFolder, tmp_path: Path) -> None:
+def test_findings_without_a_gain_are_listed_separately(app_data: DataFolder, tmp_path: Path) -> None:
     """Findings without a predicted gain are separate from the changes.
 
     A loop's steps are marked by an annotation. That the profiler's step marks are missing is useful to know, but makes
@@ -148,7 +143,7 @@ def test_what_claims_no_gain_is_kept_apart_from_what_to_change(app_data: DataFol
     assert "marks no profiler steps" in inside and "for kernel launches" not in inside, inside
 
 
-def test_the_report_of_a_run_holds_its_verdict_changes_and_readings(tmp_path: Path) -> None:
+def test_the_report_has_verdict_changes_and_readings(tmp_path: Path) -> None:
     result = result_of(tmp_path, launching())
     page = run_html(result)
     first = result.findings[0]
@@ -163,7 +158,7 @@ def test_the_report_of_a_run_holds_its_verdict_changes_and_readings(tmp_path: Pa
     assert "not checked, because" in page
 
 
-def test_the_report_of_a_run_cannot_ask_for_anything_and_names_stay_text(tmp_path: Path) -> None:
+def test_the_report_loads_nothing_and_names_stay_text(tmp_path: Path) -> None:
     page = run_html(result_of(tmp_path, matmul_loop(), "<img src=http://evil.example/a.png onerror=alert(1)>"))
     assert "default-src 'none'; style-src 'unsafe-inline'\"" in page
     assert "<script" not in page and "<img" not in page and "&lt;img src=http://evil.example" in page

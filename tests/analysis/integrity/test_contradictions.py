@@ -73,7 +73,7 @@ def capturing(launches: int, *, steps: int = 6, captured_in: int = 1) -> ChromeT
         (capturing(40, captured_in=1), False),  # the first of six steps, which is not counted
     ],
 )
-def test_a_capture_is_no_idle_run(trace: ChromeTrace, shown: bool) -> None:
+def test_a_graph_capture_is_not_an_idle_run(trace: ChromeTrace, shown: bool) -> None:
     result = result_of(trace)
     assert ("captures_graph" in failed(result)) == shown
     assert (result.metrics["gpu_busy_share"].value is None) == shown
@@ -85,7 +85,7 @@ def test_a_capture_is_no_idle_run(trace: ChromeTrace, shown: bool) -> None:
 @pytest.mark.parametrize(
     ("takes_us", "steps", "shown", "headed"), [(700, 6, True, True), (300, 6, True, False), (30, 6, False, False)]
 )
-def test_a_long_capture_beside_more_launches_that_run(takes_us: int, steps: int, shown: bool, headed: bool) -> None:
+def test_a_long_graph_capture_next_to_more_executed_launches(takes_us: int, steps: int, shown: bool, headed: bool) -> None:
     """Check whether a long capture is reported next to more launches that run.
 
     Twenty launches are captured and forty run, as in a graph that is captured and replayed twice.
@@ -128,7 +128,7 @@ def test_steps_that_never_end_end_where_the_next_begins() -> None:
 
 
 @pytest.mark.parametrize("kernels", [True, False])
-def test_gaudi_events_that_are_not_the_devices_are_no_kernels(kernels: bool) -> None:
+def test_gaudi_events_outside_devices_are_not_kernels(kernels: bool) -> None:
     trace = matmul_loop(6)
     calls = [e for e in trace.events if e["cat"] == "cuda_runtime"]
     for call in calls:

@@ -57,7 +57,7 @@ def intact(recording: str) -> RunResult:
     return result
 
 
-def test_at_least_thirty_damages_are_tried() -> None:
+def test_at_least_thirty_kinds_of_damage_are_tried() -> None:
     names = [name for each in CASES.values() for name in each]
     assert len(names) == 32 and all(name in DAMAGES or name.startswith("cut to") for name in names)
 
@@ -70,9 +70,9 @@ def test_no_number_is_trusted_and_wrong(recording: str, damage: str) -> None:
 
 @pytest.mark.parametrize(("end", "packed"), [(-150, False), (-90, True)])
 def test_a_file_that_ends_within_its_events_has_no_other_headline(end, packed) -> None:
-    """The headline of a file that ends within its events is that it is cut off.
+    """The list of events is not closed then.
 
-    The list of events is not closed then. A file that lacks only its closing bracket has all events.
+    A file that lacks only its closing bracket has all events.
     """
     text = matmul_loop(6).json()
     text = gzip.compress(text)[:end] if packed else text[:end]

@@ -38,7 +38,7 @@ def result_of(trace: ChromeTrace, keep: Callable[[int, dict[str, Any]], bool] = 
 
 
 @pytest.mark.parametrize("steps", [5, 9])
-def test_every_second_record_lost_makes_bounds_and_silences_rules(steps: int) -> None:
+def test_a_loss_of_every_second_record_gives_bounds_and_skips_rules(steps: int) -> None:
     # Each step has 2 kernels, of 600 and 100 µs; the products are lost: half of the records, and 6/7 of the busy time.
     result = result_of(matmul_loop(steps), lambda k, e: k % 2 == 1)
     assert headline(result) == "Half of the GPU's records are missing. Record again with fewer steps."
@@ -70,7 +70,7 @@ def test_steps_that_lack_records_are_not_counted(first: int, behind: int) -> Non
     )
 
 
-def test_no_record_at_all_is_no_run_without_a_gpu() -> None:
+def test_a_trace_without_any_record_is_not_a_run_without_gpu() -> None:
     trace = matmul_loop(6)
     for k in range(6):
         trace.host(
@@ -97,14 +97,14 @@ def test_graph_launches_without_kernels_leave_the_busy_time_unknown() -> None:
 
 
 @pytest.mark.parametrize("call", ["cudaMemsetAsync", "cudaLaunchHostFunc", "cudaStreamSynchronize"])
-def test_calls_that_owe_no_record_are_no_fault(call: str) -> None:
+def test_calls_without_expected_records_are_not_a_fault(call: str) -> None:
     trace = matmul_loop(6)
     for k in range(6):
         trace.host("cuda_runtime", call, 1000 * k + 92, 1000 * k + 93, correlation=9000 + k)
     assert result_of(trace).failed == ()
 
 
-def test_launches_into_a_graph_that_is_captured_are_no_fault() -> None:
+def test_launches_during_graph_capture_are_not_a_fault() -> None:
     trace = matmul_loop(6)
     trace.host("cuda_runtime", "cudaStreamBeginCapture", 2100, 2101, correlation=9000)
     trace.host("cuda_runtime", "cudaLaunchKernel", 2110, 2112, correlation=9001)
@@ -114,7 +114,7 @@ def test_launches_into_a_graph_that_is_captured_are_no_fault() -> None:
     assert result_of(trace).failed != ()
 
 
-def test_a_gate_and_a_comparison_do_not_judge_what_is_withheld() -> None:
+def test_a_gate_and_a_comparison_do_not_judge_withheld_numbers() -> None:
     sides = []
     for result in (result_of(matmul_loop(6)), result_of(matmul_loop(6), lambda k, e: k % 2 == 1)):
         best = result.metrics["best_step_time_ms"].value
@@ -126,7 +126,7 @@ def test_a_gate_and_a_comparison_do_not_judge_what_is_withheld() -> None:
 
 
 @pytest.mark.parametrize("device", ["Ascend Hardware", "Gaudi HPU 0"])
-def test_a_device_in_a_form_that_is_not_read_is_named(device: str) -> None:
+def test_a_device_in_an_unknown_form_is_named(device: str) -> None:
     trace = matmul_loop(6)
     for event in trace.events:
         if event["cat"] == "kernel":

@@ -23,7 +23,7 @@ def result_of(trace: ChromeTrace) -> RunResult:
 
 
 @pytest.mark.parametrize(("registers", "wrong"), [((32, 64, 128), True), ((32, 64), False), ((32,), False)])
-def test_one_name_of_several_kernels_withholds_what_rests_on_names(registers: tuple[int, ...], wrong: bool) -> None:
+def test_one_name_for_several_kernels_withholds_results_based_on_names(registers: tuple[int, ...], wrong: bool) -> None:
     trace = matmul_loop(12)
     for number, event in enumerate(kernels(trace)):
         event["args"]["registers per thread"] = registers[number % len(registers)]

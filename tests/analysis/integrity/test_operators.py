@@ -7,7 +7,7 @@ from tests.incomplete.claims import analysed
 from tests.support.chrome_trace import matmul_loop
 
 
-def test_numbers_that_do_not_follow_one_another_withhold_the_answer() -> None:
+def test_inconsistent_sequence_numbers_withhold_the_answer() -> None:
     trace = matmul_loop(70)
     numbered = (event for event in trace.events if event["cat"] in ("cpu_op", "user_annotation"))
     for number, event in enumerate(numbered):

@@ -117,12 +117,12 @@ def test_ranges_that_end_together_end_where_the_next_begins() -> None:
         (None, [46, 6, 46, 6, 46, 6, 46], 202 / 7),  # most of them are slow
     ],
 )
-def test_the_mean_speaks_where_slow_steps_come_again(first, steps, ms) -> None:
+def test_the_mean_is_reported_if_slow_steps_repeat(first, steps, ms) -> None:
     first_ns = None if first is None else first * 1_000_000
     assert _step([ns * 1_000_000 for ns in steps], first_ns, None, None, None).value == pytest.approx(ms)
 
 
-def test_an_efficiency_above_the_peak_is_never_trusted() -> None:
+def test_efficiency_above_the_peak_is_never_trusted() -> None:
     trace = matmul_loop(
         8, step_us=10, matmul_us=1, other_us=0.5
     )  # 2.1 GFLOP in 10 µs is 215 TFLOP/s: possible in bf16, not in fp32

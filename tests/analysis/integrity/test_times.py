@@ -31,7 +31,7 @@ def kernels(trace: ChromeTrace) -> list[dict]:
         (0, 1000, "The GPU's durations are impossibly long. Record again."),
     ],
 )
-def test_impossible_times_are_the_headline_and_no_number_rests_on_them(shift_us, factor, says) -> None:
+def test_impossible_times_are_the_headline_and_give_no_numbers(shift_us, factor, says) -> None:
     trace = matmul_loop(12)
     for event in kernels(trace):
         event["ts"] += shift_us
@@ -57,14 +57,14 @@ def test_no_operation_begins_after_the_call_that_waited_for_it(since: int, shift
         assert headline(result) == "The clocks of GPU and host do not agree. Record again."
 
 
-def test_a_last_operation_of_wrong_duration_is_no_wrong_clock() -> None:
+def test_a_wrong_duration_of_the_last_operation_is_not_a_wrong_clock() -> None:
     trace = matmul_loop(12)
     trace.host("cuda_runtime", "cudaDeviceSynchronize", 11_200, 11_750, correlation=9000)
     kernels(trace)[-1]["dur"] += 400
     assert result_of(trace).failed == ()
 
 
-def test_one_operation_that_is_early_and_one_that_is_long_are_no_fault() -> None:
+def test_one_early_and_one_long_operation_are_not_a_fault() -> None:
     trace = matmul_loop(12)
     first, *others = kernels(trace)
     first["ts"] -= 100
@@ -110,7 +110,7 @@ def test_kernels_without_duration_make_the_busy_share_a_lower_bound(first_dur: f
 
 
 @pytest.mark.parametrize(("linked", "doubted"), [(False, True), (True, False)])
-def test_work_on_streams_without_a_launch_is_doubted(linked: bool, doubted: bool) -> None:
+def test_work_on_streams_without_a_launch_causes_a_doubt(linked: bool, doubted: bool) -> None:
     trace = matmul_loop(12)
     for event in kernels(trace):
         other = {**event, "ts": event["ts"] + 3, "args": {**event["args"], "stream": 99}, "tid": 99}

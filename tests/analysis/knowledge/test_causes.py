@@ -19,7 +19,7 @@ FIELDS = {"kernel", "call", "doing", "where", "took", "lead", "waited"}
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.key)
-def test_every_row_says_what_is_needed(cause: Cause) -> None:
+def test_every_row_has_the_required_fields(cause: Cause) -> None:
     assert all((cause.label, cause.colour, cause.loses_to))
     assert cause.proof.endswith(".") and cause.to_do.endswith(".")
     assert (cause.waits_for is None) == (cause.who == "nobody"), "what nobody can change is not what a sentence ends on"
@@ -88,6 +88,6 @@ for changed in (without_cause(problem, "logging"), apply(problem, [WithoutHostCa
 '''
 
 
-def test_a_cause_more_is_a_row_more() -> None:
+def test_a_new_cause_needs_only_a_row() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", ONE_ROW_MORE], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

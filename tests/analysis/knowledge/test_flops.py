@@ -171,7 +171,7 @@ def test_scaled_mm_equals_the_registered_formula(seed):
         ("aten::_efficient_attention_forward", [[2, 128, 8, 64]] * 3 + [[], []], 4 * 2 * 8 * 128 * 128 * 64),
     ],
 )  # fmt: skip
-def test_operators_the_counter_lacks(op, dims, expected):
+def test_operators_unknown_to_the_flop_counter(op, dims, expected):
     assert operator_flops(op, dims, []) == expected
 
 

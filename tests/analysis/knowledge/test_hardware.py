@@ -105,7 +105,7 @@ def test_unknown_gpu_is_none(args):
     assert identify(*args) is None
 
 
-def test_forty_gpus_and_every_row_whole():
+def test_at_least_forty_gpus_have_complete_rows():
     assert len(ROWS) >= 40
     names = [row["name"] for row in ROWS]
     assert len(set(names)) == len(names)
@@ -120,7 +120,7 @@ def test_forty_gpus_and_every_row_whole():
             re.compile(pattern)
 
 
-def test_every_row_is_found_by_its_shape_or_a_twin():
+def test_every_gpu_is_found_by_its_properties():
     for row in ROWS:
         for gb in row["memory_gb"]:
             gpu = identify("", *row["compute"], row["sms"], gb * GIB, row["vendor"])
@@ -128,7 +128,7 @@ def test_every_row_is_found_by_its_shape_or_a_twin():
             assert gpu.vendor == row["vendor"]
 
 
-def test_quoted_clocks_are_clocks_gpus_have():
+def test_quoted_clocks_are_possible_clocks():
     # A wrong SM count, rate or sparse figure shows as a clock no GPU runs at.
     for gpu in (row.gpu for row in _tables()[0]):
         if gpu.quoted_clock_mhz is not None:

@@ -14,7 +14,7 @@ ROWS = [(table, index) for table, rules in tables().items() for index in range(l
 
 
 @pytest.mark.parametrize(("table", "index"), ROWS)
-def test_every_row_decides_its_own_example(table, index):
+def test_every_row_matches_its_own_example(table, index):
     rule = tables()[table][index]
     assert first_match(table, rule.example) is rule
     assert len(rule.source) >= 4

@@ -95,10 +95,7 @@ def test_lower_precision_is_faster() -> None:
 
 
 def test_one_more_tile_than_full_waves_takes_another_wave() -> None:
-    """One tile more than full waves needs another wave.
-
-    An H200 has 132 SMs. In tiles of 256 × 128, the products have 66, 264 and 266 tiles.
-    """
+    """An H200 has 132 SMs. In tiles of 256 × 128, the products have 66, 264 and 266 tiles."""
     half_wave = KernelWork("gemm.16bit", "bf16", 1.0, (Product(1, 128 * 132, 128, 8192),))
     two_waves = KernelWork("gemm.16bit", "bf16", 1.0, (Product(1, 256 * 132, 256, 8192),))
     third_wave = KernelWork("gemm.16bit", "bf16", 1.0, (Product(1, 256 * 132 + 1, 256, 8192),))

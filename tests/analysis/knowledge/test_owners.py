@@ -29,13 +29,13 @@ def test_the_owner_of_an_operation(kind: str, category: str, tensor_cores: str, 
     assert owner_of(category, tensor_cores, kind) == owner
 
 
-def test_a_copy_engine_s_work_has_that_category_so_tables_without_kinds_agree() -> None:
+def test_copies_have_one_owner_with_and_without_a_kind() -> None:
     for kind in GPU_KINDS[1:]:
         known = classify("Memcpy HtoD (Pageable -> Device)", kind)
         assert owner_of(known.category, known.tensor_cores) == owner_of(known.category, known.tensor_cores, kind)
 
 
-def test_every_row_says_what_is_needed() -> None:
+def test_every_row_has_the_required_fields() -> None:
     for owner in OWNERS:
         assert all((owner.label, owner.work, owner.meaning.endswith("."), owner.colour)), owner.key
         assert bool(owner.loses_to) == owner.lost, owner.key
@@ -45,7 +45,7 @@ def test_every_row_says_what_is_needed() -> None:
     assert {*COMPUTE_OWNERS, "exposed_comm"} == set(KERNEL_OWNERS)
 
 
-def test_the_store_lists_them() -> None:
+def test_the_store_lists_all_owners() -> None:
     sql = derived_layout()
     for column, keys in (("segments.owner", OWNER_KEYS), ("gaps.owner", LOST_OWNERS)):
         listed = re.search(rf"{column} IS '([^']*)'", sql)

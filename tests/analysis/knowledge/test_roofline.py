@@ -97,7 +97,7 @@ def test_cached_time_is_not_a_negative_opportunity():
     assert row["opportunity_ns"] == 0
 
 
-def test_rows_without_time_bytes_or_flops_have_no_place():
+def test_rows_without_time_bytes_or_flops_are_not_on_the_roofline():
     rows = [
         mm(64, 0),
         mm(64, 1000) | {"flops": None},  # counted in the operator around it

@@ -73,7 +73,7 @@ def test_tf32_counts_as_on_if_other_products_use_it(dims, code, said):
     assert (found.code, said in found.sentence) == (code, True), found
 
 
-def test_signs_that_tf32_is_on():
+def test_evidence_that_tf32_is_on():
     fp32, bf16 = '["float","float"]', '["c10::BFloat16","c10::BFloat16"]'
     rows = [
         ("aten::convolution", fp32, "conv", "yes"),
@@ -112,5 +112,5 @@ def test_kernel_name_gives_the_dtype_if_none_was_recorded(kernel, code):
         ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int)", "aten::fill_", ["float"]),
     ],
 )
-def test_not_applicable_is_none(kernel, op, types):
+def test_work_that_cannot_use_tensor_cores_has_no_reason(kernel, op, types):
     assert why_not_tensor_cores(op, types, SQUARE, classify(kernel, "kernel", op, types), H200) is None

@@ -80,12 +80,9 @@ def test_the_busy_share_of_an_estimated_step_is_the_replays():
     assert busy.notes[0].startswith("Busy time per step in the replay")
 
 
-def test_a_profiled_wait_for_another_rank_makes_no_kernel_look_better():
-    """A profiled wait for another rank does not improve a kernel's efficiency.
-
-    Two profiled steps of 40 ms have 15 ms of products at half of the peak and 23 ms in a waiting collective. The run's
-    step takes 20, of which 18 are busy.
-    """
+def test_a_profiled_wait_for_another_rank_does_not_raise_kernel_efficiency():
+    # Two profiled steps of 40 ms have 15 ms of products at half of the peak and 23 ms in a waiting collective. The
+    # run's step takes 20, of which 18 are busy.
     counts = flops(2 * 0.5 * 989.4e12 * 0.015, union_ns=30_000_000)
     best = choose_step_time(steps(40, 40), StepEstimate(20e6), None)
     got = readings(counts, best, 76_000_000, 2, works_ms=18.0)
@@ -97,7 +94,7 @@ def test_a_profiled_wait_for_another_rank_makes_no_kernel_look_better():
     assert (got["mfu_factor_efficiency"].value, got["mfu_factor_efficiency"].trust) == (pytest.approx(0.5), "caution")
 
 
-def test_products_that_overlap_only_without_the_profiler_are_all_of_the_busy_time():
+def test_products_that_overlap_only_without_the_profiler_fill_the_busy_time():
     best = choose_step_time(steps(20, 20), StepEstimate(16e6), None)
     got = factors_of(best, busy_ms=12.0)  # 15 ms of them as profiled, side by side on two streams in 12
     assert got["mfu_factor_flop_kernels"].value == 1.0
@@ -105,7 +102,7 @@ def test_products_that_overlap_only_without_the_profiler_are_all_of_the_busy_tim
     assert product == pytest.approx(got["mfu"].value, rel=1e-12)
 
 
-def test_a_factor_above_one_says_why():
+def test_a_factor_above_one_has_a_reason():
     # The stopwatch says 15 ms, the profiled GPU works 18: 120 %.
     best = choose_step_time(steps(20, 20), StepEstimate(20e6), 15.0)
     busy = factors_of(best, busy_ms=18.0)["mfu_factor_busy"]
@@ -133,7 +130,7 @@ def test_half_the_step_time_doubles_mfu():
     assert fast["mfu"].value == pytest.approx(2 * slow["mfu"].value)
 
 
-def test_hidden_shapes_make_a_lower_bound_that_says_so():
+def test_hidden_shapes_give_a_marked_lower_bound():
     got = readings(flops(1e12, covered_ns=40), choose_step_time(steps(20), StepEstimate(20e6), None))
     assert got["flop_coverage"].value == pytest.approx(0.4)
     assert got["mfu"].trust == "caution"
@@ -149,7 +146,7 @@ def test_mfu_above_one_is_an_error_unless_narrow_dtypes_explain_it():
 
 
 @pytest.mark.parametrize(("unsure", "bound"), [(0.6, "most"), (0.0001, None)])
-def test_few_products_on_unknown_units_leave_mfu_at_dtype_alone(unsure, bound):
+def test_products_on_unknown_units_may_bound_mfu_at_dtype(unsure, bound):
     best = choose_step_time(steps(20), StepEstimate(20e6), None)
     got = readings(flops(1e10, by_dtype={"fp32": (1 - unsure) * 1e10, FP32_UNCERTAIN: unsure * 1e10}), best)["mfu_at_dtype"]
     assert got.bound == bound and (got.trust == "unusable") == (bound is not None)
@@ -157,7 +154,7 @@ def test_few_products_on_unknown_units_leave_mfu_at_dtype_alone(unsure, bound):
 
 
 @pytest.mark.parametrize(("covered", "known"), [(6, True), (4, False)])
-def test_shapes_of_hardly_any_product_give_no_bound(covered, known):
+def test_shapes_of_few_products_give_no_bound(covered, known):
     got = readings(flops(1e10, covered_ns=covered), choose_step_time(steps(20), None, None))
     assert {got[key].value is not None for key in ("flops_per_step", "mfu", "hfu")} == {known}
 
@@ -172,7 +169,7 @@ def test_without_shapes_the_user_may_give_the_flops():
     assert (given["hfu"].value, given["hfu"].bound) == (given["mfu"].value, "least")  # Recomputation is not visible.
 
 
-def test_shapes_beat_the_rule_of_thumb_and_a_number_given_beats_both():
+def test_flops_come_from_the_user_then_shapes_then_the_rule_of_thumb():
     best = choose_step_time(steps(20), StepEstimate(20e6), None)
     user = UserFacts(parameters=1e8, tokens_per_step=1e4)
     known = readings(flops(7e12), best, user=user)

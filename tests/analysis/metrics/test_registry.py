@@ -36,7 +36,7 @@ def measured(kernels: pd.DataFrame = KERNELS) -> DeviceMeasurements:
     )
 
 
-def test_shares_of_a_window_that_can_be_counted_by_hand() -> None:
+def test_shares_of_a_window_by_hand() -> None:
     values = {key: reading.value for key, reading in readings_of(measured()).items()}
     assert (values["gpu_busy_share"], values["gpu_idle_share"]) == (0.8, 0.2)
     assert values["tensor_core_time_share"] == 0.8  # 600 of 750
@@ -47,7 +47,7 @@ def test_shares_of_a_window_that_can_be_counted_by_hand() -> None:
     assert values["mfu"] is None and values["nvml_gpu_util_mean"] is None
 
 
-def test_a_value_that_cannot_be_is_missing_with_the_reason() -> None:
+def test_an_impossible_value_is_missing_with_the_reason() -> None:
     reading = readings_of(measured(KERNELS.assign(occupancy_pct=1e9)))["achieved_occupancy"]
     assert reading.value is None and reading.why_missing is not None
     assert "1e+07. A value above 1 is impossible" in reading.why_missing
@@ -70,7 +70,7 @@ def test_the_range_of_a_metric(key: str, value: float, kept: bool) -> None:
     assert (possible(METRICS[key], Reading(value)).value == value) is kept
 
 
-def test_every_share_has_its_bounds_but_factors_that_may_exceed_one() -> None:
+def test_every_share_has_bounds_except_factors_that_may_exceed_one() -> None:
     unbounded = {m.key for m in METRICS.values() if m.unit == "share" and m.high is None}
     assert unbounded == {"mfu_factor_busy", "mfu_factor_efficiency"}
 
@@ -86,12 +86,12 @@ def test_lost_launches_lower_only_trust_in_launch_metrics() -> None:
     assert "6 % of GPU time has no launch" in after["mfu"].notes[-1]
 
 
-def test_a_truncated_file_lowers_all() -> None:
+def test_a_truncated_file_lowers_all_trust() -> None:
     after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=True)
     assert {reading.trust for reading in after.values()} == {"caution"}
 
 
-def test_cards_stand_in_the_order_of_their_rows() -> None:
+def test_cards_have_the_order_of_their_rows() -> None:
     places = [metric.card for metric in CARDS]
     assert places == sorted(places) and len(set(places)) == len(places), "two cards want one place"
     assert CARDS[0].key == "best_step_time_ms"
@@ -105,11 +105,8 @@ def test_an_alias_is_a_key_of_the_same_value() -> None:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError, NotFiniteError])
-def test_a_metric_that_cannot_be_computed_is_missing_and_says_why(error: type[Exception]) -> None:
-    """A metric that cannot be computed is missing, with its reason.
-
-    A metric that raised ended the report with exit code 1, which a gate reads as "slower".
-    """
+def test_a_metric_that_cannot_be_computed_is_missing_with_the_reason(error: type[Exception]) -> None:
+    """A metric that raised ended the report with exit code 1, which a gate reads as "slower"."""
 
     def computed(_: DeviceMeasurements) -> Reading:
         raise error

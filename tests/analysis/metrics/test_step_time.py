@@ -48,7 +48,7 @@ MARKS = StepTimeEvidence("marks", 31.9, 31.6, 32.2)
     # √(14 %² + (40 ÷ 39 − 1)²) = 14.233 % within a minute; over four minutes √(7 %² + 2.564 %²) = 7.455 %
     [(2.0, 0.14233), (60.0, 0.14233), (240.0, 0.07455)],
 )
-def test_marks_of_a_step_that_the_host_limits_include_its_drift(timed_s: float, share: float) -> None:
+def test_marks_of_a_host_limited_step_include_host_drift(timed_s: float, share: float) -> None:
     marks = StepTimeEvidence("marks", 40.0, 39.0, 41.0, timed_s=timed_s)  # the GPU needs 31.1 ms, and 1.12 × 31.1 = 34.8
     best = chosen((42.0, 43.0), 39.0, marks=marks)
     assert best.source == "marks" and best.ms == 40.0
@@ -58,7 +58,7 @@ def test_marks_of_a_step_that_the_host_limits_include_its_drift(timed_s: float, 
     assert seen.marked_ms == (39.0, 41.0) and with_host_drift(seen) == seen, "a job of several GPUs includes it once"
 
 
-def test_marks_of_a_step_that_the_gpu_limits_include_no_drift() -> None:
+def test_marks_of_a_gpu_limited_step_include_no_drift() -> None:
     best = chosen((32.0, 32.5), 31.5, marks=replace(MARKS, timed_s=2.0))
     assert (best.reading.low, best.reading.high) == (31.6, 32.2)
     copies = replace(WORK, copies_ns=6e6)  # 31.1 ms of kernels and 6 ms of copies: 1.12 × 37.1 = 41.6
@@ -87,10 +87,7 @@ def test_a_gpu_bound_profile_that_telemetry_confirms_was_measured() -> None:
 
 
 def test_marks_of_launches_only_are_not_a_step_time() -> None:
-    """Marks of launches alone are not a step time.
-
-    Twenty-five marks of a loop that reads its loss every tenth step contain two waits, which look like pauses.
-    """
+    # Twenty-five marks of a loop that reads its loss every tenth step contain two waits, which look like pauses.
     assert chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 2.1, 2.0, 2.2)).source != "marks"
     shorter = chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 24.0, 23.8, 24.2))
     assert shorter.source == "marks"  # of other lengths than the profiled steps
@@ -122,7 +119,7 @@ def test_only_a_much_longer_run_is_not_represented() -> None:
     assert chosen((71, 71), 49.2, telemetry=telemetry(31.3)).represented
 
 
-def test_a_run_within_its_profiled_step_is_represented_however_much_the_replay_took_off() -> None:
+def test_a_run_within_its_profiled_step_is_represented_for_any_replay() -> None:
     small = StepWork(1.2e6, 390)
     assert chosen(
         (14.6, 14.6), 7.0, work=small, telemetry=telemetry(9.5)
@@ -142,7 +139,7 @@ def test_a_run_within_its_profiled_step_is_represented_however_much_the_replay_t
         (20.0, 19.8, False),  # a host's pace changes less
     ],
 )
-def test_steps_longer_one_and_all_are_the_profiled_ones_on_a_slower_host(
+def test_uniformly_longer_steps_are_the_profiled_ones_on_a_slower_host(
     ms: float, typical_ms: float | None, represented: bool
 ) -> None:
     marks = StepTimeEvidence("marks", ms, 0.95 * ms, 1.05 * ms, typical_ms=typical_ms)
@@ -179,7 +176,7 @@ def test_rounds_are_reported_unless_batches_or_the_gpu_cause_them(
 
 
 @pytest.mark.parametrize(("profiled", "represented"), [(WHOLE, True), (SHORT, False)])
-def test_whole_rounds_on_a_slower_host_are_the_runs(profiled: tuple[float, ...], represented: bool) -> None:
+def test_complete_rounds_on_a_slower_host_represent_the_run(profiled: tuple[float, ...], represented: bool) -> None:
     marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, typical_ms=3.0, round=ROUND)
     assert chosen(profiled, 3.1, work=StepWork(0.5e6, 100), marks=marks).represented is represented
 
@@ -229,7 +226,7 @@ def test_loader_without_waits_in_the_profile_gives_no_upper_bound() -> None:
     ).reading.high == pytest.approx(140.4)
 
 
-def test_telemetry_cannot_be_quicker_than_the_kernels() -> None:
+def test_telemetry_cannot_be_faster_than_the_kernels() -> None:
     best = chosen((71, 71), 49.2, telemetry=telemetry(31.3))
     assert best.reading.low is not None and best.reading.low >= 0.95 * 31.08
 

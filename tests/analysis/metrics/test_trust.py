@@ -38,7 +38,7 @@ def test_limit_of_the_recording_is_reported(facts: DeviceFacts, key: str, severi
     assert key == "gpus_left_out" or "rank 4, device 1" in of_rank.sentence
 
 
-def test_a_recording_without_limits_has_none_to_say() -> None:
+def test_a_recording_without_limits_reports_none() -> None:
     assert trust.diagnostics_of([Ranked(DeviceFacts(graph_ns=50, gpu_ns=100))]) == []
 
 

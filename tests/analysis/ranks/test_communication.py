@@ -99,10 +99,9 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_gaps_and_causes_of_a_rank_match_the_ledger(tmp_path: Path) -> None:
-    """The gaps and causes of a rank agree with the ledger.
+    """In a recording by itself exposed communication has no cause.
 
-    In a recording by itself exposed communication has no cause. In a rank of a run it is divided at the arrival of the
-    last rank.
+    In a rank of a run it is divided at the arrival of the last rank.
     """
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
     rank = next(r for r in result.ranks if r.rank == 0)
@@ -171,10 +170,9 @@ def test_finding_describes_the_transfer_of_the_lead_rank(tmp_path: Path) -> None
 
 
 def test_unnamed_collectives_that_end_together_are_one_group(tmp_path: Path) -> None:
-    """Unnamed collectives that end together form one group.
+    """Rank 2 comes last by 300 µs.
 
-    Rank 2 comes last by 300 µs. In two groups, ranks 0 and 1 end half a millisecond before 2 and 3 in every other step,
-    and nothing is matched.
+    In two groups, ranks 0 and 1 end half a millisecond before 2 and 3 in every other step, and nothing is matched.
     """
 
     def bare(rank: int, begin: float, ends: list[float]) -> ChromeTrace:
@@ -202,7 +200,7 @@ def test_collectives_that_other_ranks_lack_stay_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_any_order_of_the_ranks_says_the_same_and_sums_are_exact(tmp_path: Path, seed: int) -> None:
+def test_the_order_of_the_ranks_does_not_matter_and_sums_are_exact(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     begins = [[rng.uniform(350, 790), rng.uniform(350, 790)] for _ in range(3)]
     seen = []
@@ -222,9 +220,9 @@ def test_any_order_of_the_ranks_says_the_same_and_sums_are_exact(tmp_path: Path,
 
 
 def test_the_late_rank_of_a_real_run_is_named() -> None:
-    """The late rank of a real run is named.
+    """Rank 1's batch is 25 ms late every step.
 
-    Rank 1's batch is 25 ms late every step. Nearly all of the other rank's exposed communication is waiting.
+    Nearly all of the other rank's exposed communication is waiting.
     """
     result = prepared_result(*sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz")))
     first = next(r for r in result.ranks if r.rank == 0)

@@ -31,12 +31,9 @@ def analysed(folder: Path, traces: list[ChromeTrace]) -> tuple[RunResult, Commun
     return result, result.communication
 
 
-def test_groups_of_one_kind_are_one_row_with_their_bandwidth_and_their_link(tmp_path: Path) -> None:
-    """Process groups of one kind are one row with their bandwidth and their link.
-
-    Two hosts of two ranks reduce within the host and then between hosts: 4 kB in 100 µs each, 0.04 GB/s on the wire of
-    a ring of two.
-    """
+def test_groups_of_one_kind_share_a_row_with_bandwidth_and_link(tmp_path: Path) -> None:
+    # Two hosts of two ranks reduce within the host and then between hosts: 4 kB in 100 µs each, 0.04 GB/s on the wire
+    # of a ring of two.
     _, found = analysed(tmp_path, job(4, 2, Planted(loader_us={3: 800.0}), mesh=True))
     by_place = {use.within_host: use for use in found.groups}
     assert set(by_place) == {True, False}
@@ -55,10 +52,7 @@ def test_groups_of_one_kind_are_one_row_with_their_bandwidth_and_their_link(tmp_
 
 @pytest.mark.parametrize("cut", [0, 4])
 def test_cut_trace_counts_fewer_steps_and_keeps_the_means(cut: int) -> None:
-    """A cut trace counts fewer steps and keeps the means.
-
-    There are nine steps of one all-reduce of 4 kB in 100 µs. Rank 1 counts ``cut`` of them.
-    """
+    """There are nine steps of one all-reduce of 4 kB in 100 µs. Rank 1 counts ``cut`` of them."""
     counts = (9, cut)
     collectives = pd.DataFrame(
         {
@@ -144,10 +138,9 @@ def test_waits_between_ranks_are_summed_by_host(tmp_path: Path) -> None:
 
 
 def test_three_equal_stages_and_two_microbatches_wait_half_of_the_step(tmp_path: Path) -> None:
-    """Three equal stages with two microbatches wait for half of the step.
+    """A stage works 3 x 300 µs for each of two microbatches, 1.8 ms.
 
-    A stage works 3 x 300 µs for each of two microbatches, 1.8 ms. Four turns of 0.9 ms make a step of 3.6 ms and some
-    transfers.
+    Four turns of 0.9 ms make a step of 3.6 ms and some transfers.
     """
     result, found = analysed(tmp_path, pipelined([300, 300, 300], 2))
     schedule = found.schedule
@@ -163,12 +156,9 @@ def test_three_equal_stages_and_two_microbatches_wait_half_of_the_step(tmp_path:
     assert found.stragglers == ()
 
 
-def test_a_slow_last_stage_is_imbalance_and_the_order_of_the_first_names_the_schedule(tmp_path: Path) -> None:
-    """A slow last stage is an imbalance, and the order of the first stage gives the schedule.
-
-    With 0.9 and 1.8 ms for each of four microbatches, stages work 3.6 and 7.2 ms: at least (3.6 + 7.2 + 3 · 7.2) / 4 =
-    8.1 ms a step, and 6.75 for equal stages.
-    """
+def test_a_slow_last_stage_is_imbalance_and_the_first_stage_shows_the_schedule(tmp_path: Path) -> None:
+    # With 0.9 and 1.8 ms for each of four microbatches, stages work 3.6 and 7.2 ms: at least (3.6 + 7.2 + 3 · 7.2) / 4
+    # = 8.1 ms a step, and 6.75 for equal stages.
     result, found = analysed(tmp_path, pipelined([300, 600], 4))
     schedule = found.schedule
     assert schedule is not None
@@ -178,10 +168,9 @@ def test_a_slow_last_stage_is_imbalance_and_the_order_of_the_first_names_the_sch
 
 
 def test_interleaved_pipeline_is_recognised_by_its_sends(tmp_path: Path) -> None:
-    """An interleaved pipeline is recognised by its sends.
+    """With two chunks a stage and 100 + 200 µs for each of 4 microbatches, a stage works 2.4 ms.
 
-    With two chunks a stage and 100 + 200 µs for each of 4 microbatches, a stage works 2.4 ms. Filling and draining take
-    (3 - 1) / (2 · 4 + 3 - 1) of the step.
+    Filling and draining take (3 - 1) / (2 · 4 + 3 - 1) of the step.
     """
     result, found = analysed(tmp_path, pipelined([100, 100, 100], 4, chunks=2))
     schedule = found.schedule
@@ -210,7 +199,7 @@ def test_last_of_two_stages_sends_forward_only_with_several_chunks(forward: bool
     assert chunks_of(sent, [[0], [1]]) == chunks
 
 
-def test_a_ring_of_two_ranks_is_no_pipeline() -> None:
+def test_a_ring_of_two_ranks_is_not_a_pipeline() -> None:
     """Both ranks of ring attention send keys and values and receive them in each exchange."""
     ring = rows(SEND_RECEIVE, sends=1, receives=1, position=[0, 1, 0, 1], counted=True, start_ns=range(4))
     assert pipeline_of(ring, [0, 0], 10.0, [[0], [1]], [5.0, 5.0]) is None
@@ -228,7 +217,7 @@ def test_equal_sends_in_a_ring_are_not_a_known_schedule() -> None:
 
 
 @pytest.mark.slow
-def test_sends_that_do_not_say_with_whom_are_known_between_two_ranks_only(tmp_path: Path) -> None:
+def test_peers_of_unnamed_sends_are_known_only_between_two_ranks(tmp_path: Path) -> None:
     _, found = analysed(tmp_path, pipelined([300, 300], 2, peers=False))
     assert found.schedule is not None and found.schedule.microbatches == 2
     (tmp_path / "three").mkdir()

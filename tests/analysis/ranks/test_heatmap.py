@@ -28,7 +28,7 @@ def heat_of(folder: Path, planted: Planted) -> pd.DataFrame:
     return heat
 
 
-def test_a_rank_that_is_late_in_two_steps_makes_the_others_wait_in_those(tmp_path: Path) -> None:
+def test_a_rank_late_in_two_steps_makes_the_others_wait_in_these(tmp_path: Path) -> None:
     heat = heat_of(tmp_path, Planted(loader_us={3: 800.0}, late_in=frozenset({2, 4})))
     assert tuple(heat.columns) == HEAT
     waits = heat.pivot(index="rank", columns="step", values="wait_ms")
@@ -54,7 +54,7 @@ def table(ranks: int, steps: int = 2) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(HEAT))
 
 
-def test_neighbours_share_a_row_beyond_the_most_and_the_worst_of_them_shows() -> None:
+def test_neighbours_share_a_row_that_shows_the_worst() -> None:
     """Neighbouring ranks share a row beyond the maximum, and the row shows the worst of them.
 
     Seven ranks are in at most three rows: three, three and one.
@@ -95,7 +95,7 @@ def test_known_hosts_and_stages_are_rows() -> None:
         ([10, 20, 30, 10, 20, 30, 10], None),  # faster than the others
     ],
 )
-def test_stalls_are_a_few_steps_that_stand_out(own: list[float], expected: Stalls | None) -> None:
+def test_stalls_are_a_few_exceptional_steps(own: list[float], expected: Stalls | None) -> None:
     rows = [
         {"rank": rank, "step": f"#{step}", "own_ms": float(ms if rank == 1 else 40)}
         for rank in range(3)

@@ -72,10 +72,7 @@ def test_loader_of_one_rank_is_reported_with_its_cost(tmp_path: Path, mesh: bool
 
 
 def test_a_loader_late_every_fourth_step_is_named_with_its_cost_over_all_steps(tmp_path: Path) -> None:
-    """A loader that is late every fourth step is named, with its cost over all steps.
-
-    Of eight counted steps two wait 2 ms: 0.5 ms a step on average.
-    """
+    """Of eight counted steps two wait 2 ms: 0.5 ms a step on average."""
     planted = Planted(loader_us={1: 2_000.0}, late_in=frozenset({3, 7}))
     (late,) = job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers
     assert (late.ranks, late.reason) == ((1,), "data_wait")
@@ -91,7 +88,7 @@ def test_a_host_that_pauses_in_two_of_eight_steps_is_named(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["loader_us", "host_us"])
-def test_a_rank_late_once_is_chance_unless_its_marks_show_as_long_steps_elsewhere(tmp_path: Path, kind: str) -> None:
+def test_a_rank_late_once_is_chance_unless_its_marks_show_other_long_steps(tmp_path: Path, kind: str) -> None:
     planted = Planted(**{kind: {1: 2_000.0}}, late_in=frozenset({3}))
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, mesh=False, steps=9))]
     library = Library(DataFolder(tmp_path / "data").create())
@@ -115,17 +112,16 @@ def test_a_rank_late_once_is_chance_unless_its_marks_show_as_long_steps_elsewher
 
 
 def test_pause_in_every_step_of_one_rank_belongs_to_it(tmp_path: Path) -> None:
-    """A pause in every step of one rank is reported for that rank.
+    """Every rank's host pauses 1 ms a step, and rank 1's 1.6 ms.
 
-    Every rank's host pauses 1 ms a step, and rank 1's 1.6 ms. The 0.6 ms are more than the 35 % that hosts of one job
-    differ by.
+    The 0.6 ms are more than the 35 % that hosts of one job differ by.
     """
     (late,) = job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_600.0}), ranks=2, per_host=2, mesh=False).stragglers
     assert (late.ranks, late.reason) == ((1,), "python_host")
     assert late.own_ms == pytest.approx(0.6, abs=0.03)
 
 
-def test_a_host_that_is_slower_everywhere_under_the_profiler_is_not_late_for_its_longer_pauses(tmp_path: Path) -> None:
+def test_a_host_that_the_profiler_slows_everywhere_is_not_late(tmp_path: Path) -> None:
     """A host that is slower everywhere under the profiler is not late for its longer pauses.
 
     Rank 1's host takes 1.6 times as long for its launches and for the pause: the pauses differ as the hosts do.
@@ -138,11 +134,8 @@ def test_balanced_job_with_different_hosts_has_no_late_rank(tmp_path: Path) -> N
     assert job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_300.0}), ranks=2, per_host=2, mesh=False).stragglers == ()
 
 
-def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path: Path) -> None:
-    """The same kernels with other shapes are more work and not a slow GPU.
-
-    Rank 1 computes 1.4 times as long, and the kernel after the collective runs in a larger grid there.
-    """
+def test_the_same_kernels_with_other_shapes_are_more_work(tmp_path: Path) -> None:
+    # Rank 1 computes 1.4 times as long, and the kernel after the collective runs in a larger grid there.
     traces = job(2, 2, Planted(slow_gpu={1: 1.4}))
     for event in traces[1].events:
         if event.get("args", {}).get("grid") == [99, 1, 1]:
@@ -160,7 +153,7 @@ def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_kernels_that_only_one_rank_runs_are_work_that_can_go(tmp_path: Path, ranks: int) -> None:
+def test_kernels_of_only_one_rank_are_removable_work(tmp_path: Path, ranks: int) -> None:
     (late,) = job_of(tmp_path, Planted(own_kernel_us={1: 400.0}), ranks=ranks, per_host=ranks, mesh=False).stragglers
     assert (late.ranks, late.reason) == ((1,), "work")
     assert late.own_ms == pytest.approx(0.4, abs=0.02)
@@ -168,7 +161,7 @@ def test_kernels_that_only_one_rank_runs_are_work_that_can_go(tmp_path: Path, ra
 
 
 @pytest.mark.slow
-def test_of_many_ranks_each_takes_its_part_of_shared_work(tmp_path: Path) -> None:
+def test_each_of_many_ranks_takes_its_share_of_common_work(tmp_path: Path) -> None:
     """Shared work among many ranks is divided equally in the prediction.
 
     Of eight ranks, rank 1 computes 0.4 ms longer than the others, with other shapes. Divided equally, each rank has
@@ -199,7 +192,7 @@ def test_kernel_work_hidden_by_replayed_hosts_is_an_upper_bound(tmp_path: Path) 
     assert 0.05 < late.gain_ms < 0.45
 
 
-def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
+def test_a_measured_step_gives_the_speed_of_the_hosts(tmp_path: Path) -> None:
     """A measured step shows how fast the hosts are.
 
     At 65 % of the replayed hosts' time, rank 1 is the late one, by 0.12 ms and more.
@@ -224,7 +217,7 @@ def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:
+def test_a_slow_host_is_named(tmp_path: Path) -> None:
     (late,) = job_of(tmp_path, Planted(host_us=dict.fromkeys(range(4, 8), 900.0)), ranks=8, per_host=4).stragglers
     assert (late.kind, sorted(r or 0 for r in late.ranks), late.host, late.reason) == (
         "host",
@@ -255,7 +248,7 @@ def test_a_slow_gpu_runs_equal_kernels_longer(tmp_path: Path) -> None:
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("lacks", [1, 3])
-def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_it(
+def test_a_rank_without_replay_is_left_out_unless_others_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: int
 ) -> None:
     real = one_job.replay_of
@@ -302,7 +295,7 @@ def test_recorded_collectives_show_the_late_rank_without_a_replay(
 
 
 @pytest.mark.parametrize("replayed", [False, True])
-def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
+def test_a_pause_at_the_start_of_a_step_is_not_a_wait_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
     """A rank's pause at the begin of a step is not another rank's wait at the step's end.
@@ -330,10 +323,8 @@ def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
 def test_idle_gpu_waits_for_its_host_even_with_queued_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
-    """An idle GPU waits for its host even with queued work.
-
-    Before rank 1's loader takes 0.8 ms, its host launches a kernel, which starts after the loader, as the trace shows.
-    """
+    # Before rank 1's loader takes 0.8 ms, its host launches a kernel, which starts after the loader, as the trace
+    # shows.
     if not replayed:
         monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
     traces = job(2, 2, Planted(loader_us={1: 800.0}))
@@ -372,9 +363,9 @@ def test_rank_that_is_never_late_is_not_blamed(tmp_path: Path, monkeypatch: pyte
 def test_collectives_of_many_equal_ranks_show_the_late_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted, who: tuple[str, list[int]], reason: str | None
 ) -> None:
-    """Collectives of many equal ranks show the late one.
+    """Each late rank loses 0.8 ms a step.
 
-    Each late rank loses 0.8 ms a step. The slow GPU's loss is in the 1,000 µs before the collectives.
+    The slow GPU's loss is in the 1,000 µs before the collectives.
     """
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
     found = job_of(tmp_path, planted, ranks=8, per_host=2)
@@ -396,20 +387,14 @@ def test_two_late_ranks_of_many_gain_only_together(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_short_trace_does_not_hide_the_cost_of_another_rank(tmp_path: Path) -> None:
-    """A short trace does not hide the cost of another rank.
-
-    Rank 6 meets only rank 2, whose trace is cut. The time of that collective is not rank 6's own.
-    """
+    """Rank 6 meets only rank 2, whose trace is cut. The time of that collective is not rank 6's own."""
     (late,) = job_of(tmp_path, Planted(loader_us={3: 900.0}), ranks=8, per_host=4, cut=2).stragglers
     assert (late.ranks, late.gain_ms) == ((3,), pytest.approx(0.9, abs=0.01))
 
 
 @pytest.mark.slow
 def test_delay_that_recording_may_cause_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A delay that recording may cause is not reported.
-
-    The host takes 0.4 ms between two launches. This is not more than recording costs a slow host.
-    """
+    """The host takes 0.4 ms between two launches. This is not more than recording costs a slow host."""
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
     assert job_of(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
 
@@ -417,10 +402,7 @@ def test_delay_that_recording_may_cause_is_not_reported(tmp_path: Path, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
 def test_clock_or_power_limit_in_telemetry_is_the_reason_of_a_slow_gpu(tmp_path: Path, throttle: int, reason: str) -> None:
-    """A clock or power limit in telemetry is the reason for a slow GPU.
-
-    GPU 2 runs at 1,410 MHz instead of 1,980, 1.4 times slower. UUIDs match telemetry to GPUs.
-    """
+    """GPU 2 runs at 1,410 MHz instead of 1,980, 1.4 times slower. UUIDs match telemetry to GPUs."""
     traces = job(4, 4, Planted(slow_gpu={2: 1.4}))
     lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200", "uuid": f"GPU-{g}"} for g in range(4)]}]
     for i in range(60):

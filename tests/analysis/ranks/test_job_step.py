@@ -45,7 +45,7 @@ def estimated(ms: float) -> BestStepTime:
         (11.0, [8.0, 2.0, 1.0, 0.0]),  # less than it needs: what it loses shrinks, 4 + 2 to 3, and its work stays
     ],
 )
-def test_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list[float]) -> None:
+def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list[float]) -> None:
     ledger = [
         row("other_compute", None, 8.0),
         row("idle", "launch_bound", 4.0),

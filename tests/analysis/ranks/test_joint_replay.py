@@ -55,23 +55,22 @@ def together(first: list[float], second: list[float], odd: tuple[list[float], li
     return JointReplay(members, MatchedCollectives((of_op, of_op), dict.fromkeys(range(6), 4_000), dict.fromkeys(range(6), 2)))
 
 
-def test_ranks_that_hold_each_other_up_by_turns_all_wait() -> None:
+def test_ranks_that_delay_each_other_in_turn_all_wait() -> None:
     job = together([20, 120], [50, 100])  # the first waits 30 µs in the first collective, the second 20 in the other
     assert job.waits_ms() == pytest.approx([0.03, 0.02])
     assert job.in_turn_ms(0.2) == pytest.approx(0.02)
 
 
-def test_ranks_that_wait_for_one_of_them_do_not_wait_by_turns() -> None:
+def test_ranks_that_wait_for_one_rank_do_not_wait_in_turn() -> None:
     job = together([20, 100], [50, 120])
     assert job.waits_ms() == pytest.approx([0.05, 0.0])
     assert job.in_turn_ms(0.2) == 0.0
 
 
-def test_ranks_that_lead_alternately_wait_by_turns() -> None:
-    """Two ranks that lead alternately wait by turns.
+def test_ranks_that_lead_alternately_wait_in_turn() -> None:
+    """Of the two counted steps, the first rank is 50 µs late in one and the second rank in the other.
 
-    Of the two counted steps, the first rank is 50 µs late in one and the second rank in the other. Each waits half of
-    that per step.
+    Each waits half of that per step.
     """
     job = together([20, 100], [50, 120], odd=([50, 120], [20, 100]))
     one_step_ms = job.step_ms()

@@ -24,7 +24,7 @@ from tests.support.bulk_synchronous import Planted, job
         ((1, 2, 3, 4), None),  # one rank by itself: what a run of one recording says of its job is another sentence
     ],
 )
-def test_a_folder_without_some_ranks_of_its_job_says_which(tmp_path: Path, without: tuple[int, ...], note: str | None) -> None:
+def test_missing_ranks_of_a_job_are_named(tmp_path: Path, without: tuple[int, ...], note: str | None) -> None:
     data = DataFolder(tmp_path / "data").create()
     traces = {i: trace for i, trace in enumerate(job(5, 5, Planted())) if i not in without}
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in traces.items()]
@@ -34,6 +34,6 @@ def test_a_folder_without_some_ranks_of_its_job_says_which(tmp_path: Path, witho
     assert [each for each in notes if "no trace here" in each] == ([note] if note else [])
 
 
-def test_of_many_how_many_there_are() -> None:
+def test_many_missing_ranks_are_counted() -> None:
     assert absent_note(absent([0, 1], 20), 20) == "18 of 20 ranks (2, 3, 4, 5, 6, 7, 8, 9 …) have no trace here."
     assert absent([0, None], 8) == absent([0], None) == absent([], 8) == [], "who is here is not known"

@@ -32,7 +32,7 @@ def step_us(problem: ReplayProblem, *edits: Edit) -> list[float]:
     return [ns / 1000 for ns in step_times(edited, replay(edited), 0, problem.steps).tolist()]
 
 
-def test_a_launch_that_is_not_made_takes_its_gap_and_its_kernel_with_it() -> None:
+def test_a_removed_launch_removes_its_gap_and_its_kernel() -> None:
     problem = problem_of(launch_bound())
     assert step_us(problem) == [100, 100]
     # A step: gap 55, launch 5, gap 35, launch 5. Without the second launch and the gap before it: 60.
@@ -44,7 +44,7 @@ def test_a_launch_that_is_not_made_takes_its_gap_and_its_kernel_with_it() -> Non
     assert step_us(problem_of(loading()), WithoutCalls(SECOND)) == [80, 80]
 
 
-def test_a_graph_between_waits_is_launched_after_each_of_them() -> None:
+def test_a_graph_is_launched_after_each_wait() -> None:
     trace = TinyTrace()
     for k in range(3):
         t = 120.0 * k
@@ -81,11 +81,11 @@ def test_removed_wait_costs_neither_wait_nor_gap() -> None:
         (WithoutHostCause("python_host"), 60),  # 100 − 25 − 15: what the loader leaves of the gaps of 55 and 35
     ],
 )
-def test_a_cause_of_the_host_goes_before_the_calls_that_are_meant(edit: Edit, expected: float) -> None:
+def test_a_host_cause_is_removed_only_before_the_selected_calls(edit: Edit, expected: float) -> None:
     assert step_us(problem_of(loading()), edit) == [expected, expected]
 
 
-def test_edits_are_made_together_and_removals_last() -> None:
+def test_edits_are_applied_together_with_removals_last() -> None:
     # Without the second launches and the loader: gap 55 − 30 of the loader's before the first launch remains, and its 5: 30.
     problem = problem_of(loading())
     both = (WithoutCalls(SECOND), WithoutHostCause("data_wait"))
@@ -98,7 +98,7 @@ def test_graph_contains_no_python_between_graphs() -> None:
     assert step_us(problem_of(loading()), AsGraph()) == [85, 85]
 
 
-def test_a_removed_kernel_takes_its_own_launching_with_it_and_no_other_work() -> None:
+def test_a_removed_kernel_removes_only_its_own_launch() -> None:
     trace = TinyTrace()
     for step in range(3):
         t = 1000.0 * step
@@ -114,7 +114,7 @@ def test_a_removed_kernel_takes_its_own_launching_with_it_and_no_other_work() ->
     assert step_us(problem, AsGraph())[0] >= 870
 
 
-def test_more_launches_take_the_host_as_long_as_its_others() -> None:
+def test_additional_launches_take_as_long_as_the_recorded_ones() -> None:
     # A step: gap 55, launch 5, gap 35, launch 5. Of 40, 60, 40, 60 and 40, at most 50 each count: the mean is 44; two more are 88.
     problem = problem_of(launch_bound())
     second = tuple(int(op) for op in problem.ops.op[1::2])
@@ -158,7 +158,7 @@ def test_graph_from_an_operation_keeps_earlier_launches_and_waits() -> None:
     assert step_us(problem, AsGraph(first_ops=(3, 7, 11))) == [145, 145]
 
 
-def test_more_launches_than_recorded_move_no_beginning_and_no_work_launched_before() -> None:
+def test_additional_launches_do_not_move_earlier_work() -> None:
     trace = launch_bound()
     trace.kernel(-50, 4)  # operation 0: launched before
     problem = problem_of(trace)
@@ -169,7 +169,7 @@ def test_more_launches_than_recorded_move_no_beginning_and_no_work_launched_befo
     assert (more.host_start - usual.host_start).tolist() == [0, 0, 88_000, 88_000, 88_000, 88_000]
 
 
-def test_a_removed_kernel_leaves_the_calls_that_never_launched_one() -> None:
+def test_a_removed_kernel_keeps_calls_without_launches() -> None:
     # A step of 100: launch 5, gap 5, the wait, gap 30. Without the kernel nothing is waited for, and the call's own 5 stays: 5 + 5 + 5 + 30,
     # less the launch's 5 and the gap of 30 before it.
     assert host_us(apply(problem_of(sync_every_step()), [WithoutOps((0, 1, 2))])) == [10, 10]
@@ -180,7 +180,7 @@ def host_us(problem: ReplayProblem) -> list[float]:
     return [ns / 1000 for ns in (replay(problem).host_end[1::2][1:] - replay(problem).host_end[1::2][:-1]).tolist()]
 
 
-def test_of_two_ways_to_a_quicker_kernel_the_quicker_counts_whichever_comes_first() -> None:
+def test_the_faster_of_two_edits_of_a_kernel_counts() -> None:
     problem, quick, slow = problem_of(launch_bound()), ScaledOps((0,), 0.5), ScaledOps((0, 1), 0.8)
     for edits in ((quick, slow), (slow, quick)):
         assert apply(problem, edits).ops.dur[:3].tolist() == [1_500, 2_400, 3_000]
@@ -202,7 +202,7 @@ EVERY_EDIT: tuple[Edit, ...] = (
 
 
 @pytest.mark.parametrize("edit", EVERY_EDIT, ids=lambda edit: type(edit).__name__)
-def test_the_parts_of_a_gap_sum_to_it_after_every_edit(edit: Edit) -> None:
+def test_parts_of_a_gap_sum_to_it_after_every_edit(edit: Edit) -> None:
     assert {type(each) for each in EVERY_EDIT} == set(get_args(Edit))
     host = apply(problem_of(loading()), [edit]).host
     assert (host.gap_parts.sum(axis=1) == host.gap)[host.pred >= 0].all()
@@ -238,7 +238,7 @@ def test_removed_kernel_takes_some_host_time_with_it() -> None:
     assert step_us(problem_of(trace), WithoutOps(SECOND)) == [935, 935]
 
 
-def test_a_cause_takes_its_own_waits_and_no_others() -> None:
+def test_a_removed_cause_removes_only_its_own_waits() -> None:
     trace = TinyTrace()
     for k in range(3):
         t = 150.0 * k
@@ -255,7 +255,7 @@ def test_a_cause_takes_its_own_waits_and_no_others() -> None:
     assert step_us(problem, WithoutHostCause("allocator", calls=(5,))) == [135, 150]
 
 
-def test_a_copy_that_waits_cuts_the_graph_behind_it_in_every_step() -> None:
+def test_a_waiting_copy_cuts_the_graph_in_every_step() -> None:
     trace = TinyTrace()
     for k in range(3):
         t = 100.0 * k

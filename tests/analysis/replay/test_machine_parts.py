@@ -99,7 +99,7 @@ def test_a_span_is_from_the_end_of_one_step_to_the_next_within_a_cycle() -> None
     assert [ends.tolist() for ends in step_spans(problem, run, 0, np.array([2], np.int32))] == [[30], [34]]
 
 
-def test_a_step_behind_one_without_work_has_no_end_before_it() -> None:
+def test_a_step_after_one_without_work_has_no_start() -> None:
     # The other device works in steps 1 and 2 only: only step 2 lies between two ends.
     nodes = [Node(gap=10)] * 3
     ops = [Op(0, 4, step=0), Op(1, 4, step=1, stream=1), Op(2, 4, step=2, stream=1)]
@@ -124,12 +124,12 @@ def test_single_step_begins_with_its_first_launch_or_running_work() -> None:
     assert step_spans(later, replay(later), 0, problem.steps)[0].tolist() == [50]
 
 
-def test_a_lone_step_without_a_launch_of_its_own_has_no_span() -> None:
+def test_a_single_step_without_launches_has_no_span() -> None:
     problem = machine([Node(gap=20)], [Op(-1, 30, step=0, start=10), Op(0, 5, step=-1)])
     assert [ends.tolist() for ends in step_spans(problem, replay(problem), 0, problem.steps)] == [[], []]
 
 
-def test_a_place_in_the_queue_is_freed_by_the_start_of_the_operation_depth_before_on_the_same_stream() -> None:
+def test_a_queue_slot_is_freed_by_the_start_of_an_earlier_operation() -> None:
     # Stream 0 has operations 0, 1, 3, 4, stream 1 has 2 and 5; nodes launch 0–1, 2, none, 3, 4–5.
     problem = machine([], [Op(n, 1, stream=s) for n, s in ((0, 0), (0, 0), (1, 1), (3, 0), (4, 0), (4, 1))])
     bounds = np.array([0, 2, 3, 3, 4, 6])
@@ -138,7 +138,7 @@ def test_a_place_in_the_queue_is_freed_by_the_start_of_the_operation_depth_befor
     assert queue_slots(problem.ops, bounds, np.full(5, 4)).tolist() == [-1] * 5
 
 
-def test_a_launch_into_a_full_queue_waits_and_so_does_all_behind_it() -> None:
+def test_a_launch_into_a_full_queue_delays_all_later_ones() -> None:
     # One place: the second launch (at 10) returns 3 after the first operation starts at 50; its kernel follows the first's end at 150.
     nodes = [Node(), Node(gap=10, slot_resume=3), Node(gap=10, slot_resume=3)]
     problem = machine(nodes, [Op(0, 100, after_launch=50), Op(1, 100), Op(2, 100)], depth=1)
@@ -175,7 +175,7 @@ def test_median_latencies_are_those_of_a_streams_launched_operations() -> None:
     assert usual.after_dep.tolist() == [0, 0, 60, 60, 999, 0, 0]
 
 
-def test_who_waited_for_a_dropped_operation_waits_for_the_one_before_it_on_its_stream() -> None:
+def test_waits_for_a_dropped_operation_move_to_the_previous_one() -> None:
     nodes = [Node(), Node(), Node(waits=(1, 0)), Node(waits=(4, 3)), Node(waits=(2,))]
     ops = [
         Op(0, 1, stream=1),

@@ -33,7 +33,7 @@ def assert_reproduces(problem: ReplayProblem) -> None:
     assert (run.host_end == problem.host.end).all()
 
 
-def test_host_gaps_set_the_pace_of_a_launch_bound_run() -> None:
+def test_host_gaps_determine_a_launch_bound_run() -> None:
     problem = problem_of(launch_bound())
     assert_reproduces(problem)
     assert step_times(problem, replay(problem), 0, problem.steps).tolist() == [100_000, 100_000]
@@ -70,7 +70,7 @@ def test_removing_a_wait_lets_the_host_run_ahead() -> None:
     assert step_times(none, replay(none), 0, problem.steps).tolist() == [60_000, 60_000]
 
 
-def test_another_stream_is_waited_for() -> None:
+def test_an_operation_waits_for_another_stream() -> None:
     trace = TinyTrace()
     for k in range(2):
         t = 200.0 * k
@@ -132,7 +132,7 @@ def test_a_full_queue_blocks_the_launch() -> None:
     assert run.queued[QUEUE_DEPTH] == 5_002_000 + slow.host.slot_resume[QUEUE_DEPTH] - 3_072_000
 
 
-def test_a_queue_that_other_work_fills_blocks_earlier() -> None:
+def test_a_queue_with_other_work_blocks_earlier() -> None:
     trace, depth = TinyTrace(), 900
     trace.step(0, 110_000)
     for k in range(depth + 10):  # Kernels of 100 µs, number k from 5 + 100 k on; a launch returns 4 µs after its place is free.
@@ -161,7 +161,7 @@ def test_graph_launch_is_one_call_with_many_operations() -> None:
     assert_reproduces(with_median_latencies(problem))  # every latency is its stream's median here
 
 
-def test_dropped_operations_hand_their_waiters_on() -> None:
+def test_waits_for_dropped_operations_move_to_earlier_ones() -> None:
     problem = problem_of(sync_every_step())
     drop = np.array([False, True, False])
     left = without_ops(problem, drop)
@@ -178,7 +178,7 @@ def test_dropped_operations_hand_their_waiters_on() -> None:
 
 @given(pieces())
 @settings(max_examples=60, deadline=None)
-def test_unchanged_the_replay_is_the_recording(trace: TinyTrace) -> None:
+def test_the_unchanged_replay_equals_the_recording(trace: TinyTrace) -> None:
     problem = problem_of(trace)
     assert_reproduces(problem)
     host = problem.host

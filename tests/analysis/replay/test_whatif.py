@@ -29,7 +29,7 @@ SECOND = (1, 3, 5)  # the second call of each of the three steps
 
 
 @pytest.mark.parametrize("edit", [AsGraph(), FasterHost(0.0)])
-def test_a_step_that_is_launched_sooner_is_not_shorter_than_the_gpu_works_now(edit: Edit) -> None:
+def test_a_step_launched_earlier_is_not_shorter_than_its_gpu_work(edit: Edit) -> None:
     # A step of 100 µs: a kernel of 20 µs on one stream, later one of 20 µs on another. Nothing recorded says that the second waits for the first,
     # so launched together both would run at once. The GPU works 40 µs a step.
     trace = TinyTrace()
@@ -108,7 +108,7 @@ def hiding() -> WhatIf:
     return WhatIf(problem, 0, problem.steps)
 
 
-def test_a_run_shorter_than_its_replay_has_a_quicker_host() -> None:
+def test_a_run_shorter_than_its_replay_has_a_faster_host() -> None:
     # 70 of 100 µs: the host takes half of its 60. Without the wait the kernel's 40 are left, and not 70 % of the slow host's 60.
     assert waiting().predict_ms(of_step(0.070, "user"), [WithoutWaits()]) == pytest.approx(0.040, rel=0.01)
     assert waiting().predict_ms(of_step(0.070, "telemetry"), [WithoutWaits()]) == pytest.approx(
@@ -143,7 +143,7 @@ def hidden(host_us: float = 50, kernel_us: float = 100) -> WhatIf:
     return WhatIf(problem, 0, problem.steps)
 
 
-def test_a_host_that_the_gpu_hides_may_limit_the_step_once_the_gpu_is_quicker() -> None:
+def test_a_hidden_host_may_limit_the_step_of_a_faster_gpu() -> None:
     # The GPU takes 100 µs, then 30. The host's 50 were hidden, and are known within a factor of 1.6 only: 50 of 31 to 80.
     step, quick = of_step(0.100, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
     assert hidden().predict_ms(step, quick) == pytest.approx(0.050, rel=0.02)
@@ -152,7 +152,7 @@ def test_a_host_that_the_gpu_hides_may_limit_the_step_once_the_gpu_is_quicker() 
     assert between is not None and between == pytest.approx((0.030, 0.050 * 1.6 + off), rel=0.05), "its work is 30"
 
 
-def test_a_run_a_little_shorter_than_its_replay_is_the_gpus_all_the_same() -> None:
+def test_a_run_slightly_shorter_than_its_replay_is_still_gpu_bound() -> None:
     # 99.5 of 100 µs: no host four times as quick is known by that. With the GPU's 100 gone to 30 the host's 50 are left, or up to 80 of them.
     step, quick = of_step(0.0995, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
     assert hidden().predict_ms(step, quick) == pytest.approx(0.050, rel=0.02)
@@ -173,7 +173,7 @@ def test_hidden_host_has_a_lower_speed_limit() -> None:
     assert 0.094 <= between[1] - off <= 0.1015
 
 
-def test_of_another_run_so_much_more_is_uncertain_as_the_gpu_waits() -> None:
+def test_uncertainty_of_another_run_grows_with_gpu_waits() -> None:
     step, none, quick = of_step(0.100, "user"), (0.050, 0.060), [ScaledOps((0, 1, 2, 3), 0.3)]
     assert hidden().range_of_another_run_ms(step, quick, none) == pytest.approx(
         (0.050 * 0.88, 0.060 * 1.12)
@@ -221,7 +221,7 @@ def test_additional_waiting_is_not_scaled_to_the_run() -> None:
     assert hiding().predict_ms(of_step(0.130, "user"), [ScaledOps((0, 1, 2, 3), 0.5)]) == pytest.approx(0.130)
 
 
-def test_a_cause_that_may_stay_in_part_and_a_graph_that_waits_may_cut_have_the_upper_end_of_both() -> None:
+def test_partly_remaining_causes_and_cut_graphs_widen_the_upper_end() -> None:
     # The loader's 50 of 100 µs go, or half of them: 50 to 75, ± 15 % of 50.
     loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     between = loop.predict_range_ms(of_step(0.100, "user"), [WithoutHostCause("data_wait", keep_at_most=0.5)])
@@ -231,7 +231,7 @@ def test_a_cause_that_may_stay_in_part_and_a_graph_that_waits_may_cut_have_the_u
     assert graph is not None and whole is not None and cut is not None and whole < cut < graph[1]
 
 
-def test_a_cause_that_may_go_whole_and_a_host_that_may_be_quicker_have_the_lower_end_of_both() -> None:
+def test_completely_removed_causes_and_faster_hosts_widen_the_lower_end() -> None:
     # Of the loader's 50 of 100 µs all stay as it is likely, none at the best: 50 less the 7.5 that 15 % of the step are.
     loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     edit = WithoutHostCause("data_wait", keep_share=1.0, keep_at_least=0.0)
@@ -242,7 +242,7 @@ def test_a_cause_that_may_go_whole_and_a_host_that_may_be_quicker_have_the_lower
     assert host is not None and quick is not None and host == pytest.approx((quick, 0.100))
 
 
-def test_a_quicker_host_of_some_calls_leaves_the_others_as_they_are() -> None:
+def test_faster_selected_calls_do_not_change_the_others() -> None:
     loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     none, every = (loop.step_ms([FasterHost(0.5, calls)]) for calls in ((), tuple(loop.problem.host.call.tolist())))
     assert none == loop.step_ms() and every == loop.step_ms([FasterHost(0.5)]) and every < none
@@ -278,7 +278,7 @@ def test_loader_edit_changes_the_loader_time() -> None:
         assert loop.predict_ms(step, [edit]) >= 0.075
 
 
-def test_beyond_the_replay_the_interval_is_from_all_of_it_gone_to_all_of_it_left() -> None:
+def test_time_beyond_the_replay_may_stay_or_disappear_completely() -> None:
     # Of 100 µs in the replay 40 are the kernel's, which then takes 20: 80. A run of 150 would take 130, by what the GPU waits in it; 80 where the 50
     # beyond the replay were the kernel's, and 130 where they stay. A fifth of the 20 gained is 4.
     half = [ScaledOps((0, 1, 2, 3), 0.5, 0.5, 0.5)]
@@ -290,7 +290,7 @@ def test_beyond_the_replay_the_interval_is_from_all_of_it_gone_to_all_of_it_left
     assert gone.predict_range_ms(of_step(0.150, "user"), [WithoutCalls(SECOND)]) == pytest.approx((0.080 - off, 0.130 + off))
 
 
-def test_remaining_step_shrinks_with_the_waiting() -> None:
+def test_the_remaining_step_shrinks_with_the_waits() -> None:
     # Of 100 µs in the replay 80 are left, and 80 of a run of 150 where the other 50 are these calls' too. Where they are not, 77/94 of them stay,
     # as the GPU then waits 77 µs instead of 94. They may have cost as much
     # again as the 70 they take, but the GPU works 3. A fifth of 70 is 14, more than 15 % of 80.
@@ -300,7 +300,7 @@ def test_remaining_step_shrinks_with_the_waiting() -> None:
         assert between == pytest.approx((0.003, 0.080 + 0.050 * 77 / 94 + off))
 
 
-def test_the_interval_begins_no_lower_than_the_gpus_work_that_is_left() -> None:
+def test_the_interval_starts_at_the_remaining_gpu_work() -> None:
     # The GPU works 6 of 100 µs; a call and its kernel of 3 go, or the host becomes as quick as can be.
     loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     for edit, least_us in (
@@ -325,7 +325,7 @@ def test_gpu_without_waits_gains_only_from_kernels() -> None:
     assert whatif.predict_ms(of_step(0.130, "user"), [ScaledOps((0, 1, 2, 3), 0.9)]) == pytest.approx(0.130 * 108 / 120)
 
 
-def test_kernels_too_short_to_be_timed_leave_the_host_to_be_predicted() -> None:
+def test_kernels_too_short_to_predict_leave_the_host_prediction() -> None:
     trace = TinyTrace()
     for k in range(4):
         trace.step(100.0 * k, 100.0 * k + 100)

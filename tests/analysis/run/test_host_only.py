@@ -105,10 +105,9 @@ def test_collectives_on_the_cpu_cover_time_outside_operators(tmp_path: Path) -> 
 
 
 def test_time_between_profiler_cycles_is_in_no_step(tmp_path: Path) -> None:
-    """The time between two profiler cycles belongs to no step.
+    """The schedule waits 50 ms between steps 3 and 100, and none of it counts for a step of 1 ms.
 
-    The schedule waits 50 ms between steps 3 and 100, and none of it counts for a step of 1 ms. An operator runs in that
-    gap.
+    An operator runs in that gap.
     """
     trace = python_loop()
     for k in range(4):
@@ -155,18 +154,15 @@ def numbered(*steps: int) -> dict[int, str]:
     ],
     ids=["one-lost", "two-lost", "one-a-cycle", "pause", "ranges"],
 )
-def test_steps_that_few_marks_show(tmp_path: Path, trace: ChromeTrace, steps_ms: list[float], unmarked: bool) -> None:
+def test_steps_with_few_marks(tmp_path: Path, trace: ChromeTrace, steps_ms: list[float], unmarked: bool) -> None:
     work = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "sparse.json")).host
     assert work is not None and list(work.step_ms) == pytest.approx(steps_ms, rel=0.04)
     assert any("without a step mark" in note for note in work.step.notes) == unmarked
 
 
-def test_a_function_that_makes_many_short_calls_keeps_its_time(tmp_path: Path) -> None:
-    """A function that makes many short calls keeps its time.
-
-    In each step of 1000 µs ``physics`` makes 1500 calls of sin in 600 µs, one every 400 ns, and ``act`` takes 300 µs.
-    Recording a call takes 280 ns here.
-    """
+def test_a_function_with_many_short_calls_keeps_its_time(tmp_path: Path) -> None:
+    # In each step of 1000 µs ``physics`` makes 1500 calls of sin in 600 µs, one every 400 ns, and ``act`` takes 300 µs.
+    # Recording a call takes 280 ns here.
     trace = ChromeTrace(with_stack=1)
     for k in range(3):
         at, number = 1000 * k, 10_000 * k
@@ -225,10 +221,9 @@ def loading_loop(iterator: str) -> ChromeTrace:
 
 
 def test_loader_code_is_named_if_the_loop_runs_it(tmp_path: Path) -> None:
-    """The loader's code is named if the loop itself runs it.
+    """``main`` contains all of it and was open when the recording began.
 
-    ``main`` contains all of it and was open when the recording began. The heaviest function below it is named, and main
-    has no line.
+    The heaviest function below it is named, and main has no line.
     """
     path = loading_loop("_SingleProcessDataLoaderIter").write(tmp_path / "inline.json")
     result = analysed(DataFolder(tmp_path / "data").create(), path)
@@ -322,10 +317,9 @@ def test_calls_of_a_user_function_count_for_it(tmp_path: Path) -> None:
 
 
 def test_much_longer_profiled_steps_are_reported_in_shares(tmp_path: Path) -> None:
-    """Profiled steps that are much longer than the run's are reported in shares.
+    """Steps take 1 ms in the profile and 0.25 ms in the run.
 
-    Steps take 1 ms in the profile and 0.25 ms in the run. A function with 0.6 ms of a 0.25 ms step would be a
-    contradiction.
+    A function with 0.6 ms of a 0.25 ms step would be a contradiction.
     """
     result = analysed(
         DataFolder(tmp_path / "data").create(), recorded_with_stacks().write(tmp_path / "rl.json"), step_time_ms=0.25
@@ -345,7 +339,7 @@ def test_python_loop_gets_advice_to_record_calls(tmp_path: Path) -> None:
     assert "`sawtooth run --stacks` names the function" in first_line(result)
 
 
-def test_one_sentence_stands_for_all_that_cannot_be_known(result: RunResult) -> None:
+def test_one_sentence_covers_all_unknown_values(result: RunResult) -> None:
     reason = "No GPU work is recorded in this run"
     for form in (text.text, text.markdown, html.run_html):
         content = form(result)
@@ -366,7 +360,7 @@ def test_the_terminal_says_which_steps_were_left_out(result: RunResult) -> None:
     assert line.endswith("Mean of 115 steps. Of the second loop. Those 177 are left out.")
 
 
-def test_a_stopwatch_and_the_loop_s_marks_stand_before_the_profiled_steps(tmp_path: Path) -> None:
+def test_stopwatch_and_marks_come_before_the_profiled_steps(tmp_path: Path) -> None:
     trace = loop().write(tmp_path / "host.json")
     data = DataFolder(tmp_path / "data").create()
     assert analysed(data, trace, step_time_ms=0.7).metrics["best_step_time_ms"].value == 0.7
@@ -409,11 +403,10 @@ def test_evaluation_is_separated_without_a_trace(tmp_path: Path) -> None:
     assert "evaluated 19 times (20 ms each)" in step.notes[0].replace("\xa0", " ")
 
 
-def test_a_host_that_is_busy_after_the_profile_is_part_of_the_run(tmp_path: Path) -> None:
-    """A host that is busy after the profile is part of the run.
+def test_a_busy_host_after_the_profile_is_part_of_the_run(tmp_path: Path) -> None:
+    """39 steps take 0.8 ms, six are profiled, and 197 take 1.2 ms while others use the host.
 
-    39 steps take 0.8 ms, six are profiled, and 197 take 1.2 ms while others use the host. No GPU profiler stays
-    attached, so both parts count.
+    No GPU profiler stays attached, so both parts count.
     """
     ends = iter([0, *np.cumsum([*[800_000] * 40, *[5_000_000] * 6, *[1_200_000] * 200]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
@@ -467,7 +460,7 @@ def marked(path: Path, step_ms: float, steps: int = 100) -> Path:
     return path
 
 
-def test_waits_outside_the_profiled_steps_are_those_of_the_marks(tmp_path: Path) -> None:
+def test_waits_outside_the_profiled_steps_come_from_the_marks(tmp_path: Path) -> None:
     """Waits for epochs' first batches, which no profiled step shows, are no part of the profiled causes.
 
     A profiled step waits 0.6 ms, computes 0.3 and does 0.1 of other work. In the run, 40 epochs of ten steps wait 2 ms in nine
@@ -539,7 +532,7 @@ def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
     assert "800\u00a0samples/s → ≈\u00a03,640\u00a0samples/s" in html.run_html(result)
 
 
-def test_workers_that_may_crowd_out_the_gain_are_advised_without_a_prediction(tmp_path: Path) -> None:
+def test_workers_that_may_cost_the_gain_are_advised_without_a_prediction(tmp_path: Path) -> None:
     """Workers whose cores may take away the gain are advised without a prediction.
 
     A step of 34 ms takes 18 without loading, and 18.4 with the worker's computing. It takes up to twice that, 36.8, if
@@ -551,7 +544,7 @@ def test_workers_that_may_crowd_out_the_gain_are_advised_without_a_prediction(tm
     assert finding.fix.startswith("Load batches in a worker process")
 
 
-def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_path: Path) -> None:
+def test_limiting_workers_and_sufficient_ones_are_named(tmp_path: Path) -> None:
     """Workers that limit the step are named, and so are those that are fast enough.
 
     Two workers give 2,000 samples/s. A step of 8 ms needs just these, one of 20 ms needs 800.
@@ -587,9 +580,9 @@ def test_batch_waits_of_a_cpu_profile_give_advice(result: RunResult) -> None:
 
 
 def test_no_advice_for_more_workers_than_cores(tmp_path: Path) -> None:
-    """No more workers than cores are advised.
+    """Sixteen workers compute on four cores, and the loop waits for them.
 
-    Sixteen workers compute on four cores, and the loop waits for them. Further workers would wait for a core too.
+    Further workers would wait for a core too.
     """
     trace = ChromeTrace()
     for k in range(6):
@@ -637,11 +630,10 @@ def test_comparison_without_gpu_work_compares_the_host(tmp_path: Path) -> None:
     )
 
 
-def test_operators_that_one_side_cannot_know_are_other_work_on_both(tmp_path: Path) -> None:
-    """Operators that one side cannot know are other work on both sides.
+def test_operators_unknown_on_one_side_are_other_work_on_both(tmp_path: Path) -> None:
+    """The trace's step has 0.6 ms of waiting, 0.4 of operators and the rest.
 
-    The trace's step has 0.6 ms of waiting, 0.4 of operators and the rest. By its loader's times, the other run waits 16
-    of its 20 ms.
+    By its loader's times, the other run waits 16 of its 20 ms.
     """
     data = DataFolder(tmp_path / "data").create()
     timed = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 20.0), **WAITS, loader_workers=0)
@@ -650,7 +642,7 @@ def test_operators_that_one_side_cannot_know_are_other_work_on_both(tmp_path: Pa
     assert rows == {"host_loading": pytest.approx((16.0, 0.6)), "host_rest": pytest.approx((4.0, 0.4))}
 
 
-def test_five_profiled_steps_of_the_host_a_side_make_a_verdict(tmp_path: Path) -> None:
+def test_five_profiled_host_steps_per_side_give_a_verdict(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     slow = ChromeTrace()
     for k in range(6):
@@ -662,18 +654,15 @@ def test_five_profiled_steps_of_the_host_a_side_make_a_verdict(tmp_path: Path) -
     assert "≈\u00a02.00\u00a0ms → ≈\u00a01.00\u00a0ms" in words.headline(pair)
 
 
-def test_bursts_of_a_loader_are_not_warm_up() -> None:
-    """Bursts of a loader are not warm-up.
-
-    Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later
-    half's median: (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds.
-    """
+def test_batches_in_bursts_are_not_warm_up() -> None:
+    # Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the
+    # later half's median: (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds.
     ends = np.cumsum([28.0, 1.0, 2.0] * 70 + [20.0, 1.0, 1.5] * 30) * 1e6
     seen = by_marks([Mark(i, int(end), "train") for i, end in enumerate(ends)])
     assert seen is not None and seen.ms == pytest.approx(9.48, rel=0.02)
 
 
-def test_without_steps_times_are_of_the_whole_recording(tmp_path: Path) -> None:
+def test_without_steps_times_refer_to_the_complete_recording(tmp_path: Path) -> None:
     trace = ChromeTrace()
     trace.op("aten::mm", 0, 300)
     trace.op("aten::mm", 500, 1000)
@@ -689,7 +678,7 @@ def test_a_truncated_trace_of_the_host_says_so_in_its_headline(tmp_path: Path) -
     assert headline(result).endswith("The trace file is cut off.")
 
 
-def test_a_truncated_trace_does_not_answer_for_the_gpu(tmp_path: Path) -> None:
+def test_a_truncated_trace_says_nothing_about_the_gpu(tmp_path: Path) -> None:
     """The headline of a truncated trace is its missing part, not the GPU.
 
     No change is known for the remaining part. The host's share stands below the headline.
@@ -705,11 +694,10 @@ def test_a_truncated_trace_does_not_answer_for_the_gpu(tmp_path: Path) -> None:
     assert "of each ≈" in (below(result) or "")
 
 
-def test_a_second_loop_of_another_optimizer_is_not_passed_over(tmp_path: Path) -> None:
-    """A second loop with another optimizer is mentioned.
+def test_a_second_loop_of_another_optimizer_is_reported(tmp_path: Path) -> None:
+    """100 steps of 10 ms by one optimizer contain the profile; 300 steps of 45 ms by another follow.
 
-    100 steps of 10 ms by one optimizer contain the profile; 300 steps of 45 ms by another follow. All numbers are of
-    the first loop.
+    All numbers are of the first loop.
     """
     ends = iter([0, *np.cumsum([*[10_000_000] * 100, *[45_000_000] * 300]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
@@ -734,7 +722,7 @@ def test_run_without_a_profile_reports_unknown_instead_of_none(tmp_path: Path) -
     assert "→ none" not in said and "% of the gain" not in said
 
 
-def test_a_training_known_to_run_on_the_cpu_is_not_asked_for_a_gpu_s_activity(tmp_path: Path) -> None:
+def test_a_cpu_training_gets_no_advice_to_record_gpu_activity(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     files = [loop().write(tmp_path / "host.json"), marked(tmp_path / "marks.jsonl", 20.0)]
     refs = [ref for file in files for ref in prepared(data, file, name=file.stem).recordings]
@@ -745,10 +733,7 @@ def test_a_training_known_to_run_on_the_cpu_is_not_asked_for_a_gpu_s_activity(tm
 
 
 def test_no_advice_for_more_workers_on_a_full_cpu(tmp_path: Path) -> None:
-    """On a full CPU, no more workers are advised.
-
-    300 of 1000 µs wait for 5 workers, and 600 are operators, on 2 cores.
-    """
+    """300 of 1000 µs wait for 5 workers, and 600 are operators, on 2 cores."""
     trace = ChromeTrace()
     for k in range(5):
         at = 1000 * k
@@ -788,10 +773,7 @@ def test_waits_for_a_core_are_not_reported_as_disk_waits(tmp_path: Path) -> None
 
 
 def test_cost_of_padding_is_its_share_of_the_operators(tmp_path: Path) -> None:
-    """The cost of padding is its share of the operators.
-
-    Operators take 300 of each 1000 µs outside the loader, and half of their work is padding.
-    """
+    """Operators take 300 of each 1000 µs outside the loader, and half of their work is padding."""
     trace = loop().write(tmp_path / "trace.json")
     result = analysed(DataFolder(tmp_path / "data").create(), trace, loader_padding=0.5)
     (finding,) = [finding for finding in result.findings if finding.rule == "shapes-vary"]

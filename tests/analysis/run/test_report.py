@@ -56,7 +56,7 @@ def test_the_matmul_loop_by_hand(tmp_path, library):
     assert value["sm_efficiency"] == pytest.approx(0.65)
 
 
-def test_every_metric_is_there_with_a_value_or_a_reason(tmp_path, library):
+def test_every_metric_has_a_value_or_a_reason(tmp_path, library):
     report = report_of(library, matmul_loop().write(tmp_path / "loop.json"))
     assert list(report["metrics"]) == [*METRICS, *ALIASES]
     for entry in report["metrics"].values():
@@ -71,7 +71,7 @@ def test_every_metric_is_there_with_a_value_or_a_reason(tmp_path, library):
     assert report["metrics"]["best_step_time_ms"] == report["metrics"]["step_time_best_ms"]
 
 
-def test_a_trace_without_gpu_work_is_answered_with_the_reason(tmp_path, library):
+def test_a_trace_without_gpu_work_gives_the_reason(tmp_path, library):
     trace = ChromeTrace()
     trace.op("aten::mm", 0, 10)
     report = report_of(library, trace.write(tmp_path / "cpu.json"))
@@ -79,7 +79,7 @@ def test_a_trace_without_gpu_work_is_answered_with_the_reason(tmp_path, library)
     assert "ProfilerActivity.CUDA" in report["metrics"]["gpu_busy_share"]["why_missing"]
 
 
-def test_carried_over_work_is_busy_and_of_no_step(tmp_path, library):
+def test_carried_over_work_is_busy_time_of_no_step(tmp_path, library):
     trace = matmul_loop()
     trace.gpu((0, 20), "kernel_of_before")
     report = report_of(library, trace.write(tmp_path / "carried.json"))
@@ -97,7 +97,7 @@ def test_dropped_launches_lower_the_trust(tmp_path, library):
     assert {d["key"] for d in report["diagnostics"]} >= {"orphans"}
 
 
-def test_the_same_numbers_from_a_folder_a_file_and_a_run_id(tmp_path):
+def test_a_folder_a_file_and_a_run_id_give_the_same_numbers(tmp_path):
     source = tmp_path / "given"
     source.mkdir()
     plain = matmul_loop().write(source / "trace.json")
@@ -120,7 +120,7 @@ def test_the_same_numbers_from_a_folder_a_file_and_a_run_id(tmp_path):
 
 
 @pytest.mark.parametrize("fmt", ["text", "md"])
-def test_reports_for_people_lead_with_the_answer(tmp_path, fmt):
+def test_reports_for_people_begin_with_the_answer(tmp_path, fmt):
     plain = matmul_loop().write(tmp_path / "trace.json")
     out = CliRunner().invoke(cli, ["report", str(plain), "--format", fmt]).stdout
     assert "The GPU is busy" in "\n".join(out.splitlines()[:6])

@@ -90,7 +90,7 @@ def sound_numbers(original, report):
 
 @pytest.mark.sweep(24)
 @pytest.mark.parametrize("case", bad.REFUSED, ids=lambda case: case.name)
-def test_refused_with_exit_2_and_one_sentence(report, tmp_path, case):
+def test_bad_files_are_refused_with_exit_code_2_and_one_sentence(report, tmp_path, case):
     answer = report(case.content)
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("sawtooth: ") and answer.err.count("\n") == 1 and case.says in answer.err
@@ -129,7 +129,7 @@ def test_repaired_files_and_odd_events_leave_the_numbers_of_the_original(report,
         for share in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
     ],
 )
-def test_a_real_recording_that_was_cut_is_salvaged_and_says_so(report, share, packed):
+def test_a_truncated_recording_is_read_and_reported_as_truncated(report, share, packed):
     content = (SAMPLES / "gpt" / "trace.json.gz").read_bytes()
     content = content if packed else gzip.decompress(content)
     answer = report(content[: int(len(content) * share)])
@@ -259,7 +259,7 @@ READ = ("59", "60", "62", "65", "67", "68", "71", "48", "38")  # only odd: these
 
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize(("name", "content"), ODD_DOCUMENTS.items(), ids=ODD_DOCUMENTS.keys())
-def test_odd_traces_are_answered_and_their_parts_sum(report, name, content):
+def test_odd_traces_have_reports_whose_parts_sum(report, name, content):
     answer = report(content)
     assert "Traceback" not in answer.err
     if answer.code == 0 or name.startswith(READ):
@@ -268,10 +268,10 @@ def test_odd_traces_are_answered_and_their_parts_sum(report, name, content):
         assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1) and answer.err.startswith("sawtooth: ")
 
 
-def test_climbing_a_chain_of_operators_takes_no_more_than_the_chain():
-    """Climbing a chain of operators takes time linear in the chain.
+def test_walking_a_chain_of_operators_takes_linear_time():
+    """A damaged trace may nest every operator in the one before.
 
-    A damaged trace may nest every operator in the one before. Climbing from each of them took minutes.
+    Climbing from each of them took minutes.
     """
     count = 200_000
     parent = np.arange(count) - 1
@@ -304,7 +304,7 @@ def test_file_name_does_not_decide_the_format(report, original, name):
     assert "\n" not in answer.report["run"]["recordings"][0]["source_name"]
 
 
-def test_the_same_bytes_are_one_run_however_they_are_packed(report):
+def test_the_same_bytes_are_one_run_for_every_compression(report):
     ids = {
         report(content, name).report["run"]["id"]
         for content, name in (

@@ -42,7 +42,7 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(report_schema())
 
 
-def test_the_committed_schema_is_the_generated_one() -> None:
+def test_the_committed_schema_equals_the_generated_one() -> None:
     printed = CliRunner().invoke(cli, ["report", "--schema"])
     assert printed.exit_code == 0
     assert COMMITTED.read_text(encoding="utf-8") == printed.output, (
@@ -61,14 +61,16 @@ def test_the_committed_schema_is_the_generated_one() -> None:
     ],
     ids=["a trace with telemetry", "telemetry alone", "two ranks", "a trace with torch.compile's log"],
 )
-def test_real_reports_fit_it(validator: jsonschema.Draft202012Validator, app_data: DataFolder, files: tuple[str, ...]) -> None:
+def test_real_reports_match_the_schema(
+    validator: jsonschema.Draft202012Validator, app_data: DataFolder, files: tuple[str, ...]
+) -> None:
     report = report_of(app_data, *(RECORDINGS / file for file in files))
     assert [error.message for error in validator.iter_errors(report)] == []
     assert set(report["metrics"]) == set(with_aliases(METRICS))
     assert ("ranks" in report) == (files[0].startswith("ddp"))
 
 
-def test_a_report_that_breaks_the_contract_does_not_fit(
+def test_a_report_that_breaks_the_contract_does_not_match(
     validator: jsonschema.Draft202012Validator, app_data: DataFolder
 ) -> None:
     report = report_of(app_data, RECORDINGS / "mlp_graph" / "trace.json.gz")

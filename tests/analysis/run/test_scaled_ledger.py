@@ -39,7 +39,7 @@ def test_the_column_sums_to_the_step(step: float, works: float, launch: float, p
     assert all(value >= 0 for value in column(rows).values())
 
 
-def test_a_gpu_that_is_busy_leaves_no_room_for_a_slow_host() -> None:
+def test_a_busy_gpu_leaves_no_time_for_a_slow_host() -> None:
     found = column(at_best(ledger(), best(31.9)))
     assert found[None] == 30.0 and found["launch_bound"] == pytest.approx(1.9 * 15 / 19.2) and "unattributed" not in found
 
@@ -66,11 +66,8 @@ def test_trace_only_ledger_is_not_scaled() -> None:
 
 
 def test_launch_latency_is_not_scaled_without_other_losses() -> None:
-    """Launch latency is not scaled without other losses.
-
-    30 ms of work and 0.6 of latency are in a step of 191 ms. 160.4 ms are in no profiled step, although the profiled
-    steps lost 41 to the host.
-    """
+    # 30 ms of work and 0.6 of latency are in a step of 191 ms. 160.4 ms are in no profiled step, although the profiled
+    # steps lost 41 to the host.
     latency = LedgerRow(0, "idle", "launch_latency", 6 * 10**8, 0.6, 0.6, 0.01)
     step = BestStepTime("telemetry", Reading(191.0), Reading(71.0), Reading(30.6), 71.0)
     rows = at_best([*ledger(launch=0.0, python=0.0), latency], step)
@@ -79,7 +76,7 @@ def test_launch_latency_is_not_scaled_without_other_losses() -> None:
     assert found["unattributed"] == unseen_ms(rows, step) == pytest.approx(160.4)
 
 
-def test_waits_for_first_batches_of_epochs_are_not_the_host_s_causes() -> None:
+def test_waits_for_first_batches_of_epochs_are_not_host_causes() -> None:
     """Of a step of 70 ms, 30 are work and 15 wait for first batches of epochs: 25 have the host's causes."""
     parts = StepParts(waiting_ms=16.0, first_ms=15.0, starting_ms=3.0, epochs=4, every=20.0)
     step = replace(best(70.0), parts=parts)
@@ -89,9 +86,9 @@ def test_waits_for_first_batches_of_epochs_are_not_the_host_s_causes() -> None:
 
 
 def test_lost_time_does_not_grow_if_the_profiled_steps_do_not_represent_the_run() -> None:
-    """Lost time does not grow if the profiled steps do not represent the run.
+    """30 ms of work and 19.2 lost make the 49.2 ms of the headline.
 
-    30 ms of work and 19.2 lost make the 49.2 ms of the headline. So 80.8 of 130 ms are in no profiled step, not 59.
+    So 80.8 of 130 ms are in no profiled step, not 59.
     """
     step = replace(best(130.0), represented=False)
     rows = at_best(ledger(), step)

@@ -41,7 +41,7 @@ def test_small_cause_is_not_the_headline() -> None:
     assert "wait for the device" not in headline(verdict) and "host" not in headline(verdict)
 
 
-def test_a_cause_that_owns_most_is_the_headline() -> None:
+def test_a_cause_with_most_of_the_time_is_the_headline() -> None:
     verdict = judged(("unattributed", 200_000), ("host_sync", 400_000), ("launch_latency", 900_000))
     assert verdict.loss is not None and verdict.loss.cause == "host_sync"
 
@@ -93,7 +93,7 @@ def test_unknown_tensor_core_use_is_not_reported_as_none() -> None:
     assert "None" not in unknown and "for 60\u00a0% it is unknown" in unknown
 
 
-def test_without_steps_the_head_and_the_tail_of_a_capture_count(tmp_path: Path) -> None:
+def test_without_steps_start_and_end_of_the_recording_count(tmp_path: Path) -> None:
     # 100 µs of kernels without a gap in a capture of 1,000 µs: its window is all busy, the recording a tenth.
     trace = ChromeTrace()
     trace.op("aten::empty", 0, 5)
@@ -127,7 +127,7 @@ def test_without_steps_every_number_has_one_basis(tmp_path: Path) -> None:
         assert sum(row.ns for row in result.lead.ledger) == result.lead.window_ns == pytest.approx(1000 * whole_us)
 
 
-def test_two_steps_of_which_one_may_be_warm_up_are_doubted() -> None:
+def test_two_steps_with_possible_warm_up_cause_a_doubt() -> None:
     steps = pd.DataFrame(
         {"cycle": [0, 0], "start_ns": [0, 30_000_000], "end_ns": [30_000_000, 40_000_000], "counted": [True, True]}
     )
@@ -146,7 +146,7 @@ def test_mfu_with_missing_flops_is_a_lower_bound() -> None:
     assert not is_lower_bound({"flops_per_step": Reading(1e12)})
 
 
-def test_fp8_products_are_held_against_their_own_peak() -> None:
+def test_fp8_products_are_compared_with_the_fp8_peak() -> None:
     peak = "Peak 1978.9 TFLOP/s dense, of the operators' dtypes (fp8)."
     metrics = {"mfu": Reading(0.6, notes=(peak,)), "mfu_at_dtype": Reading(0.6), "flops_per_step": Reading(1e12)}
     assert mfu_fact(metrics) == ("MFU, by each operator's dtype", "60\u00a0%")

@@ -15,7 +15,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 
 
-def test_a_run_uses_what_was_measured_of_its_gpu(tmp_path: Path) -> None:
+def test_a_run_uses_the_measurements_of_its_gpu(tmp_path: Path) -> None:
     library = Library(DataFolder(tmp_path / "data"))
     run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "trace.json"), "trace.json")]).runs[0]
     before, place = analyse(run, library).lead, cached_file(library.folder, run, "x")
@@ -33,13 +33,13 @@ def test_a_run_uses_what_was_measured_of_its_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "no JSON", "[]", '{"GPU": {"dispatch_us": [3, 2, 1]}}', '{"GPU": {"dispatch_us": [1, 2, 1e9]}}', '{"GPU": 1}']
 )
-def test_a_damaged_file_is_no_measurement(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_not_used(tmp_path: Path, text: str) -> None:
     folder = DataFolder(tmp_path).create()
     (folder.root / FILE).write_text(text)
     assert dispatch_of(folder, "GPU") is None
 
 
-def test_a_flipped_bit_in_a_measured_number_is_told_and_not_believed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flipped_bit_in_a_measurement_is_reported_and_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = DataFolder(tmp_path).create()
     keep(folder, "GPU", (1.5, 1.75, 2.0))
     whole = (folder.root / FILE).read_bytes()

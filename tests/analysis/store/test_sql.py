@@ -52,7 +52,7 @@ def contents(folder: DataFolder) -> dict[str, str]:
 
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
-def test_every_example_answers_on_a_real_recording(example, store: tuple[DataFolder, Manifest]) -> None:
+def test_every_example_query_returns_rows_for_a_real_recording(example, store: tuple[DataFolder, Manifest]) -> None:
     folder, manifest = store
     recording = (manifest.traces if example.kind == "trace" else manifest.telemetry)[0]
     assert len(run_query(folder, recording.id, example.sql).rows)
@@ -75,20 +75,20 @@ def test_values_keep_their_types_and_names_are_made_unique(folder: DataFolder, t
     assert row["i"] == "y" * 1999 + "…"
 
 
-def test_the_first_rows_of_more_are_given_in_order(folder: DataFolder, trace: str) -> None:
+def test_only_the_first_rows_are_returned_in_order(folder: DataFolder, trace: str) -> None:
     result = run_query(folder, trace, "SELECT * FROM range(10_001) ORDER BY range DESC")
     assert (len(result.rows), result.more) == (10_000, True)
     assert result.rows["range"].iloc[0] == 10_000
     assert not run_query(folder, trace, "SELECT * FROM range(10_000)").more
 
 
-def test_an_answer_of_thousands_of_columns_is_refused_before_it_costs_the_server(folder: DataFolder, trace: str) -> None:
+def test_a_result_with_thousands_of_columns_is_refused_early(folder: DataFolder, trace: str) -> None:
     assert run_query(folder, trace, "SELECT " + ",".join(["1"] * 500)).rows.shape == (1, 500)
     with pytest.raises(UsageError, match=r"4,900 columns\. The limit is 500"):
         run_query(folder, trace, "SELECT " + ",".join(["1"] * 4900))
 
 
-def test_wide_answers_are_cut_before_they_fill_the_memory(folder: DataFolder, trace: str) -> None:
+def test_wide_results_are_cut_before_they_fill_the_memory(folder: DataFolder, trace: str) -> None:
     result = run_query(folder, trace, "SELECT repeat('x', 2000) FROM range(10_000)")
     assert result.more
     assert len(result.rows) * 2000 <= query.ANSWER_BYTES_MOST
@@ -166,7 +166,7 @@ def filled(attack: str, folder: DataFolder, trace: str, tmp_path: Path) -> str:
 
 @pytest.mark.sweep(17)
 @pytest.mark.parametrize("attack", [*READ, *WRITE])
-def test_an_attack_is_refused_in_a_sentence_and_changes_nothing(
+def test_an_attack_is_refused_with_a_sentence_and_changes_nothing(
     attack: str, folder: DataFolder, trace: str, tmp_path: Path
 ) -> None:
     sql = filled(attack, folder, trace, tmp_path)
@@ -198,9 +198,7 @@ else:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits for a process; the first wall stands alone there")
 @pytest.mark.parametrize("attack", [sql for sql in WRITE if sql.startswith(("COPY", "EXPLAIN", "EXPORT"))])
-def test_were_writing_statements_let_through_the_process_could_not_write(
-    attack: str, folder: DataFolder, trace: str, tmp_path: Path
-) -> None:
+def test_the_process_cannot_write_even_if_statements_pass(attack: str, folder: DataFolder, trace: str, tmp_path: Path) -> None:
     """If writing statements were accepted, the process still could not write.
 
     The engine itself allows some: a COPY may overwrite the file that is attached READ_ONLY.
@@ -215,7 +213,7 @@ def test_were_writing_statements_let_through_the_process_could_not_write(
     assert not (tmp_path / "out").exists()
 
 
-def test_no_answer_holds_a_path_of_this_server(folder: DataFolder, trace: str) -> None:
+def test_no_result_contains_a_path_of_this_server(folder: DataFolder, trace: str) -> None:
     for sql in ("FROM duckdb_databases()", "FROM duckdb_settings()", "SELECT path FROM pragma_database_list()"):
         try:
             shown = run_query(folder, trace, sql).rows.to_csv()
@@ -246,7 +244,7 @@ def test_a_query_without_end_is_stopped(folder: DataFolder, trace: str) -> None:
         "SELECT * FROM range(100_000_000) ORDER BY hash(range)",
     ],
 )
-def test_a_query_for_too_much_memory_is_stopped(sql: str, folder: DataFolder, trace: str) -> None:
+def test_a_query_that_needs_too_much_memory_is_stopped(sql: str, folder: DataFolder, trace: str) -> None:
     with pytest.raises(SawtoothError, match=r"(?i)memory|took longer|too large|exceed"):
         run_query(folder, trace, sql)
 
@@ -254,7 +252,7 @@ def test_a_query_for_too_much_memory_is_stopped(sql: str, folder: DataFolder, tr
 @pytest.mark.parametrize(
     "sql", ["SELECT " + "(" * 4_000 + "1" + ")" * 4_000, "SELECT 1" + " + 1" * 2_400, "x" * 10_001, "\0", "SELECT '\ud800'", ""]
 )
-def test_nonsense_is_answered_in_a_sentence(sql: str, folder: DataFolder, trace: str) -> None:
+def test_an_invalid_query_is_answered_with_a_sentence(sql: str, folder: DataFolder, trace: str) -> None:
     try:
         run_query(folder, trace, sql)
     except SawtoothError as error:
@@ -269,7 +267,7 @@ def test_times_with_a_zone_are_shown_in_order_and_under_their_names(folder: Data
     assert rows['a "day"'].tolist()[0].startswith("2026-01-04 03:04:05")
 
 
-def test_an_unknown_recording_is_said(folder: DataFolder) -> None:
+def test_an_unknown_recording_is_reported(folder: DataFolder) -> None:
     with pytest.raises(NotFoundError, match="is not in this data folder"):
         run_query(folder, "00112233445566aa", "SELECT 1")
 
@@ -296,14 +294,13 @@ def test_the_child_inherits_no_secret(folder: DataFolder, trace: str, monkeypatc
     ],
 )
 def test_a_value_of_any_type_is_shown(folder: DataFolder, trace: str, value: str) -> None:
-    """An SQL value of any type is shown.
+    """Some types' Python values need a module that is not installed.
 
-    Some types' Python values need a module that is not installed. The engine then answered with a traceback and its
-    paths.
+    The engine then answered with a traceback and its paths.
     """
     shown = run_query(folder, trace, f"SELECT {value} AS v").rows["v"][0]
     assert shown and "Traceback" not in str(shown)
 
 
-def test_every_type_that_the_engine_has_is_shown(folder: DataFolder, trace: str) -> None:
+def test_every_type_of_the_engine_is_shown(folder: DataFolder, trace: str) -> None:
     assert len(run_query(folder, trace, "FROM test_all_types()").rows) == 3

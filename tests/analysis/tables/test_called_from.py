@@ -47,7 +47,7 @@ def test_an_operator_has_the_user_s_innermost_line_and_backward_has_the_line_of_
 
 
 @pytest.mark.parametrize("calls", [(), ("torch/nn/modules/module.py(1): _call_impl",)])
-def test_without_lines_of_the_user_no_line_is_named(tmp_path: Path, calls: tuple[str, ...]) -> None:
+def test_without_user_lines_no_line_is_named(tmp_path: Path, calls: tuple[str, ...]) -> None:
     trace = small_training()
     for name in calls:
         trace.host("python_function", name, 5, 200)

@@ -70,7 +70,7 @@ def test_a_trace_without_products_has_an_empty_table(tmp_path, library):
     assert list(table.columns) == list(TENSOR_CORE_COLUMNS)
 
 
-def test_a_convolution_is_told_by_the_operator_that_carries_its_flops(tmp_path, library):
+def test_a_convolution_is_named_by_the_operator_with_its_flops(tmp_path, library):
     trace = ChromeTrace()
     dims, types = [[8, 16, 4, 4], [16, 16, 1, 1], [], [], [], [], [], [], []], ["float", "float", *[""] * 7]
     concrete = ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
@@ -92,7 +92,7 @@ def test_a_convolution_is_told_by_the_operator_that_carries_its_flops(tmp_path, 
     assert roof["time_ns"].tolist() == [3 * 40_000]
 
 
-def test_copies_from_the_host_have_no_place_under_the_roof(tmp_path, library):
+def test_copies_from_the_host_are_not_on_the_roofline(tmp_path, library):
     trace = matmul_loop()
     for k in range(4):
         at = k * 1000

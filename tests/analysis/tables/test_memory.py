@@ -38,7 +38,7 @@ def with_allocations(folder: Path, totals: bool) -> Path:
 
 
 @pytest.mark.parametrize("totals", [True, False])
-def test_the_peak_is_what_was_held_at_once(tmp_path: Path, totals: bool) -> None:
+def test_the_peak_is_the_largest_simultaneous_allocation(tmp_path: Path, totals: bool) -> None:
     library = Library(DataFolder(tmp_path / "data"))
     run = bring_in(library.folder, [(with_allocations(tmp_path, totals), "memory.json")]).runs[0]
     with library.open(run.recordings[0].id) as recording:
@@ -61,7 +61,7 @@ def test_the_peak_is_what_was_held_at_once(tmp_path: Path, totals: bool) -> None
     }
 
 
-def test_the_screen_says_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
+def test_the_screen_shows_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
     run = bring_in(app_data, [(with_allocations(tmp_path, True), "memory.json")]).runs[0].id
     text = words_of(opened("memory", run))
     assert "Tensors take at most 400\u00a0B of the GPU" in text

@@ -70,7 +70,7 @@ def _operators(tmp_path, file):
         ("tl__traces_mi300_Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", MI300),
     ],
 )
-def test_products_are_those_of_tracelens(tmp_path, file, products):
+def test_products_match_tracelens(tmp_path, file, products):
     seen = {}
     for name, dims, types, concrete, calls, self_ns, _, flops in _operators(tmp_path, file):
         if name not in ("aten::mm", "aten::addmm", "aten::bmm"):
@@ -90,7 +90,7 @@ def test_products_are_those_of_tracelens(tmp_path, file, products):
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="these traces are not part of the repository")
-def test_operators_and_attention_are_those_of_tracelens(tmp_path):
+def test_operators_and_attention_match_tracelens(tmp_path):
     rows = _operators(tmp_path, "tl__traces_h100_gaunernst_bert-small-uncased__1016001.json.gz")
     direct = dict.fromkeys(H100_DIRECT_US, 0)
     for name, *_, self_ns, _, _ in rows:

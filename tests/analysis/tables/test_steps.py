@@ -16,10 +16,7 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 
 def test_the_owners_of_a_step_sum_to_it_and_lost_time_of_counted_steps_has_its_cause(tmp_path: Path) -> None:
-    """A step's owners sum to the step, and lost time of counted steps has its cause.
-
-    Steps take 1 ms: 600 µs on tensor cores, 100 µs elsewhere, and 300 µs of idle time.
-    """
+    """Steps take 1 ms: 600 µs on tensor cores, 100 µs elsewhere, and 300 µs of idle time."""
     library = Library(DataFolder(tmp_path / "data"))
     run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0]
     lead = analyse(run, library).lead
@@ -35,7 +32,9 @@ def test_the_owners_of_a_step_sum_to_it_and_lost_time_of_counted_steps_has_its_c
     assert table.loc[~table["counted"], "cause"].isna().all()
 
 
-def test_of_more_steps_than_columns_the_longest_of_every_few_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_more_steps_than_columns_each_column_shows_its_longest_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If there are more steps than columns, the longest of each group is shown.
 
     Steps 1 to 7 take 1 ms, but step 4 takes 3. Of every three these are 1, 4 and 7.

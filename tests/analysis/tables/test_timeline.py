@@ -118,7 +118,7 @@ def test_sums_include_the_waits_that_other_ranks_show() -> None:
         )
 
 
-def test_the_lanes_give_an_operation_the_owner_that_the_ledger_gives_it(tmp_path: Path) -> None:
+def test_lanes_show_the_owner_of_the_ledger(tmp_path: Path) -> None:
     """The lanes give an operation the same owner as the ledger.
 
     Copies and fills are recorded as kernels, and one kernel name means two operations, depending on the launching

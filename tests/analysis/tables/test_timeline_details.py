@@ -28,7 +28,7 @@ def rank(tmp_path: Path):
         yield RankView(recording, 0, 0)
 
 
-def test_the_longest_of_a_name_that_touches_the_view(rank: RankView) -> None:
+def test_the_longest_slice_of_a_name_in_the_view_is_found(rank: RankView) -> None:
     whole = timeline.extent(rank.recording)
     lengths = dict(rank.recording.rows("SELECT gpu_op_id, dur_ns FROM gpu_ops"))
     source, longest = longest_named(rank, "relu_kernel", whole, host=False) or ("", -1)
@@ -41,7 +41,7 @@ def test_the_longest_of_a_name_that_touches_the_view(rank: RankView) -> None:
     assert rank.recording.rows("SELECT dur_ns FROM cpu_ops WHERE cpu_op_id = ?", [operator]) == [(7_000,)]
 
 
-def test_what_is_not_there_leads_nowhere(rank: RankView) -> None:
+def test_a_missing_name_has_no_longest_slice(rank: RankView) -> None:
     whole = timeline.extent(rank.recording)
     assert longest_named(rank, "relu_kernel", whole, host=True) is None
     assert longest_named(rank, "nothing", whole, host=False) is None

@@ -90,7 +90,7 @@ def places(recording: Recording) -> list[tuple[int, int]]:
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_tile_holds_every_slice_that_touches_it_once(recording: Recording, source: str) -> None:
+def test_a_tile_contains_every_slice_that_touches_it_once(recording: Recording, source: str) -> None:
     events = every_slice(recording, source)
     for level, index in places(recording):
         holds_every_slice(tile(recording, source, 0, level, index), events)
@@ -150,9 +150,7 @@ def without_steps(library: Library, folder: Path) -> Iterator[RankView]:
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("odd", [two_ranks, nsight, host_alone, without_steps])
-def test_what_is_drawn_is_true_of_odd_recordings(
-    odd, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiles_of_odd_recordings_are_correct(odd, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline_tiles, "FEW", 0)  # so that small recordings are summed as large ones are
     chance, summed = random.Random(8), 0
     with odd(library, tmp_path) as view:
@@ -167,7 +165,7 @@ def test_what_is_drawn_is_true_of_odd_recordings(
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("source", SOURCES)
-def test_each_column_s_sum_is_that_of_the_slices_that_begin_in_it(recording: Recording, source: str) -> None:
+def test_each_column_sums_the_slices_that_begin_in_it(recording: Recording, source: str) -> None:
     events = every_slice(recording, source)
     for level, index in places(recording):
         read = tile(recording, source, 0, level, index)
@@ -183,7 +181,7 @@ def test_each_column_s_sum_is_that_of_the_slices_that_begin_in_it(recording: Rec
         assert drawn.sort_index().tolist() == wanted.sort_index().tolist()
 
 
-def test_the_busy_share_of_a_stretch_is_the_recordings_to_a_column(gpt: Recording) -> None:
+def test_busy_share_of_a_range_is_exact_to_a_column(gpt: Recording) -> None:
     """A stream's busy share between two columns is the recording's, to within a column.
 
     The picture is compared with the union of the stream's operations, which do not overlap.
@@ -209,7 +207,7 @@ def test_the_busy_share_of_a_stretch_is_the_recordings_to_a_column(gpt: Recordin
         assert abs(drawn - wanted) <= 2 << level  # at each border a slice may begin in one column and end in the next
 
 
-def test_python_calls_nest_as_their_callers_do(stacks: Recording) -> None:
+def test_python_calls_are_nested_in_their_callers(stacks: Recording) -> None:
     rows = stacks.rows("SELECT python_call_id, parent_id, depth FROM python_calls JOIN python_depths USING (python_call_id)")
     depth = {call: d for call, _, d in rows}
     below = [(d, depth[parent]) for _, parent, d in rows if parent is not None]
@@ -218,7 +216,7 @@ def test_python_calls_nest_as_their_callers_do(stacks: Recording) -> None:
     assert max(depth.values()) > 10
 
 
-def test_what_is_no_tile_is_refused(gpt: Recording) -> None:
+def test_an_invalid_tile_is_refused(gpt: Recording) -> None:
     for source, level, index in (("gpus", 10, 0), ("gpu", 53, 0), ("gpu", -1, 0), ("gpu", 10, -1), ("gpu", 10, 1 << 60)):
         with pytest.raises(UsageError):
             tile(gpt, source, 0, level, index)
@@ -226,7 +224,7 @@ def test_what_is_no_tile_is_refused(gpt: Recording) -> None:
     assert tile(gpt, "gpu", 5, 10, 0).slices.empty  # nor on a device that did nothing
 
 
-def test_a_kernel_leads_to_its_launch_its_operator_and_the_line(stacks: Recording) -> None:
+def test_a_kernel_links_to_its_launch_operator_and_line(stacks: Recording) -> None:
     rank = RankView(stacks, 0, 1)
     (kernel,) = stacks.rows(
         "SELECT gpu_op_id FROM named_gpu_ops JOIN runtime_calls c USING (call_id) WHERE kind = 'kernel' AND gpu_ops.cpu_op_id IS NOT NULL LIMIT 1".replace(
@@ -243,7 +241,7 @@ def test_a_kernel_leads_to_its_launch_its_operator_and_the_line(stacks: Recordin
     assert any("(" in frame for frame in told.stack)
 
 
-def test_search_walks_every_match_once_and_begins_again(gpt: Recording) -> None:
+def test_search_visits_every_match_once_and_starts_again(gpt: Recording) -> None:
     rank = RankView(gpt, 0, 1)
     words = gpt.rows("SELECT name FROM names WHERE name LIKE '%Optimizer%' LIMIT 1")[0][0]
     first = timeline_details.find(rank, words, -1, True)
@@ -271,7 +269,7 @@ def test_occurrences_of_a_cause_are_its_gaps(gpt: Recording) -> None:
     assert len(timeline_details.occurrences(RankView(gpt, 0, 1), (cause,), 7)) == min(7, count)
 
 
-def test_a_piece_of_lost_time_is_told_by_its_start(gpt: Recording) -> None:
+def test_lost_time_is_identified_by_its_start(gpt: Recording) -> None:
     origin = timeline.extent(gpt).start_ns
     start, cause = gpt.rows("SELECT start_ns, cause FROM gaps ORDER BY end_ns - start_ns DESC LIMIT 1")[0]
     told = timeline_details.gap_details(RankView(gpt, 0, 1), start - origin)
@@ -309,7 +307,7 @@ def test_a_copy_of_unknown_cause_is_drawn_as_a_copy(
             )
 
 
-def test_slices_of_no_length_are_there(library: Library, tmp_path) -> None:
+def test_slices_of_zero_length_are_included(library: Library, tmp_path) -> None:
     trace = ChromeTrace()
     for k in range(3):
         trace.step(k + 1, 1000 * k, 1000 * k + 1000)

@@ -126,7 +126,7 @@ def test_gap_in_sampling_is_not_evidence() -> None:
     assert align(cut(whole, T0, T0 + 8 * S), times[~inside], values[~inside]).shift_ns is None
 
 
-def test_zones_that_put_the_trace_inside() -> None:
+def test_time_zones_that_put_the_trace_inside_the_telemetry() -> None:
     # ten minutes of local telemetry that began at 12:00; the trace is from 10:03 UTC: +2:00 only (+2:15 would begin at 09:45 and end 09:55)
     noon = 1_783_000_800 * S // (3600 * S) * 3600 * S
     assert zones_that_fit((noon - 7200 * S + 180 * S, noon - 7200 * S + 190 * S), (noon, noon + 600 * S)) == [120]

@@ -40,10 +40,7 @@ def evidence_of(work: StepWork, telemetry: DeviceTelemetry) -> StepTimeEvidence:
 
 
 def test_dispatch_counts_as_busy_time() -> None:
-    """Dispatch counts as busy time.
-
-    A step of 11.34 ms with 1.5 ms of kernels and 918 dispatches shows 22.9 %, not 13.2.
-    """
+    """A step of 11.34 ms with 1.5 ms of kernels and 918 dispatches shows 22.9 %, not 13.2."""
     found = evidence_of(MLP, sampled(util_pct=mean((1.5 + 918 * 1.2e-3) / 11.34 * 100)))
     assert found.ms == pytest.approx(11.34)
     assert found.low_ms < 11.34 * 0.93 and found.high_ms is not None and 11.34 * 1.07 < found.high_ms < 11.34 * 1.15
@@ -75,10 +72,9 @@ def test_kernels_of_several_streams_may_meet_more_often_in_the_run() -> None:
 
 
 def test_interval_is_narrow_without_waits_or_with_long_sampling() -> None:
-    """The interval is narrow without waits or with long sampling.
+    """The scatter is measured.
 
-    The scatter is measured. Other host work matters only for the time in which the GPU waits, and less the longer the
-    sampling lasts.
+    Other host work matters only for the time in which the GPU waits, and less the longer the sampling lasts.
     """
     full, half = (evidence_of(replace(MLP, dispatched=50), sampled(util_pct=mean(value))).width for value in (100.0, 50.0))
     assert full is not None and half is not None and full < 1.115 < half < 1.2
@@ -117,10 +113,7 @@ def test_interval_includes_both_signals_if_they_differ() -> None:
 
 
 def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:
-    """Pageable copies by utilization alone leave both ends of the interval open.
-
-    NVML counts part of them. Whatever part it is, the step lies in the interval.
-    """
+    """NVML counts part of them. Whatever part it is, the step lies in the interval."""
     work = StepWork(kernel_ns=20e6, dispatched=300, copies_ns=15e6, pageable_ns=15e6, dispatch=H200)
     for counted in (0.0, 0.5, 1.0):
         step = 54.6
@@ -142,10 +135,7 @@ def test_uncertainty_widens_the_interval(widens: str) -> None:
 
 
 def test_waiting_in_collectives_gives_only_a_lower_bound() -> None:
-    """Waiting in collectives gives only a lower bound.
-
-    NCCL kernels spin while other ranks are late, so 99 % busy does not show how long the rank's own work takes.
-    """
+    # NCCL kernels spin while other ranks are late, so 99 % busy does not show how long the rank's own work takes.
     work = StepWork(kernel_ns=50e6, dispatched=500, communication_ns=30e6, dispatch=H200)
     found = evidence_of(work, sampled(util_pct=mean(99.0)))
     assert found.ms is None and found.high_ms is None

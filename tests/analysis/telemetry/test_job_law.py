@@ -61,9 +61,9 @@ def law(tmp_path: Path) -> Law:
 
 
 def test_rank_that_waits_least_gives_the_step_time(law: Law) -> None:
-    """The rank that waits least gives the step time.
+    """In a step of 20 ms the heavy rank works 16 (80 %).
 
-    In a step of 20 ms the heavy rank works 16 (80 %). The light one works 10 and waits 9 in collectives (95 %).
+    The light one works 10 and waits 9 in collectives (95 %).
     """
     found = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
     assert found is not None
@@ -73,10 +73,9 @@ def test_rank_that_waits_least_gives_the_step_time(law: Law) -> None:
 
 
 def test_ranks_that_wait_in_turn_are_compared_sample_by_sample(law: Law) -> None:
-    """Ranks that wait in turn are compared sample by sample.
+    """Steps of 25 and 16 ms alternate.
 
-    Steps of 25 and 16 ms alternate. First the light rank is late (40 %) and the heavy one waits for it; then neither
-    waits for long.
+    First the light rank is late (40 %) and the heavy one waits for it; then neither waits for long.
     """
     turns = np.arange(SAMPLES) % 20 < 10
     light, heavy = np.where(turns, 40.0, 97.0), np.where(turns, 99.0, 99.0)
@@ -112,11 +111,10 @@ def test_gpus_sampled_slightly_apart_are_compared(law: Law) -> None:
     assert found.ms == pytest.approx(20.0)
 
 
-def test_waits_by_turns_count_as_busy(law: Law) -> None:
-    """Waits by turns count as busy.
+def test_waits_in_turn_count_as_busy(law: Law) -> None:
+    """The heavy rank works 16 ms and waits 4 in a step of 25: 80 % although it works 64 %.
 
-    The heavy rank works 16 ms and waits 4 in a step of 25: 80 % although it works 64 %. The other's GPU idles for those
-    4 and more.
+    The other's GPU idles for those 4 and more.
     """
     found = law((np.full(SAMPLES, 80.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
@@ -125,11 +123,10 @@ def test_waits_by_turns_count_as_busy(law: Law) -> None:
     assert "4 ms of a step of it waiting" in found.notes[0]
 
 
-def test_no_waits_by_turns_for_a_rank_that_is_never_idle(law: Law) -> None:
-    """A rank that is never idle has no waits by turns.
+def test_a_rank_that_is_never_idle_does_not_wait_in_turn(law: Law) -> None:
+    """As profiled, the ranks wait 4 ms by turns.
 
-    As profiled, the ranks wait 4 ms by turns. In the run the light one's GPU is always busy: it waits, and the heavy
-    one never does.
+    In the run the light one's GPU is always busy: it waits, and the heavy one never does.
     """
     found = law((np.full(SAMPLES, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
@@ -139,10 +136,9 @@ def test_no_waits_by_turns_for_a_rank_that_is_never_idle(law: Law) -> None:
 
 
 def test_ranks_that_alternate_wait_only_if_both_are_idle(law: Law) -> None:
-    """Ranks that alternate wait for each other only if both are idle.
+    """Half of the time one rank leads and the other is fully busy with waiting.
 
-    Half of the time one rank leads and the other is fully busy with waiting. Half of the time both idle for a fifth of
-    a step.
+    Half of the time both idle for a fifth of a step.
     """
     both = np.arange(SAMPLES) % 20 < 10
     found = law((np.where(both, 80.0, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
@@ -152,10 +148,9 @@ def test_ranks_that_alternate_wait_only_if_both_are_idle(law: Law) -> None:
 
 
 def test_gap_free_activity_is_used_if_the_period_is_near_nvml_sampling(law: Law) -> None:
-    """GPU activity without gaps (GPM) is used if the period is near NVML's sampling period.
+    """The heavy rank's loader is late by turns of a fifth of a second.
 
-    The heavy rank's loader is late by turns of a fifth of a second. NVML looks at parts of that and varies slowly. Over
-    all of the time the rank works 64 %, 16 ms of 25.
+    NVML looks at parts of that and varies slowly. Over all of the time the rank works 64 %, 16 ms of 25.
     """
     at = np.arange(SAMPLES)
     beats, turns = 45 + 35 * np.sin(at / 12), np.where(at % 2 == 0, 36.0, 92.0)

@@ -44,7 +44,7 @@ def test_longest_loop_is_chosen_without_a_profile() -> None:
     )
 
 
-def test_two_optimizers_at_one_line_are_told_apart() -> None:
+def test_two_optimizers_at_one_line_are_distinguished() -> None:
     """Layers that are trained one after the other share the line, not the optimizer."""
     training = Training().run(30, 50, MAIN).run(5, 90, MAIN, phase="profile").run(100, 10, MAIN, optimizer=1)
     assert choose_loop(training.rows).others.replace("\xa0", " ") == (
@@ -63,10 +63,7 @@ def test_alternating_loops_are_two_loops() -> None:
 
 @pytest.mark.parametrize("alone", [1, 3])
 def test_line_with_occasional_steps_is_part_of_the_loop(alone: int) -> None:
-    """A line with occasional steps is part of the loop.
-
-    Examples are the last batches of each epoch, and the very first step, which PyTorch compiles from another place.
-    """
+    # Examples are the last batches of each epoch, and the very first step, which PyTorch compiles from another place.
     training = Training().run(1, 900, "elsewhere.py:1")
     for _ in range(5):
         training.run(30, 10, MAIN).run(alone, 10, LAST_BATCH)
@@ -75,10 +72,7 @@ def test_line_with_occasional_steps_is_part_of_the_loop(alone: int) -> None:
 
 
 def test_replaced_profile_is_ignored() -> None:
-    """A replaced profile is ignored.
-
-    Both loops were profiled. The trace is of the second, which ran for longer.
-    """
+    """Both loops were profiled. The trace is of the second, which ran for longer."""
     training = Training().run(50, 10, WARM_UP).run(7, 20, WARM_UP, phase="profile").run(50, 10, WARM_UP)
     training.run(100, 50, MAIN).run(6, 90, MAIN, phase="profile")
     traced = (training.rows[-6].end_ns, training.rows[-1].end_ns)

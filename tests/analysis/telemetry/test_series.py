@@ -26,10 +26,7 @@ def sampled(tenths: NDArray[np.int64], value: NDArray[np.float64]) -> TelemetryS
 
 
 def test_folding_aligns_periods_at_rising_edges() -> None:
-    """Folding aligns periods at rising edges.
-
-    Three of ten samples per second are high, so the fold is high for 0.3 s after the rise.
-    """
+    """Three of ten samples per second are high, so the fold is high for 0.3 s after the rise."""
     tenths = np.arange(400)
     table = folded(sampled(tenths, np.where(tenths % 10 < 3, 90.0, 5.0)), period_s=1.0, low=5.0, high=90.0, column="util_pct")
     at = {round(float(t), 1): float(m) for t, m in zip(table["after_s"], table["median"], strict=True)}
@@ -39,10 +36,7 @@ def test_folding_aligns_periods_at_rising_edges() -> None:
 
 
 def test_folding_does_not_copy_all_samples_for_each_rise() -> None:
-    """Folding does not copy all samples for each rise.
-
-    A copy of 6,000 samples of 8 bytes (ten minutes at 10 Hz) for each of 1,200 rises would take 58 MB.
-    """
+    # A copy of 6,000 samples of 8 bytes (ten minutes at 10 Hz) for each of 1,200 rises would take 58 MB.
     tenths = np.arange(6000)
     telemetry = sampled(tenths, np.where(tenths % 5 < 2, 100.0, 0.0))
     tracemalloc.start()
@@ -55,10 +49,7 @@ def test_folding_does_not_copy_all_samples_for_each_rise() -> None:
 
 
 def test_sample_after_a_gap_has_the_weight_of_one_period() -> None:
-    """A sample after a gap has the weight of one period.
-
-    One of seven samples is 100, the first after a gap of 96 periods, so the mean is 100 / 7.
-    """
+    """One of seven samples is 100, the first after a gap of 96 periods, so the mean is 100 / 7."""
     result = facts(sampled(np.array([0, 1, 2, 3, 100, 101, 102]), np.array([0.0, 0, 0, 0, 100, 0, 0])), "util_pct")
     assert result["mean"] == pytest.approx(100 / 7)
 
@@ -71,11 +62,10 @@ def test_lowest_tenth_is_returned_only_if_it_is_a_dip() -> None:
     assert lowest_stretch(sampled(tenths[:40], np.full(40, 90.0)), "util_pct") is None  # A tenth of 40 samples is too short.
 
 
-def test_energy_is_counted_over_a_reset_or_follows_from_the_power() -> None:
-    """Energy is counted across a counter reset, or computed from the power.
+def test_energy_is_counted_over_a_reset_or_computed_from_power() -> None:
+    """300 W for 1,000 s with a gap of 500 s give 150 kJ by power.
 
-    300 W for 1,000 s with a gap of 500 s give 150 kJ by power. The counter has 300 kJ, across a reset and a wrong
-    reading.
+    The counter has 300 kJ, across a reset and a wrong reading.
     """
     seconds = np.concatenate([np.arange(0, 250), np.arange(749, 1000)])
     by_power = sampled(10 * seconds, np.full(len(seconds), 90.0))

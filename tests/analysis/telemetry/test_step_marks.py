@@ -31,10 +31,7 @@ def test_checkpoint_every_ten_steps_counts_and_single_pause_does_not() -> None:
 
 @pytest.mark.parametrize(("phase", "reason"), [("train", "unknown"), ("checkpoint", "checkpoint")])
 def test_pauses_outside_the_step_time_are_reported(phase: str, reason: str) -> None:
-    """Pauses outside the step time are reported.
-
-    As recorded on an H200: torch.save every 100 steps, which a stopwatch includes and the step time does not.
-    """
+    # As recorded on an H200: torch.save every 100 steps, which a stopwatch includes and the step time does not.
     before, after = [17.0] * 99 + [1317.0] + [17.0] * 14, [18.0] * 3 + [17.0] * 76 + [1517.0] + [17.0] * 99
     gaps = [*before, *[40.0] * 6, *after]
     saved = [
@@ -75,10 +72,7 @@ def test_frequent_checkpoints_are_part_of_the_step_time() -> None:
 
 
 def test_pauses_do_not_make_steps_after_the_profile_slower() -> None:
-    """Pauses do not make steps after the profile slower.
-
-    There is one pause in the 90 steps before the profile and four in the 200 steps after it.
-    """
+    """There is one pause in the 90 steps before the profile and four in the 200 steps after it."""
     gaps = [*[20.0] * 50, 1000.0, *[20.0] * 40, *[90.0] * 6, *([20.0] * 49 + [1000.0]) * 4, *[20.0] * 10]
     evidence = by_marks(marks(*gaps, profiled=range(92, 98)))
     assert evidence is not None and evidence.ms == pytest.approx(20 + 5 * 980 / 298, rel=0.1)
@@ -105,11 +99,8 @@ def test_pauses_have_a_period_if_they_are_equally_far_apart(steps: tuple[int, ..
 
 @pytest.mark.parametrize(("phase", "known"), [("train", True), ("eval", True), ("checkpoint", False)])
 def test_rounds_are_recognised_by_the_time_before_each(phase: str, known: bool) -> None:
-    """Rounds are recognised by the time before each.
-
-    There is a rollout of 25 ms and 8 updates of 3 ms, before and after a profile that is not a full round. Checkpoints
-    are reported as pauses, not as rounds.
-    """
+    # There is a rollout of 25 ms and 8 updates of 3 ms, before and after a profile that is not a full round.
+    # Checkpoints are reported as pauses, not as rounds.
     gaps = [*([28.0] + [3.0] * 7) * 20, *[5.0] * 6, *[3.0] * 2, *([28.0] + [3.0] * 7) * 4]
     rounds = [
         mark._replace(phase=phase) if gap == 28.0 else mark
@@ -133,11 +124,9 @@ def test_warm_up_and_queue_filling_are_left_out() -> None:
 
 
 def test_loop_that_waits_periodically_counts_whole_bursts() -> None:
-    """A loop that waits periodically counts whole bursts.
-
-    A step takes 47 ms and the loss is read every tenth step: nine launches of 2 ms and a wait of 455 ms, around a
-    profile. As recorded on an H200. Counting from the end of the profile, in the middle of a burst, gave 46.5 ms ± 6 %.
-    """
+    # A step takes 47 ms and the loss is read every tenth step: nine launches of 2 ms and a wait of 455 ms, around a
+    # profile. As recorded on an H200. Counting from the end of the profile, in the middle of a burst, gave 46.5 ms ± 6
+    # %.
     burst = [2.0] * 9 + [455.0]
     before, after = [*burst * 11, *[2.0] * 4], [*[2.0] * 6, 140.0, *burst * 27, *[2.0] * 8]
     evidence = by_marks(marks(*before, *[50.0] * 6, *after, profiled=range(len(before) + 1, len(before) + 7)))
@@ -157,9 +146,9 @@ def test_queue_filling_after_the_profile_is_left_out() -> None:
 
 
 def test_interval_of_a_host_limited_step_includes_host_drift() -> None:
-    """The interval of a host-bound step includes the host's drift.
+    """Steps of 36 to 32 ms within 3.4 s take 34 ms on average.
 
-    Steps of 36 to 32 ms within 3.4 s take 34 ms on average. The first second gives 35.4 ms, the last 32.6 ms.
+    The first second gives 35.4 ms, the last 32.6 ms.
     """
     evidence = by_marks(marks(*np.linspace(36.0, 32.0, 100)))
     assert evidence is not None and evidence.ms == pytest.approx(34.0) and evidence.timed_s == pytest.approx(3.4)
@@ -188,9 +177,9 @@ def test_profiled_steps_do_not_count_and_earlier_steps_are_preferred() -> None:
 
 
 def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
-    """Steps after the profile count unless they are slower.
+    """A loop with a cold cache settles only after the profile.
 
-    A loop with a cold cache settles only after the profile. A profiler that stays attached makes steps 25 % longer.
+    A profiler that stays attached makes steps 25 % longer.
     """
     warmed = by_marks(marks(*[73.0] * 50, *[90.0] * 6, *[7.0] * 400, profiled=range(51, 57)))
     assert warmed is not None and warmed.ms == pytest.approx(7.0) and "mean of 397 steps" in warmed.notes[0]
@@ -232,10 +221,7 @@ def test_evaluations_between_steps_are_separated(every: int, cpu_only: bool) -> 
 
 @pytest.mark.parametrize(("every", "cpu_only"), [(5, True), (20, False)])
 def test_frequent_evaluations_are_part_of_the_step_time(every: int, cpu_only: bool) -> None:
-    """Frequent evaluations are part of the step time.
-
-    A host ahead of its GPU waits for earlier steps in an evaluation, so frequent evaluations cannot be separated.
-    """
+    # A host ahead of its GPU waits for earlier steps in an evaluation, so frequent evaluations cannot be separated.
     evidence = by_marks(evaluated([7.0] * 1000, every, 50.0), cpu_only=cpu_only)
     assert evidence is not None and evidence.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
     (evaluations,) = evidence.pauses
@@ -243,9 +229,9 @@ def test_frequent_evaluations_are_part_of_the_step_time(every: int, cpu_only: bo
 
 
 def test_queue_filling_after_an_evaluation_is_left_out() -> None:
-    """The steps that fill the queue after an evaluation are left out.
+    """The evaluation waits for the eight steps before it.
 
-    The evaluation waits for the eight steps before it. After it, eight steps are launched ahead at 1 ms each.
+    After it, eight steps are launched ahead at 1 ms each.
     """
     stretch = [1.0] * 8 + [9.0] * 142
     evidence = by_marks(evaluated(stretch * 6, 150, 400.0))
@@ -265,20 +251,14 @@ def test_busy_host_is_not_a_wait_for_the_gpu() -> None:
 
 @pytest.mark.parametrize("gaps", [[12.0] * 40 + [6.0] * 560, [12.0] * 40 + [6.0] * 200 + [12.0] * 60 + [6.0] * 300])
 def test_busy_start_without_a_gpu_is_not_warm_up(gaps: list[float]) -> None:
-    """A busy start without a GPU is not warm-up.
-
-    A stopwatch around the loop includes other load on the host, at the start as later.
-    """
+    """A stopwatch around the loop includes other load on the host, at the start as later."""
     busy = by_marks(marks(*gaps), cpu_only=True)
     assert busy is not None and busy.ms == pytest.approx(sum(gaps) / len(gaps))
     assert "first 40 steps took 12 ms each" in busy.notes[1].replace("\xa0", " ") and "All of them count" in busy.notes[1]
 
 
 def test_warm_up_is_left_out_and_its_effect_is_reported() -> None:
-    """Warm-up is left out, and its effect is reported.
-
-    8 steps of 30 ms before 92 of 10 ms give 11.6 ms with them.
-    """
+    """8 steps of 30 ms before 92 of 10 ms give 11.6 ms with them."""
     warm = by_marks(marks(*[30.0] * 8, *[10.0] * 92), cpu_only=True)
     assert warm is not None and warm.ms == pytest.approx(10.0)
     assert warm.notes[1].replace("\xa0", " ") == (
@@ -300,10 +280,7 @@ def test_slow_first_phase_with_a_gpu_is_reported() -> None:
 
 
 def test_slower_loop_after_the_profiled_one_is_reported() -> None:
-    """A slower loop after the profiled one is reported.
-
-    Marks cannot distinguish it from a busy host, so both loops count, and a note says so.
-    """
+    """Marks cannot distinguish it from a busy host, so both loops count, and a note says so."""
     gaps = [*[20.0] * 100, *[90.0] * 6, *[20.0] * 100, *[60.0] * 100]
     both = by_marks(marks(*gaps, profiled=range(101, 107)), cpu_only=True)
     assert both is not None and both.ms == pytest.approx(33.5, rel=0.05)

@@ -100,7 +100,7 @@ def test_every_tool_is_described_typed_and_marked(library: Library) -> None:
     assert [str(resource.uri) for resource in resources] == ["sawtooth://tables"]
 
 
-def test_the_report_is_the_one_of_the_page(ask: Ask, starved: RunResult) -> None:
+def test_the_report_equals_that_of_the_page(ask: Ask, starved: RunResult) -> None:
     report = ask("report", run="starved")
     assert report["step"]["ms"] == starved.metrics["best_step_time_ms"].value
     assert report["step"]["low_ms"] < report["step"]["ms"] < report["step"]["high_ms"]
@@ -161,7 +161,7 @@ def test_other_changes_are_replayed(ask: Ask, starved: RunResult) -> None:
         ({"batch_factor": 2, "cuda_graph": True}, "predicted alone"),
     ],
 )
-def test_changes_that_say_nothing_are_refused(ask: Ask, changes: dict[str, Any], sentence: str) -> None:
+def test_empty_changes_are_refused(ask: Ask, changes: dict[str, Any], sentence: str) -> None:
     assert sentence in ask("what_if", run="starved", **changes)
 
 
@@ -238,7 +238,7 @@ def _call(client: TestClient, tool: str, **arguments: Any) -> dict[str, Any]:
     return result
 
 
-def test_over_http_a_token_is_needed_and_uploads_become_runs(served: TestClient, tmp_path: Path) -> None:
+def test_http_access_needs_a_token_and_uploads_become_runs(served: TestClient, tmp_path: Path) -> None:
     assert served.post("/mcp", json={}).status_code == 401
     other = {"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}
     assert served.post("/mcp", json={}, headers=other).status_code == 403
@@ -260,7 +260,7 @@ def test_without_the_option_there_is_no_route(app_data: DataFolder) -> None:
     assert mcp_routes(_nothing_beside)[0] == []
 
 
-def test_the_skill_keeps_to_the_format(tmp_path: Path) -> None:
+def test_the_skill_follows_the_format(tmp_path: Path) -> None:
     place = write_skill(tmp_path)
     text = (place / "SKILL.md").read_text()
     prove = (place / "references" / "prove.md").read_text()

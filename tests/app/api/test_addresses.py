@@ -76,7 +76,7 @@ def test_an_old_address_of_a_table_opens_work_with_its_grouping(client: TestClie
 
 
 @pytest.mark.parametrize("old", [f"/?view=Cards&{RUN}", f"/runs?view=Cards&{RUN}"])
-def test_the_form_of_the_list_of_runs_has_a_parameter_of_its_own(client: TestClient, old: str) -> None:
+def test_the_layout_of_the_list_of_runs_has_its_own_parameter(client: TestClient, old: str) -> None:
     """``view`` is Live's: a control of that name would remove it from Live's address."""
     answer = client.get(old)
     assert (answer.url.path, parse_qs(answer.url.query.decode())) == ("/runs", {"show": ["Cards"], "run": [RUN[4:]]})
@@ -91,7 +91,7 @@ def test_the_form_of_the_list_of_runs_has_a_parameter_of_its_own(client: TestCli
         f"/work?view=efficiency&{RUN}&kernel=a",
     ],
 )
-def test_an_address_of_today_stays_as_it_is(client: TestClient, now: str) -> None:
+def test_a_current_address_does_not_change(client: TestClient, now: str) -> None:
     assert str(client.get(now, follow_redirects=False).status_code) == "200"
 
 
@@ -99,7 +99,7 @@ def test_every_screen_has_an_old_address() -> None:
     assert {screen for _, screen in OLD} == {screen.name for screen in SCREENS}
 
 
-def test_the_index_page_says_where_sidebar_and_page_stand_before_any_script(client: TestClient) -> None:
+def test_the_index_page_places_sidebar_and_page_before_any_script(client: TestClient) -> None:
     """The index page gives the layout of sidebar and page before any script runs.
 
     Otherwise the page moves when the sidebar appears: a layout shift of 0.24 on each load.
@@ -108,7 +108,7 @@ def test_the_index_page_says_where_sidebar_and_page_stand_before_any_script(clie
     assert "<style>" in body and ':not(:has([data-testid="stSidebar"]))' in body
 
 
-def test_the_code_of_our_elements_is_loaded_with_the_page(client: TestClient) -> None:
+def test_code_of_components_is_loaded_with_the_page(client: TestClient) -> None:
     """The code of our elements is loaded with the page.
 
     Otherwise an element is drawn after its neighbours, which then move.
@@ -123,10 +123,10 @@ def test_a_view_of_runs_in_a_link_to_another_screen_is_left_out(client: TestClie
     assert client.get(f"/idle?{RUN}&view=table").url.query.decode() == f"view=idle&{RUN}"
 
 
-def test_a_page_asks_nothing_below_its_own_address(client: TestClient) -> None:
-    """A page makes no request below its own address.
+def test_a_page_requests_nothing_below_its_own_address(client: TestClient) -> None:
+    """Streamlit's page does so first, unless it knows the server's address.
 
-    Streamlit's page does so first, unless it knows the server's address. That gives two failed requests on each page.
+    That gives two failed requests on each page.
     """
     page = client.get("/work").text
     assert page.index("BACKEND_BASE_URL: location.origin") < page.index("static/js/index.")

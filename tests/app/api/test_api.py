@@ -34,7 +34,7 @@ def test_runs_are_listed_and_shown_as_their_manifests(client: TestClient, run: M
     assert client.get(f"/api/v1/runs/{run.id}").json()["recordings"][0]["id"] == run.recordings[0].id
 
 
-def test_the_source_comes_back_bit_by_bit_under_a_safe_name(client: TestClient, run: Manifest) -> None:
+def test_the_source_is_returned_unchanged_under_a_safe_name(client: TestClient, run: Manifest) -> None:
     answer = client.get(f"/api/v1/runs/{run.id}/trace")
     assert answer.status_code == 200
     assert gzip.decompress(answer.content) == gzip.decompress(TRACE)
@@ -45,7 +45,7 @@ def test_the_source_comes_back_bit_by_bit_under_a_safe_name(client: TestClient, 
     assert (part.status_code, part.content) == (206, b"\x1f\x8b")
 
 
-def test_the_report_is_the_command_line_s(client: TestClient, run: Manifest) -> None:
+def test_the_report_equals_that_of_the_command_line(client: TestClient, run: Manifest) -> None:
     report = client.get(f"/api/v1/runs/{run.id}/report").json()
     assert report["report_version"] == 1
     assert report["run"]["id"] == run.id
@@ -54,13 +54,13 @@ def test_the_report_is_the_command_line_s(client: TestClient, run: Manifest) -> 
 
 @pytest.mark.parametrize("path", ["0" * 16, "..%2f..%2fetc%2fpasswd", "not-an-id", "' OR 1=1", "0" * 5000])
 @pytest.mark.parametrize("tail", ["", "/trace", "/report"])
-def test_what_is_no_run_is_not_found(client: TestClient, path: str, tail: str) -> None:
+def test_an_unknown_run_is_not_found(client: TestClient, path: str, tail: str) -> None:
     answer = client.get(f"/api/v1/runs/{path}{tail}")
     assert answer.status_code == 404
     assert "/tmp" not in answer.text
 
 
-def test_a_trace_that_was_not_kept_or_does_not_exist_is_said(client: TestClient, run: Manifest, app_data: DataFolder) -> None:
+def test_a_missing_source_is_reported(client: TestClient, run: Manifest, app_data: DataFolder) -> None:
     assert client.get(f"/api/v1/runs/{run.id}/trace?rank=7").status_code == 404
     app_data.source_file(run.recordings[0].id).unlink()
     assert "not kept" in client.get(f"/api/v1/runs/{run.id}/trace").json()["error"]["sentence"]
@@ -70,7 +70,7 @@ def test_a_trace_that_was_not_kept_or_does_not_exist_is_said(client: TestClient,
     "body",
     [b"", b"{", b'{"files": 3}', b'{"files": []}', b'{"files": [{"upload": "../x", "name": "y"}]}', b"\xff\xfe", b"[" * 60_000],
 )
-def test_a_senseless_order_is_refused_in_words(client: TestClient, body: bytes) -> None:
+def test_an_invalid_request_is_refused_with_a_sentence(client: TestClient, body: bytes) -> None:
     answer = client.post("/api/v1/jobs", content=body)
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["sentence"]
@@ -90,7 +90,7 @@ def test_an_upload_becomes_a_run(client: TestClient, app_data: DataFolder) -> No
     assert client.delete("/api/v1/jobs/unknown").status_code == 404
 
 
-def test_what_a_person_types_is_cleaned(run: Manifest) -> None:
+def test_typed_text_is_cleaned(run: Manifest) -> None:
     from sawtooth.app.page.runs.editing import edited
 
     changed = edited(run, run, " new\u202e name \n", "a, b,, a,\x00c", "notes")
@@ -100,7 +100,7 @@ def test_what_a_person_types_is_cleaned(run: Manifest) -> None:
     assert changed.id == run.id
 
 
-def test_a_session_is_answered_in_numbers_while_it_runs(client: TestClient, app_data: DataFolder) -> None:
+def test_a_running_session_returns_numbers(client: TestClient, app_data: DataFolder) -> None:
     meta = {"v": 1, "session": "s", "host": "node7", "started_m": 0, "started_w": START, "interval_ns": 10**8, "name": "job"}
     devices = [{"device": 0, "name": "NVIDIA H200", "uuid": "GPU-0", "memory_bytes": 100e9}]
     writer = SegmentWriter(app_data.create().live / "s", {**meta, "columns": ["util_pct"], "devices": devices})
@@ -120,5 +120,5 @@ def test_a_session_is_answered_in_numbers_while_it_runs(client: TestClient, app_
 
 
 @pytest.mark.parametrize("name", ["none", "..%2f..", "x" * 3000])
-def test_no_such_session_is_not_found(client: TestClient, name: str) -> None:
+def test_an_unknown_session_is_not_found(client: TestClient, name: str) -> None:
     assert client.get(f"/api/v1/sessions/{name}").status_code == 404

@@ -51,6 +51,6 @@ def test_an_analysed_run_has_its_findings_and_kernels(client: TestClient, app_da
 
 
 @pytest.mark.parametrize("asked", ["", "0" * 16, "../x"])
-def test_without_a_known_run_the_runs_are_found(client: TestClient, app_data: DataFolder, asked: str) -> None:
+def test_without_a_known_run_only_runs_are_listed(client: TestClient, app_data: DataFolder, asked: str) -> None:
     run = prepared(app_data, RECORDINGS / "gpt_small" / "trace.json.gz")
     assert entries(client, asked) == [["Run", run.name, f"/verdict?run={run.id}"]]

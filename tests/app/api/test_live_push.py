@@ -87,7 +87,7 @@ def test_a_batch_is_on_disk_when_it_is_acknowledged_and_a_repeat_changes_nothing
 
 
 @pytest.mark.parametrize("offset", [1, 5000])
-def test_another_offset_is_answered_with_where_to_go_on(client, options, offset) -> None:
+def test_a_wrong_offset_is_answered_with_the_next_offset(client, options, offset) -> None:
     first = line(0)
     send(client, 1, 0, first)
     answer = send(client, 1, offset, line(1, pad=100))
@@ -96,7 +96,7 @@ def test_another_offset_is_answered_with_where_to_go_on(client, options, offset)
     assert (options.data.live / SESSION / "samples-0001.jsonl").read_bytes() == first
 
 
-def test_what_is_damaged_too_large_or_no_session_is_refused(client, options) -> None:
+def test_damaged_or_too_large_batches_and_unknown_sessions_are_refused(client, options) -> None:
     assert send(client, 1, 0, line(0), crc="00000000").status_code == 400
     assert send(client, 1, 0, line(0), crc="nonsense").status_code == 400
     assert send(client, 1, 0, b"x" * (1 << 20) + b"x").status_code == 413
@@ -108,7 +108,7 @@ def test_what_is_damaged_too_large_or_no_session_is_refused(client, options) -> 
     assert [p for p in options.data.live.iterdir() if p.name != SESSION] == []
 
 
-def test_a_session_that_is_sampled_here_is_not_written_to(client, options) -> None:
+def test_a_local_session_is_not_overwritten(client, options) -> None:
     folder = options.data.live / SESSION
     folder.mkdir()
     (folder / "samples-0001.jsonl").write_bytes(line(0))
@@ -119,7 +119,7 @@ def test_a_session_that_is_sampled_here_is_not_written_to(client, options) -> No
     assert (folder / "samples-0001.jsonl").read_bytes() == line(0)
 
 
-def test_a_full_disk_keeps_what_was_there(client, options, monkeypatch) -> None:
+def test_a_full_disk_keeps_earlier_samples(client, options, monkeypatch) -> None:
     send(client, 1, 0, line(0))
     real = os.write
 
@@ -134,14 +134,14 @@ def test_a_full_disk_keeps_what_was_there(client, options, monkeypatch) -> None:
     monkeypatch.undo()
 
 
-def test_the_disk_is_never_filled_to_the_brim(tmp_path) -> None:
+def test_some_disk_space_always_stays_free(tmp_path) -> None:
     receiver = Receiver(tmp_path, reserve_bytes=1 << 60)
     with pytest.raises(RefusedError) as refused:
         receiver.append(SESSION, 1, 0, line(0))
     assert refused.value.status == 507
 
 
-def test_a_tail_that_a_power_cut_left_is_cut_off_at_the_first_touch(tmp_path) -> None:
+def test_an_incomplete_line_after_a_power_cut_is_removed(tmp_path) -> None:
     Receiver(tmp_path).append(SESSION, 1, 0, line(0) + line(1))
     path = tmp_path / SESSION / "samples-0001.jsonl"
     good = path.read_bytes()
@@ -151,7 +151,7 @@ def test_a_tail_that_a_power_cut_left_is_cut_off_at_the_first_touch(tmp_path) ->
         assert path.read_bytes() == good
 
 
-def test_sessions_have_a_limit(tmp_path, monkeypatch) -> None:
+def test_the_number_of_sessions_is_limited(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("sawtooth.ingest.receiver.MAX_SESSIONS", 2)
     receiver = Receiver(tmp_path)
     for name in ("a", "b"):
@@ -163,14 +163,14 @@ def test_sessions_have_a_limit(tmp_path, monkeypatch) -> None:
         receiver.held("../x")
 
 
-def test_batches_have_a_pace() -> None:
+def test_the_rate_of_batches_is_limited() -> None:
     rate_limit = live.BatchRateLimit(rate=10, burst=3)
     assert [rate_limit.allows("s", 0.0) for _ in range(5)] == [True, True, True, False, False]
     assert rate_limit.allows("other", 0.0)
     assert [rate_limit.allows("s", 0.1), rate_limit.allows("s", 0.1)] == [True, False]
 
 
-def test_too_many_batches_are_asked_to_wait(client, monkeypatch) -> None:
+def test_senders_of_too_many_batches_are_asked_to_wait(client, monkeypatch) -> None:
     monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit(rate=0.0001, burst=1))
     assert send(client, 1, 0, line(0)).status_code == 200
     answer = send(client, 1, 0, line(0))
@@ -178,7 +178,7 @@ def test_too_many_batches_are_asked_to_wait(client, monkeypatch) -> None:
     assert answer.headers["retry-after"] == "1"
 
 
-def test_the_clock_s_offset_is_kept(client, options) -> None:
+def test_the_clock_offset_is_stored(client, options) -> None:
     send(client, 1, 0, line(0), **{"X-Clock-Offset-Ns": "-2000000000"})
     assert clock_offset_ns(options.data.live / SESSION) == -2_000_000_000
     send(client, 1, len(line(0)), line(1), **{"X-Clock-Offset-Ns": "-2000000900"})
@@ -187,7 +187,7 @@ def test_the_clock_s_offset_is_kept(client, options) -> None:
     assert clock_offset_ns(options.data.live / SESSION) == -2_000_000_000
 
 
-def test_the_push_token_opens_nothing_else_and_nothing_else_opens_this(options) -> None:
+def test_the_push_token_only_allows_pushing(options) -> None:
     token = push_token(options.data.root)
     guarded = Settings(options.data, token="the-server-s-own-token")
     app = Starlette(routes=routes(), middleware=[Middleware(AccessMiddleware, settings=guarded)])
@@ -201,7 +201,7 @@ def test_the_push_token_opens_nothing_else_and_nothing_else_opens_this(options) 
     assert send(client, 1, 0, line(0), **origin).status_code == 403
 
 
-def test_the_push_token_stays_and_is_private(tmp_path, monkeypatch) -> None:
+def test_the_push_token_is_stored_privately(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("SAWTOOTH_PUSH_TOKEN", raising=False)
     token = push_token(tmp_path)
     assert push_token(tmp_path) == token
@@ -248,7 +248,7 @@ def _acknowledged(data: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_log_holds_no_push_token(tmp_path, monkeypatch, terminal) -> None:
+def test_a_log_never_contains_the_push_token(tmp_path, monkeypatch, terminal) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
     token = push_token(tmp_path)
     printed = command_to_print("http://a:1/", tmp_path)
@@ -263,10 +263,10 @@ def test_a_log_holds_no_push_token(tmp_path, monkeypatch, terminal) -> None:
 
 @pytest.mark.slow
 @pytest.mark.browser  # starts real servers
-def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """Killing the receiver and the sampler loses and duplicates nothing.
+def test_killing_receiver_and_sampler_loses_and_duplicates_nothing(tmp_path: Path) -> None:
+    """Real processes are killed in turn.
 
-    Real processes are killed in turn. At the end the dashboard's data equals the samplers' files on disk byte for byte.
+    At the end the dashboard's data equals the samplers' files on disk byte for byte.
     """
     kills = int(os.environ.get("SAWTOOTH_KILLS", KILLS))
     dice, spool, data, port = random.Random(1), tmp_path / "spool", without_bundled(tmp_path / "data"), free_port()

@@ -72,7 +72,7 @@ def test_the_server_exports_live_steps_and_the_newest_runs_behind_its_token(
     assert values["sawtooth_live_gpu_utilization_ratio"] == [({**job, "gpu": "0"}, 0.4)]
 
 
-def test_the_grafana_dashboard_asks_only_for_metrics_that_exist() -> None:
+def test_the_grafana_dashboard_uses_only_existing_metrics() -> None:
     """The Grafana dashboard queries only metrics that exist.
 
     It opens without edits: a stable uid, no id, and a data source to choose.

@@ -48,7 +48,7 @@ def decoded(data: bytes) -> list[tuple[dict, dict[str, np.ndarray]]]:
     return found
 
 
-def test_a_tile_is_read_back_as_it_was(client: TestClient, run: Manifest) -> None:
+def test_a_tile_survives_encoding(client: TestClient, run: Manifest) -> None:
     recording = run.traces[0].id
     asked = f"/api/v1/runs/{run.id}/timeline/tiles?recording={recording}&device=0&level=18&index=0&sources=gpu,operators,gaps"
     answer = client.get(asked)
@@ -85,13 +85,13 @@ def test_a_tile_is_read_back_as_it_was(client: TestClient, run: Manifest) -> Non
         ("occurrences?recording={recording}&device=0&rule=none", 400),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(client: TestClient, run: Manifest, what: str, status: int) -> None:
+def test_an_impossible_request_is_refused_with_a_sentence(client: TestClient, run: Manifest, what: str, status: int) -> None:
     answer = client.get(f"/api/v1/runs/{run.id}/timeline/{what.format(recording=run.traces[0].id)}")
     assert answer.status_code == status
     assert answer.json()["error"]["sentence"].endswith(".")
 
 
-def test_details_and_sums_speak_of_the_run(client: TestClient, run: Manifest) -> None:
+def test_details_and_sums_belong_to_the_run(client: TestClient, run: Manifest) -> None:
     base = f"/api/v1/runs/{run.id}/timeline"
     of = f"recording={run.traces[0].id}&device=0"
     hit = client.get(f"{base}/find?{of}&q=elementwise&at=90000000").json()
@@ -108,13 +108,8 @@ def test_details_and_sums_speak_of_the_run(client: TestClient, run: Manifest) ->
     assert longest["label"]
 
 
-def test_a_finding_of_events_is_marked_at_each_of_them_and_only_time_lost_there_is_its_own(
-    client: TestClient, app_data: DataFolder
-) -> None:
-    """A finding of events is marked at each event, and owns only the time lost there.
-
-    Python on the host is lost in a hundred places, and garbage collection in two of them.
-    """
+def test_a_finding_marks_its_events_and_owns_only_time_lost_there(client: TestClient, app_data: DataFolder) -> None:
+    """Python on the host is lost in a hundred places, and garbage collection in two of them."""
     run = prepared(app_data, RECORDINGS / "collected_garbage" / "trace.json.gz")
     recording = run.traces[0].id
     ask = f"/api/v1/runs/{run.id}/timeline/{{}}?recording={recording}&device=0&"
@@ -135,11 +130,8 @@ def test_a_finding_of_events_is_marked_at_each_of_them_and_only_time_lost_there_
         assert (said["to_do"] is None) == (said["finding"] is not None), "a finding knows better than its cause"
 
 
-def test_a_copy_accounts_for_what_the_host_made_for_it(client: TestClient, app_data: DataFolder) -> None:
-    """A copy's finding includes the host's work for it.
-
-    The GPU waits while the host computes, and the copy follows.
-    """
+def test_a_copy_includes_the_host_work_for_it(client: TestClient, app_data: DataFolder) -> None:
+    """The GPU waits while the host computes, and the copy follows."""
     run = prepared(app_data, RECORDINGS / "mask_from_cpu" / "trace.json.gz")
     recording = run.traces[0].id
     with library().open(recording) as opened:
@@ -153,7 +145,7 @@ def test_a_copy_accounts_for_what_the_host_made_for_it(client: TestClient, app_d
     assert said["finding"]["rule"] == "tensors-made-on-cpu"
 
 
-def test_lost_time_leads_to_what_ended_it_and_to_what_the_host_was_in(client: TestClient, app_data: DataFolder) -> None:
+def test_lost_time_links_to_its_end_and_to_the_host_call(client: TestClient, app_data: DataFolder) -> None:
     run = prepared(app_data, RECORDINGS / "mask_from_cpu" / "trace.json.gz")
     recording = run.traces[0].id
     with library().open(recording) as opened:
@@ -175,7 +167,7 @@ TABLES = {"gpu": ("gpu_ops", "gpu_op_id"), "operators": ("cpu_ops", "cpu_op_id")
 
 
 @pytest.mark.slow
-def test_times_in_the_drawer_are_the_recording_s_to_the_nanosecond(client: TestClient, run: Manifest) -> None:
+def test_times_in_the_drawer_are_exact_to_the_nanosecond(client: TestClient, run: Manifest) -> None:
     recording, chance = run.traces[0].id, random.Random(11)
     base = f"/api/v1/runs/{run.id}/timeline/slice?recording={recording}&device=0"
     with library().open(recording) as opened:
@@ -191,7 +183,7 @@ def test_times_in_the_drawer_are_the_recording_s_to_the_nanosecond(client: TestC
             assert (told["start"], told["end"]) == (start, end), (source, number)
 
 
-def test_the_longest_lost_time_of_a_stretch_comes_first_then_the_next(client: TestClient, run: Manifest) -> None:
+def test_lost_times_of_a_range_are_sorted_by_length(client: TestClient, run: Manifest) -> None:
     recording = run.traces[0].id
     with library().open(recording) as opened:
         origin = opened.rows("SELECT first_ns FROM recording")[0][0]

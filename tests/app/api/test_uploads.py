@@ -31,7 +31,7 @@ def _left(options: Settings) -> list[Path]:
     return sorted(options.data.uploads.iterdir()) if options.data.uploads.exists() else []
 
 
-def test_an_upload_is_stored_as_sent_under_a_name_of_our_own(client, options) -> None:
+def test_an_upload_is_stored_unchanged_under_a_generated_name(client, options) -> None:
     content = os.urandom(3_000_000)
     answer = client.put("/api/v1/uploads?name=..%2F..%2Fetc%2Fpasswd%0D%0Ax.json", content=content)
     assert answer.status_code == 201
@@ -47,7 +47,7 @@ def test_an_empty_upload_is_stored_for_the_reader_to_judge(client) -> None:
     assert client.put("/api/v1/uploads?name=empty.json", content=b"").json()["bytes"] == 0
 
 
-def test_a_file_over_the_cap_is_refused_before_and_while_it_streams(client, options) -> None:
+def test_a_file_over_the_limit_is_refused_before_and_during_upload(client, options) -> None:
     assert client.put("/api/v1/uploads", content=b"x" * 5_000_001).status_code == 413
 
     def chunks():
@@ -60,7 +60,7 @@ def test_a_file_over_the_cap_is_refused_before_and_while_it_streams(client, opti
     assert _left(options) == []
 
 
-def test_a_full_disk_is_named_and_nothing_stays(client, options, monkeypatch) -> None:
+def test_a_full_disk_is_reported_and_no_file_stays(client, options, monkeypatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(uploads.shutil, "disk_usage", lambda path: usage)
     answer = client.put("/api/v1/uploads", content=b"x" * 2000)
@@ -88,7 +88,7 @@ def _request_scope() -> dict:
 
 
 @pytest.mark.parametrize("ending", ["disconnect", "silence"])
-def test_a_vanished_or_silent_sender_leaves_nothing_and_frees_its_place(options, monkeypatch, ending) -> None:
+def test_a_vanished_or_silent_sender_leaves_no_file(options, monkeypatch, ending) -> None:
     from starlette.requests import Request
 
     monkeypatch.setattr(uploads, "IDLE_SECONDS", 0.05)
@@ -108,7 +108,7 @@ def test_a_vanished_or_silent_sender_leaves_nothing_and_frees_its_place(options,
     assert uploads._running == 0
 
 
-def test_only_whole_uploads_can_be_claimed(options) -> None:
+def test_only_complete_uploads_can_be_claimed(options) -> None:
     options.data.create()
     with pytest.raises(UsageError):
         uploads.claimed("../../etc/passwd")

@@ -11,7 +11,7 @@ def place(css: str) -> float:
     return float(css.rstrip("%"))
 
 
-def test_bars_lie_on_their_side_of_one_line_and_have_one_scale() -> None:
+def test_bars_share_a_scale_and_lie_on_the_side_of_their_sign() -> None:
     bars = [WaterfallBar("idle", "data_wait", 90.0, 10.0), WaterfallBar("other_compute", None, 10.0, 30.0)]
     changes = cause_changes(bars, dark=False)
     assert changes is not None
@@ -26,7 +26,7 @@ def test_bars_lie_on_their_side_of_one_line_and_have_one_scale() -> None:
     ]
 
 
-def test_small_causes_are_one_bar_so_that_all_bars_sum_to_the_step() -> None:
+def test_small_causes_share_a_bar_so_that_bars_sum_to_the_step() -> None:
     causes = ("data_wait", "host_sync", "launch_bound", "python_host", "allocator", "compilation")
     bars = [WaterfallBar("idle", cause, 0.0, ms) for cause, ms in zip(causes, (100.0, 50.0, 25.0, 12.0, 6.0, 3.0), strict=True)]
     changes = cause_changes(bars, dark=False)
@@ -35,7 +35,7 @@ def test_small_causes_are_one_bar_so_that_all_bars_sum_to_the_step() -> None:
     assert sum(place(row.width) for row in changes.rows) == pytest.approx(196.0, abs=0.1), "of the longest bar, which has 100 %"
 
 
-def test_a_change_that_is_not_resolved_is_grey_and_says_so() -> None:
+def test_an_unresolved_change_is_grey_and_labelled() -> None:
     changes = cause_changes([WaterfallBar("idle", "data_wait", 9.0, 1.0, resolved=False)], dark=False)
     assert changes is not None and changes.rows[0].colour == UNKNOWN.on(dark=False) and "not resolved" in changes.rows[0].name
 

@@ -5,7 +5,7 @@ import pytest
 from sawtooth.app.charts.rankings import distinct_names, short
 
 
-def test_kernels_of_one_family_stay_apart_when_their_names_are_cut() -> None:
+def test_cut_names_of_one_kernel_family_stay_distinct() -> None:
     # real names of one recording: family, tile and layout, in this order
     names = [
         f"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_{tile}_tn_align2>"
@@ -32,15 +32,15 @@ def test_kernels_of_one_family_stay_apart_when_their_names_are_cut() -> None:
         ),
     ],
 )
-def test_the_work_of_a_kernel_stays_where_its_name_is_cut(name: str, shown: str) -> None:
+def test_a_cut_kernel_name_keeps_its_operation(name: str, shown: str) -> None:
     assert short(name, 35) == shown
 
 
-def test_a_short_name_stays_whole() -> None:
+def test_a_short_name_is_not_cut() -> None:
     assert short("aten::mm", 44) == "aten::mm"
 
 
-def test_kernels_that_would_read_alike_end_in_what_they_differ_by() -> None:
+def test_kernels_with_equal_short_names_end_with_their_difference() -> None:
     fort = "cudnn_generated_fort_native_sdpa_sm90_flash_{}_wgmma_f16_knob_{}_64x128x64_4x1x1_cga1x1x1_kernel0_0"
     reduce = "void at::native::reduce_kernel<{}, 1, at::native::ReduceOp<float, at::native::{}<float, float>, unsigned int> >"
     names = [
@@ -52,6 +52,6 @@ def test_kernels_that_would_read_alike_end_in_what_they_differ_by() -> None:
     assert [name.rpartition(" · ")[2] for name in shown] == ["fprop", "bprop", "aten::mm", "128 MeanOps", "128 NormOps", "512"]
 
 
-def test_names_that_differ_in_signs_alone_stay_and_end() -> None:
+def test_names_that_differ_only_in_symbols_stay_distinct() -> None:
     deep = "f<" * 3_000
     assert distinct_names([deep + "a", deep + "a ", "b" * 60, "b" * 60], 20)[2:] == ["b" * 10 + "…" + "b" * 9] * 2

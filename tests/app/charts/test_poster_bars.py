@@ -38,7 +38,7 @@ def judged() -> RunJudgement:
     return verdict
 
 
-def test_a_part_too_narrow_for_its_name_is_named_below_and_one_of_half_a_percent_is_not() -> None:
+def test_narrow_parts_are_named_below_unless_they_are_tiny() -> None:
     bars = now_and_after(judged(), "1.00 ms", None, dark=False)
     assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["host waits for a result (sync)"]
     assert [piece.label.split("\u00a0")[0] for piece in bars[0].parts if piece.label] == [
@@ -47,7 +47,7 @@ def test_a_part_too_narrow_for_its_name_is_named_below_and_one_of_half_a_percent
     ]
 
 
-def test_the_step_after_a_change_is_as_long_as_predicted_and_of_no_owner() -> None:
+def test_the_step_after_a_change_has_the_predicted_length_and_no_owner() -> None:
     _, after = now_and_after(
         judged(), "1.00 ms", CombinedPrediction(before_ms=1.0, after_ms=0.6, mfu_before=None, gpus=1), dark=False
     )
@@ -55,7 +55,7 @@ def test_the_step_after_a_change_is_as_long_as_predicted_and_of_no_owner() -> No
     assert after.parts[0].colour not in {owner.light for owner in OWNERS.values()}
 
 
-def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> None:
+def test_time_outside_the_profiled_steps_is_labelled() -> None:
     # 1 ms by telemetry; the estimate without the profiler shows 0.5 of it. Half is in none of the profiled steps.
     run = run_of(
         ledger=[("other_compute", None, 400_000, 0.4), ("idle", "unattributed", 100_000, 0.6)], best_ms=1.0, source="telemetry"
@@ -72,7 +72,7 @@ def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> No
     assert "time outside the profiled steps" in text.text(replace(run, lead=lead, ranks=[lead]))
 
 
-def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_bar() -> None:
+def test_a_narrow_page_lists_named_parts_below_the_bar() -> None:
     wide, narrow = (
         BarSegment(f"{name}: 1 ms", f"{name} 1 ms", weight, "#000000", "")
         for name, weight in (("wide", 950.0), ("narrow", 50.0))
@@ -86,7 +86,7 @@ def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_
     assert shown.count("st-if-narrow") == 1 and "narrow: 1 ms</span>" in shown
 
 
-def test_on_a_phone_a_part_is_its_share_and_the_step_after_has_its_time_beside_it_alone() -> None:
+def test_a_phone_shows_shares_and_the_time_of_the_next_step() -> None:
     verdict = judged()
     bars = now_and_after(verdict, "1.00 ms", CombinedPrediction(1.0, 0.8, None, 1), dark=False)
     shown = str(templates.pieces("poster.html").drawn(bars, unlabelled(bars)))
@@ -95,7 +95,7 @@ def test_on_a_phone_a_part_is_its_share_and_the_step_after_has_its_time_beside_i
     assert bars[1].parts[0].label and f"{bars[1].parts[0].hint}</span>" not in shown
 
 
-def test_a_name_that_has_no_room_in_its_part_is_not_cut_but_stands_below() -> None:
+def test_a_name_too_long_for_its_part_is_listed_below() -> None:
     # 17.6 % of the bar: "Python on the host 26.0 ms" has 26 letters and takes 0.0078 * 26 = 20 % of it
     ledger = [("other_compute", None, 122_000_000, 122.0), ("idle", "python_host", 26_000_000, 26.0)]
     verdict = judge(run_of(ledger=ledger).lead)
@@ -105,7 +105,7 @@ def test_a_name_that_has_no_room_in_its_part_is_not_cut_but_stands_below() -> No
     assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["Python on the host"]
 
 
-def test_the_parts_of_a_step_stand_in_one_order_on_every_screen() -> None:
+def test_parts_of_a_step_have_one_order_on_every_screen() -> None:
     verdict = judged()
     names = [piece.hint.partition(":")[0] for piece in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts]
     assert names == ["other compute", "memset", "host waits for a result (sync)", "cause not in the trace"]

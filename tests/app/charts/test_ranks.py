@@ -8,7 +8,7 @@ from sawtooth.app.charts.ranks import labels_of, side_by_side, title
 from sawtooth.app.theme import CAUSES, OWNERS
 
 
-def test_ranks_have_their_numbers_and_traces_of_unknown_ranks_theirs() -> None:
+def test_ranks_have_numbers_and_unknown_ranks_have_positions() -> None:
     known = pd.DataFrame({"rank": [0, 1], "device": [0, 1]})
     assert labels_of(known) == ["rank 0, device 0", "rank 1, device 1"]
     devices = pd.DataFrame({"rank": [None, None], "device": [0, 1]})
@@ -17,7 +17,7 @@ def test_ranks_have_their_numbers_and_traces_of_unknown_ranks_theirs() -> None:
     assert labels_of(alike) == ["trace 0", "trace 1", "trace 2"]  # four bars on one row before
 
 
-def test_the_title_calls_the_row_as_the_bars_do() -> None:
+def test_title_and_bars_use_the_same_name() -> None:
     rows = pd.DataFrame({"rank": [None] * 2, "device": [0] * 2, "step_ms": [100.0, 100.0], "comm_wait_ms": [2.0, 9.0]})
     assert title(rows) == "Trace 1 waits most for other ranks: 9.00\u00a0ms of each step of 100\u00a0ms"
 
@@ -46,7 +46,7 @@ def test_idle_time_has_the_colour_and_the_name_of_its_cause() -> None:
     assert [bar.time for bar in chart.bars] == ["50.0\u00a0ms", "50.0\u00a0ms"]
 
 
-def test_of_many_ranks_the_legend_alone_has_names() -> None:
+def test_with_many_ranks_only_the_legend_has_names() -> None:
     rows = pd.DataFrame({"rank": range(16), "device": 0, "step_ms": 50.0, "other_compute_ms": 50.0})
     chart = side_by_side(rows, "No rank waits", "ms per step", dark=True)
     assert {piece.label for bar in chart.bars for piece in bar.parts} == {""}

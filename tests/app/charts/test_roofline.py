@@ -33,7 +33,7 @@ def numbers(figure):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_memory_s_line_is_drawn_and_named_on_both_sides(dark):
+def test_the_memory_roof_is_drawn_and_named_on_both_sides(dark):
     chart, moving = roofline.roofline(placed(), {"bf16": PEAK}, BANDWIDTH, "t", dark=dark)
     (memory,) = lines(moving)
     assert set(memory.y) == {4000.0}  # GB/s
@@ -46,19 +46,19 @@ def test_the_memory_s_line_is_drawn_and_named_on_both_sides(dark):
     assert "ridge 200" in notes
 
 
-def test_the_largest_gains_are_rows_with_what_the_roof_allows():
+def test_the_largest_gains_are_rows_with_the_limit_of_the_roof():
     first, second = roofline.largest(placed())
     assert first == ("1  aten::add 4×4", "4.00\u00a0ms", "2.00\u00a0ms", "50\u00a0%")
     assert second[1:] == ("2.00\u00a0ms", "750\u00a0µs", "62\u00a0%")
 
 
-def test_where_nothing_multiplies_the_memory_s_roof_stands_alone():
+def test_without_products_only_the_memory_roof_is_drawn():
     (chart,) = roofline.roofline(placed().head(1), {}, BANDWIDTH, "t", dark=False)
     assert [set(line.y) for line in lines(chart.figure)] == [{4000.0}]
     assert "1: the largest gain, below" in {entry.label for entry in chart.legend}
 
 
-def test_the_words_the_dots_and_the_table_number_the_same_operators():
+def test_text_dots_and_table_have_the_same_numbers():
     tiny = placed().head(1).assign(name="aten::tiny", ms=1e-4, opportunity_ms=9e-5)
     rows = pd.concat([tiny, placed()], ignore_index=True)  # too short for a dot
     chart, moving = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
@@ -68,7 +68,7 @@ def test_the_words_the_dots_and_the_table_number_the_same_operators():
     assert "tiny" not in chart.alt and "1 to 2: the largest gains, below" in {entry.label for entry in chart.legend}
 
 
-def test_numbers_of_dots_at_one_place_stand_above_each_other():
+def test_numbers_of_overlapping_dots_are_stacked():
     heights = [100.0, 101.0, 300.0, 99.0]
     places = roofline.apart(heights)
     assert sorted(range(4), key=places.__getitem__) == [3, 0, 1, 2]  # in the order of the dots: no two of their lines cross
@@ -79,7 +79,7 @@ def test_numbers_of_dots_at_one_place_stand_above_each_other():
 
 
 @pytest.mark.parametrize(("intensity", "side"), [(1000.0, -1), (100.0, 1)])
-def test_a_number_stays_clear_of_the_roof_s_name(intensity, side):
+def test_a_number_does_not_cover_the_name_of_the_roof(intensity, side):
     product = placed().tail(1).assign(intensity=intensity)
     (chart,) = roofline.roofline(product, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
     (note,) = (note for note in chart.figure.layout.annotations if note.showarrow)

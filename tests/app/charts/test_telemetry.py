@@ -27,7 +27,7 @@ def sampled() -> TelemetrySeries:
     )
 
 
-def test_averages_are_of_the_steady_part_and_the_rest_is_shaded() -> None:
+def test_averages_refer_to_the_steady_part_and_the_rest_is_shaded() -> None:
     whole = sampled()
     steady = series.within(whole, TimelineSpan(6 * SECOND, 9 * SECOND))
     chart = lanes(whole, "title", "alt", origin_ns=0, dark=False, steady=steady)
@@ -39,14 +39,14 @@ def test_averages_are_of_the_steady_part_and_the_rest_is_shaded() -> None:
     assert said == [(3.0, "not averaged")]  # six of ten seconds have room for the words, the last one has not
 
 
-def test_a_period_is_no_band_of_lost_time() -> None:
+def test_a_period_is_not_drawn_as_lost_time() -> None:
     for dark in (False, True):
         band = period(1.0, 2.0, dark)
         assert band["fillcolor"] not in {colour.on(dark) for colour in CAUSES.values()}  # one of which marks throttling
         assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # its words stand above it
 
 
-def test_without_a_steady_part_averages_are_of_all_that_is_drawn() -> None:
+def test_without_a_steady_part_averages_refer_to_all_samples() -> None:
     chart = lanes(sampled(), "title", "alt", origin_ns=0, dark=False)
     assert "<b>40\u00a0%</b> on average" in chart.figure.layout.annotations[0].text
     assert [chart.figure.layout[axis].title.text for axis in ("yaxis", "yaxis2")] == ["%", "W"]  # each axis says its unit

@@ -24,7 +24,7 @@ def _called(*words: str) -> int:
     return error.exit_code if isinstance(error, typer.Exit) else int(error.code or 0)
 
 
-def test_what_was_recorded_is_explained_and_what_is_missing_is_said(
+def test_the_recording_is_explained_and_missing_data_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     explained: list[Any] = []
@@ -43,6 +43,6 @@ def test_what_was_recorded_is_explained_and_what_is_missing_is_said(
     }
 
 
-def test_a_process_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_process_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert _called("4194999") == 2
     assert "There is no process 4194999." in capsys.readouterr().err

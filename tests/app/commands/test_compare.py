@@ -43,11 +43,11 @@ def run(*arguments):
     return CliRunner().invoke(cli, ["compare", *arguments])
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     assert CliRunner().invoke(cli, ["--version"]).output.strip() == TOOL_VERSION
 
 
-def test_text_leads_with_the_verdict(traces):
+def test_text_begins_with_the_verdict(traces):
     a, b, data = traces
     found = run(a, b, "--data", data)
     assert found.exit_code == 0
@@ -65,7 +65,7 @@ def test_without_sides_the_newest_two_runs_of_the_same_work_are_compared(traces)
     assert run(a, "--data", data).exit_code != 0
 
 
-def test_json_holds_the_contract_and_its_waterfall_sums(stored):
+def test_json_matches_the_contract_and_its_waterfall_sums(stored):
     a, b, data = stored
     output = run(a, b, "--data", data, "--format", "json").output
     assert output == run(a, b, "--data", data, "--json").output, "a short form"
@@ -112,7 +112,7 @@ def test_wrong_usage_exits_2_with_one_sentence(stored, monkeypatch, capsys):
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_markdown_carries_the_marker_and_html_asks_for_nothing(stored, tmp_path):
+def test_markdown_has_the_marker_and_html_loads_nothing(stored, tmp_path):
     a, b, data = stored
     assert run(a, b, "--data", data, "--format", "md").output.startswith(
         "<!-- sawtooth-report -->\n## after is faster than before, size uncertain"
@@ -143,7 +143,7 @@ def test_a_hostile_name_stays_text_in_markdown_and_html():
     assert "\\[a\\](b)" in text
 
 
-def test_three_runs_a_side_are_averaged_and_named():
+def test_three_runs_per_side_are_averaged_and_named():
     a = [
         run_of(f"{i:016x}", ledger=(("idle", "data_wait", ns, None),))
         for i, ns in enumerate((99_000_000, 100_000_000, 101_000_000))
@@ -160,7 +160,7 @@ def test_three_runs_a_side_are_averaged_and_named():
 
 
 @pytest.mark.slow
-def test_repeated_runs_of_the_second_side_follow_to(tmp_path):
+def test_several_runs_of_the_second_side_come_after_the_option_to(tmp_path):
     """Repeated runs of the second side follow --to.
 
     Three runs a side take 1.0 ± 0.02 and 0.8 ± 0.02 ms. Each run counts once.
@@ -190,5 +190,5 @@ def test_repeated_runs_of_the_second_side_follow_to(tmp_path):
         (["--json", "a", "b"], ["--json", "a", "b"]),
     ],
 )
-def test_each_word_after_to_is_of_the_second_side(given, told):
+def test_each_argument_after_the_option_to_belongs_to_the_second_side(given, told):
     assert each_with_option(given, "--to") == told

@@ -30,7 +30,7 @@ def doctor(folder: DataFolder) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_a_sound_folder_has_no_problem(folder: DataFolder) -> None:
+def test_an_intact_folder_has_no_problem(folder: DataFolder) -> None:
     code, said = doctor(folder)
     assert (code, "1 run" in said, "0 problems" in said) == (0, True, True), said
 
@@ -52,7 +52,7 @@ def test_a_damaged_file_is_named_with_what_to_do(folder: DataFolder, place: str,
 @pytest.mark.parametrize(
     "place", ["runs/0123456789abcdef.json", "recordings/0.v1.duckdb", "derived/0.1.duckdb", "sources/0.json.gz"]
 )
-def test_a_pipe_where_a_file_belongs_is_named_and_not_waited_for(folder: DataFolder, place: str) -> None:
+def test_a_pipe_instead_of_a_file_is_named_without_waiting(folder: DataFolder, place: str) -> None:
     os.mkfifo(folder.root / place)
     assert len(folder.manifests()) == 1
     code, said = doctor(folder)

@@ -195,7 +195,7 @@ def test_a_baseline_is_stored_and_the_action_fails_a_slower_build_last(
     assert mine["id"] == 1000 and "best_step_time_ms:+5%: failed" in mine["body"]
 
 
-def test_one_comment_is_replaced_and_a_fork_s_token_is_no_error(github: _GitHub) -> None:
+def test_one_comment_is_replaced_and_a_refused_one_is_not_an_error(github: _GitHub) -> None:
     job = Job.of_environment()
     assert job is not None and job.pull_request == 7
     assert job.comment("<!-- mine -->", "<!-- mine --> first") and job.comment("<!-- mine -->", "<!-- mine --> second")
@@ -223,7 +223,7 @@ def test_baselines_come_from_folders_and_artifacts(tmp_path: Path, github: _GitH
         store_baseline(newest, "artifact:steps", "mine")
 
 
-def test_long_texts_are_cut_where_blocks_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_cut_at_the_end_of_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "<details>\n```text\n" + "row\n" * 40_000
     short = cut(text, COMMENT_CHARACTERS)
     assert len(short) <= COMMENT_CHARACTERS and short.count("```") == 2 and "</details>" in short and "the rest" in short

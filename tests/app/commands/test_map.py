@@ -20,7 +20,7 @@ def counts(*arguments: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_two_shares_make_every_summary_once(tmp_path: Path) -> None:
+def test_two_shares_write_every_summary_once(tmp_path: Path) -> None:
     traces, to = tmp_path / "traces", str(tmp_path / "summaries")
     (traces / "below").mkdir(parents=True)
     for i in range(3):
@@ -34,12 +34,12 @@ def test_two_shares_make_every_summary_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "2", "a/b", "-1/2"])
-def test_a_share_that_is_none_is_refused(tmp_path: Path, part: str) -> None:
+def test_an_invalid_share_is_refused(tmp_path: Path, part: str) -> None:
     with pytest.raises(UsageError, match="1/8 for the first"):
         CliRunner().invoke(cli, ["map", str(tmp_path), "--to", str(tmp_path), f"--part={part}"], catch_exceptions=False)
 
 
-def test_a_source_that_goes_away_meanwhile_is_named_and_the_command_fails(tmp_path: Path) -> None:
+def test_a_source_that_disappears_is_named_and_the_command_fails(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     traces.mkdir()
     matmul_loop(steps=3).write(traces / "a.json")

@@ -86,7 +86,7 @@ def test_help_and_version_load_nothing_but_the_table_of_commands() -> None:
 
 
 @pytest.mark.parametrize("module", ["sawtooth.app.commands.serve", "sawtooth.app.commands.run", "sawtooth.app.commands.sample"])
-def test_what_starts_something_else_starts_at_once(module: str) -> None:
+def test_commands_that_start_programs_start_at_once(module: str) -> None:
     """A command that starts another process starts at once.
 
     The server and the training load their own modules, which would otherwise be loaded twice.
@@ -116,7 +116,7 @@ def test_a_command_and_a_reading_process_load_only_what_they_use(module: str, le
     assert not [name for name in left_out if f"'{name}'" in loaded]
 
 
-def test_a_folder_stands_for_all_below_it_and_each_run_is_reported(traces: Path, tmp_path: Path) -> None:
+def test_a_folder_means_all_files_in_it_and_each_run_is_reported(traces: Path, tmp_path: Path) -> None:
     found = run("report", str(traces), "--each", "--format", "json", "--data", str(tmp_path / "d"))
     assert {r["run"]["name"] for r in json.loads(found.stdout)} == {"first", "second"}
     refused = run("report", str(traces))
@@ -145,7 +145,7 @@ def test_a_folder_with_nothing_readable_is_an_error(tmp_path: Path) -> None:
         assert isinstance(refused.exception, UsageError) and "neither a trace nor telemetry" in str(refused.exception)
 
 
-def test_several_recordings_a_side_may_lie_in_one_folder(traces: Path, tmp_path: Path) -> None:
+def test_several_recordings_per_side_may_be_in_one_folder(traces: Path, tmp_path: Path) -> None:
     found = run("compare", str(traces), str(traces / "first.json"), "--format", "json", "--data", str(tmp_path / "d"))
     assert found.exit_code == 0, found.exception
     assert len(json.loads(found.stdout)["a"]["runs"]) == 2
@@ -167,9 +167,7 @@ def test_runs_are_listed_and_changed(data: str) -> None:
     assert f"There are no runs in {data}." in run("runs", "--data", data).output
 
 
-def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_runs_apart(
-    data: str, traces: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_has_verdicts_and_distinct_names(data: str, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not analysed yet" in run("runs", "--data", data).output
     assert run("report", "my first run", "--data", data).exit_code == 0
     assert "not analysed yet" not in run("runs", "--data", data).output
@@ -205,7 +203,7 @@ def test_the_list_opens_recordings_only_for_an_analysis_without_its_card(data: s
     assert run("runs", "--data", data).output == listed and len(opened) == 2
 
 
-def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -> None:
+def test_prune_removes_the_oldest_runs_until_the_rest_fits(data: str, traces: Path) -> None:
     oldest = json.loads(run("runs", "--json", "--data", data).stdout)[0]["id"]
     assert run("ingest", str(traces / "below" / "second.json"), "--data", data).exit_code == 0
     size = sum(p.stat().st_size for p in Path(data).rglob("*") if p.is_file())
@@ -219,7 +217,7 @@ def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -
     assert "Removed" not in said and said.rstrip().endswith("The remaining runs have tags, so they were not removed.")
 
 
-def test_prune_counts_what_runs_share_once_and_all_that_a_run_takes(data: str) -> None:
+def test_prune_counts_shared_files_once(data: str) -> None:
     folder = DataFolder(Path(data))
     (manifest,) = folder.manifests()
     shared, summaries = "a" * 16, "b" * 16
@@ -244,7 +242,7 @@ def test_prune_counts_what_runs_share_once_and_all_that_a_run_takes(data: str) -
     ("text", "size"),
     [("20GB", 20 * 10**9), ("500 mb", 5 * 10**8), ("1.5k", 1500), ("20GiB", 20 * 2**30), ("12000000", 12_000_000)],
 )
-def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+def test_sizes_are_parsed_with_units(text: str, size: int) -> None:
     assert size_of(text) == size
     for unclear, why in (("many", "is not a size"), ("1e999", "is not a size"), ("12", "has no unit")):
         with pytest.raises(UsageError, match=why):
@@ -265,14 +263,14 @@ def test_ctrl_c_is_a_clean_end() -> None:
     assert (child.returncode, on_stderr) == (130, b"\nStopped.\n")
 
 
-def test_a_name_of_several_runs_is_asked_about(traces: Path, data: str) -> None:
+def test_an_ambiguous_name_lists_the_runs(traces: Path, data: str) -> None:
     assert run("ingest", str(traces / "below" / "second.json"), "--name", "My first run", "--data", data).exit_code == 0
     refused = run("report", "my first run", "--data", data)
     assert isinstance(refused.exception, UsageError)
     assert "names 2 runs" in str(refused.exception) and "more characters of the id" in str(refused.exception)
 
 
-def test_a_run_is_opened_where_a_dashboard_answers(data: str) -> None:
+def test_a_run_is_opened_in_the_running_dashboard(data: str) -> None:
     port = free_port()
     refused = run("runs", "open", "my first run", "--port", str(port), "--data", data)
     assert isinstance(refused.exception, UsageError)
@@ -322,7 +320,7 @@ def test_opening_a_run_hands_its_verdict_to_the_browser_and_prints_no_secret(
         (["--address", "10.0.0.7"], "http://10.0.0.7:8501/"),
     ],
 )
-def test_a_link_is_for_the_server_that_runs(tmp_path: Path, options: list[str], expected: str) -> None:
+def test_a_link_belongs_to_the_running_server(tmp_path: Path, options: list[str], expected: str) -> None:
     with keep_address(DataFolder(tmp_path).create(), Served("box.test", 8642, secure=True)):
         printed = run("serve", "--link", *options, "--data", str(tmp_path)).output
     assert printed.startswith(f"{expected}?launch=")
@@ -369,7 +367,7 @@ def test_a_shell_can_complete_the_commands() -> None:
 HOSTILE = "k\x1b]0;own\x07\x1b[2J\u202e\x9b2J"
 
 
-def test_no_name_reaches_the_terminal_that_moves_its_cursor(tmp_path: Path) -> None:
+def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
     """No name that reaches the terminal can move its cursor.
 
     These are names of files and runs, and of their content, in sentences about omissions, lists, reports and JSON.
@@ -399,9 +397,7 @@ def test_no_name_reaches_the_terminal_that_moves_its_cursor(tmp_path: Path) -> N
         assert said
 
 
-def test_an_error_says_a_name_without_its_control_characters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_an_error_shows_a_name_without_control_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(sys, "argv", ["sawtooth", "export", f"no{HOSTILE}", "--data", str(tmp_path)])
     with pytest.raises(SystemExit):
         main()
@@ -409,12 +405,12 @@ def test_an_error_says_a_name_without_its_control_characters(
     assert said.endswith("\n") and said.strip().isprintable()
 
 
-def test_json_holds_the_same_names_escaped() -> None:
+def test_json_contains_the_same_names_escaped() -> None:
     assert json.loads(json_text({"a": HOSTILE + "é😀"})) == {"a": HOSTILE + "é😀"}
     assert "é😀" in json_text(["é😀"]) and json_text([HOSTILE]).isprintable()
 
 
-def test_one_file_that_cannot_be_read_leaves_the_others_in(traces: Path, tmp_path: Path) -> None:
+def test_one_unreadable_file_does_not_affect_the_others(traces: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("no trace")
     done = run("ingest", str(traces / "first.json"), str(bad), "--data", str(tmp_path / "data"))
@@ -423,14 +419,14 @@ def test_one_file_that_cannot_be_read_leaves_the_others_in(traces: Path, tmp_pat
     assert [m.name for m in DataFolder(tmp_path / "data").manifests()] == ["first"]
 
 
-def test_pruning_an_example_names_the_way_back(data: str) -> None:
+def test_pruning_an_example_says_how_to_restore_it(data: str) -> None:
     folder = DataFolder(Path(data))
     (manifest,) = folder.manifests()
     folder.write_manifest(msgspec.structs.replace(manifest, bundled=True))
     assert "an example, which `sawtooth demo` brings back" in run("runs", "prune", "--max-size", "1kB", "--data", data).output
 
 
-def test_a_name_that_no_run_has_is_answered_with_the_one_that_was_meant(data: str, tmp_path: Path) -> None:
+def test_an_unknown_name_is_answered_with_a_similar_one(data: str, tmp_path: Path) -> None:
     for command in (["report", "my frist run"], ["runs", "rename", "my frist run", "x"], ["export", "my frist run"]):
         said = str(run(*command, "--data", data).exception)
         assert "Neither a run nor a file is called 'my frist run'. Did you mean my  first run?" in said
@@ -450,13 +446,13 @@ def test_an_error_names_the_file_it_is_about(
     assert capsys.readouterr().err.startswith("sawtooth: empty.json: The file is empty (0 bytes).")
 
 
-def test_the_doctor_makes_no_folder(tmp_path: Path) -> None:
+def test_doctor_creates_no_folder(tmp_path: Path) -> None:
     refused = run("doctor", "--data", str(tmp_path / "none"))
     assert isinstance(refused.exception, NotFoundError) and "There is no data folder" in str(refused.exception)
     assert not (tmp_path / "none").exists()
 
 
-def test_a_wrong_name_is_said_before_anything_is_loaded_that_would_read_a_right_one(data: str) -> None:
+def test_a_wrong_name_is_reported_before_packages_are_loaded(data: str) -> None:
     code = "import sys\nfrom sawtooth.app import cli\nsys.argv = ['sawtooth', 'report', 'missing.json', '--data', sys.argv[1]]\ntry: cli.main()\nfinally: print([name for name in ('pandas', 'duckdb', 'scipy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code, data], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (2, "[]\n"), done.stderr

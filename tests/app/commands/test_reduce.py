@@ -58,7 +58,7 @@ def gather(folder: Path, ranks: range, place: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
+def test_a_job_of_many_ranks_is_one_run_and_ranks_can_be_added(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
     folder, data, traces = app_data, str(app_data.root), str(many / "traces")
     place = gather(many, range(RANKS - 2), tmp_path / "summaries")
     first = run("reduce", place, "--sources", traces, "--data", data, "--name", "mesh of 20").splitlines()
@@ -98,7 +98,7 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_pat
     assert list(folder.recordings.iterdir()) == []
 
 
-def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
+def test_a_late_rank_is_named_even_if_its_trace_is_gone(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
     place = gather(many, range(RANKS), tmp_path / "summaries")
     gone = (many / "traces" / "5.json").rename(tmp_path / "elsewhere.json")
     try:
@@ -116,7 +116,7 @@ def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(many: Path, tmp_p
 
 
 @pytest.mark.slow
-def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: Path) -> None:
+def test_a_job_with_all_files_is_reported_like_its_traces(tmp_path: Path) -> None:
     traces = sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz"))
     for source in list_sources([str(path) for path in traces]):
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1
@@ -130,7 +130,7 @@ def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: 
 
 
 @pytest.mark.slow
-def test_damaged_summaries_are_told_and_made_again(tmp_path: Path) -> None:
+def test_damaged_summaries_are_reported_and_made_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     summarised(tmp_path, 8)
     place = gather(tmp_path, range(8), tmp_path / "gathered")
@@ -203,7 +203,7 @@ def test_files_outside_the_named_places_stay_closed(tmp_path: Path, named: list[
         ("~/a.json", "{tmp}/job", False),
     ],
 )
-def test_what_lies_below_a_place(tmp_path: Path, url: str, place: str, below: bool) -> None:
+def test_paths_below_a_place(tmp_path: Path, url: str, place: str, below: bool) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "alias").symlink_to(tmp_path / "job")
     (tmp_path / "job" / "link.json").symlink_to(tmp_path / "secret.json")

@@ -31,7 +31,7 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path / "run.sawtooth"
 
 
-def test_the_verdict_comes_in_few_lines_with_the_page_s_address(
+def test_the_verdict_has_few_lines_and_the_address_of_the_page(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.explain(Launched(0, bundle), tmp_path / "data")
@@ -46,7 +46,7 @@ def test_the_verdict_comes_in_few_lines_with_the_page_s_address(
     assert capsys.readouterr().err.splitlines()[-1] == lines[-1].partition("   (")[0].replace("8501", "8642")
 
 
-def test_a_step_that_the_headline_has_is_not_said_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_in_the_headline_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = MarkWriter(tmp_path / "marks.jsonl", monotonic_ns=iter(range(0, 10**12, 20_000_000)).__next__)
     for index in range(60):
         writer.mark(index)
@@ -59,7 +59,7 @@ def test_a_step_that_the_headline_has_is_not_said_again(tmp_path: Path, capsys: 
     assert "Step 20.0" not in said
 
 
-def test_a_bug_of_ours_is_a_sentence(
+def test_a_bug_is_reported_as_a_sentence(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brief, "lines", lambda result: 1 / 0)
@@ -67,7 +67,7 @@ def test_a_bug_of_ours_is_a_sentence(
     assert "the analysis failed (ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_without_the_packages_that_explain_it_is_recorded_all_the_same(
+def test_without_analysis_packages_the_training_is_still_recorded(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.ingest_files", None)
@@ -75,7 +75,7 @@ def test_without_the_packages_that_explain_it_is_recorded_all_the_same(
     assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is not installed here" in said
 
 
-def test_options_after_the_command_are_its_own(tmp_path: Path) -> None:
+def test_options_after_the_command_belong_to_the_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:]); sys.exit(5)")
     command = children.command("sawtooth", "run", "--no-sample", "train.py", "--data", "x", "--help")
     done = subprocess.run(command, cwd=tmp_path, env=children.environment(), capture_output=True, text=True, timeout=120)

@@ -60,7 +60,7 @@ def test_the_command_line_comes_first_then_the_environment_then_the_file(folder:
         ("doctor = 1", "doctor must be a table"),
     ],
 )
-def test_a_wrong_file_is_refused_with_a_sentence(folder: Path, text: str, sentence: str) -> None:
+def test_a_wrong_settings_file_is_refused_with_a_sentence(folder: Path, text: str, sentence: str) -> None:
     (folder / "sawtooth.toml").write_text(text)
     error = CliRunner().invoke(cli, ["doctor"]).exception
     assert isinstance(error, UsageError) and sentence in str(error)
@@ -79,7 +79,7 @@ def parsed(text: str, *words: str) -> argparse.Namespace:
     return parser.parse_args([*words, "train.py"])
 
 
-def test_options_of_a_recording_come_from_the_file_too(folder: Path) -> None:
+def test_options_of_a_recording_can_come_from_the_file(folder: Path) -> None:
     text = '[run]\nsteps = 7\nafter = 2.5\nno-loader = true\noutput = "runs/a.sawtooth"\n'
     now = parsed(text, "--steps", "9")
     assert (now.steps, now.after, now.no_loader, now.output) == (9, 2.5, True, Path("runs/a.sawtooth"))

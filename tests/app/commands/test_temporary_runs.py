@@ -42,7 +42,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def test_the_second_report_of_a_file_reads_nothing_and_says_the_same(tmp_path: Path, trace: Path, reads: list[int]) -> None:
+def test_the_second_report_of_a_file_comes_from_the_cache(tmp_path: Path, trace: Path, reads: list[int]) -> None:
     folder = tmp_path / "data"
     first = report(trace, data=folder)
     assert report(trace, data=folder) == first
@@ -55,7 +55,7 @@ def test_the_second_report_of_a_file_reads_nothing_and_says_the_same(tmp_path: P
     assert len(reads) == 3
 
 
-def test_what_is_left_out_is_said_again(tmp_path: Path, trace: Path) -> None:
+def test_the_cached_report_repeats_what_was_left_out(tmp_path: Path, trace: Path) -> None:
     (tmp_path / "both").mkdir()
     shutil.copy(trace, tmp_path / "both" / "trace.json")
     (tmp_path / "both" / "notes.json").write_text("{}", encoding="utf-8")
@@ -65,7 +65,7 @@ def test_what_is_left_out_is_said_again(tmp_path: Path, trace: Path) -> None:
     assert "Left out notes.json" in outputs[0] and outputs[0] == outputs[1]
 
 
-def test_a_damaged_answer_is_made_anew(tmp_path: Path, trace: Path, reads: list[int]) -> None:
+def test_a_damaged_cached_report_is_made_again(tmp_path: Path, trace: Path, reads: list[int]) -> None:
     folder = tmp_path / "data"
     first = report(trace, data=folder)
     kept = next((folder / temporary_runs.FOLDER).iterdir())
@@ -75,7 +75,7 @@ def test_a_damaged_answer_is_made_anew(tmp_path: Path, trace: Path, reads: list[
     assert len(reads) == 2
 
 
-def test_the_folders_used_longest_ago_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_used_folders_are_removed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "data"
     for k, name in enumerate(("old.json", "used.json", "new.json")):
         if name == "new.json":
@@ -90,6 +90,6 @@ def test_the_folders_used_longest_ago_make_room(tmp_path: Path, monkeypatch: pyt
     assert len(names) == 2 and not any('"used"' in name for name in names)
 
 
-def test_a_data_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path, trace: Path) -> None:
+def test_a_read_only_data_folder_does_not_prevent_a_report(tmp_path: Path, trace: Path) -> None:
     (tmp_path / "data").write_text("a file where the folder would be", encoding="utf-8")
     assert '"best_step_time_ms"' in report(trace, data=tmp_path / "data")

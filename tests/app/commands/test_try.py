@@ -121,7 +121,7 @@ def starved(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, An
     return started(folder, "--yes", "train.py")
 
 
-def test_workers_feed_a_loop_that_its_loader_starves(starved: tuple[int, dict[str, Any], str]) -> None:
+def test_more_workers_are_kept_for_a_starved_loop(starved: tuple[int, dict[str, Any], str]) -> None:
     code, result, messages = starved
     assert code == 0, messages
     # Four samples of 20 ms make a batch; n workers deliver one each 80 ms / n.
@@ -189,7 +189,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
 
 
 @pytest.mark.slow
-def test_each_rank_makes_the_change_and_ctrl_c_leaves_what_is_known(stopped: Stopped) -> None:
+def test_each_rank_makes_the_change_and_ctrl_c_keeps_results(stopped: Stopped) -> None:
     assert stopped.code == 130, stopped.messages
     (trial,) = stopped.result["trials"]
     assert trial["change"] == "fused-optimizer" and trial["status"] in ("kept", "slower", "not_shown"), trial
@@ -201,7 +201,7 @@ def test_each_rank_makes_the_change_and_ctrl_c_leaves_what_is_known(stopped: Sto
 
 
 @pytest.mark.slow
-def test_nothing_of_a_stopped_training_runs_on(stopped: Stopped) -> None:
+def test_no_process_of_a_stopped_training_continues(stopped: Stopped) -> None:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             assert process.cwd() != os.fspath(stopped.folder), process.cmdline()
@@ -223,7 +223,9 @@ def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: 
     assert trial["status"] == "by_hand" and trial["why"].startswith("The dataset is an IterableDataset")
 
 
-def test_without_a_terminal_the_trials_need_a_yes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_trials_need_the_option_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     monkeypatch.setattr(command, "_try", lambda *_: pytest.fail("a run was started"))
     context = typer.Context(click.Command("try"))

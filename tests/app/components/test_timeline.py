@@ -22,7 +22,7 @@ needs_node = pytest.mark.skipif(
 )
 
 
-def test_the_bundle_asks_nothing_of_other_hosts_and_runs_no_text() -> None:
+def test_the_bundle_contacts_no_host_and_evaluates_no_text() -> None:
     text = BUNDLE.read_text(encoding="utf-8")
     assert not re.search(r"https?://", text)
     assert not re.search(r"\beval\(|new Function|innerHTML|insertAdjacentHTML|document\.write", text)
@@ -35,7 +35,7 @@ def test_the_lock_file_names_no_registry() -> None:
 
 
 @needs_node
-def test_the_bundle_is_what_its_sources_make(tmp_path: Path) -> None:
+def test_the_bundle_is_built_from_its_sources(tmp_path: Path) -> None:
     built = tmp_path / "timeline.js"
     run("npx", "tsc", "--noEmit")
     run("npm", "run", "--silent", "build", "--", f"--outfile={built}", "--log-level=error")
@@ -43,7 +43,7 @@ def test_the_bundle_is_what_its_sources_make(tmp_path: Path) -> None:
 
 
 @needs_node
-def test_its_own_tests_pass() -> None:
+def test_tests_of_the_component_pass() -> None:
     run("npm", "test", "--silent")
 
 

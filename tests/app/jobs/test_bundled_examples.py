@@ -38,7 +38,7 @@ def test_the_shipped_recordings_are_a_starved_run_its_fix_and_another() -> None:
     assert (SAMPLES / "__init__.py").exists()
 
 
-def test_each_recording_is_brought_in_once_and_one_that_was_deleted_stays_deleted(tmp_path: Path) -> None:
+def test_each_example_is_ingested_once_and_stays_deleted(tmp_path: Path) -> None:
     samples = _samples(tmp_path / "samples")
     data = DataFolder(tmp_path / "data").create()
     jobs = Jobs(Settings(data), command=lambda folder: ["true"])
@@ -50,7 +50,7 @@ def test_each_recording_is_brought_in_once_and_one_that_was_deleted_stays_delete
     jobs.close()
 
 
-def test_the_first_one_is_read_alone_so_that_its_answer_comes_soon(tmp_path: Path) -> None:
+def test_the_first_example_is_read_alone(tmp_path: Path) -> None:
     jobs = Jobs(Settings(DataFolder(tmp_path / "data").create()), command=lambda folder: ["sleep", "30"])
     try:
         import_bundled(jobs, jobs.settings.data, _samples(tmp_path / "samples"))
@@ -62,7 +62,7 @@ def test_the_first_one_is_read_alone_so_that_its_answer_comes_soon(tmp_path: Pat
         jobs.close()
 
 
-def test_the_answer_that_ships_is_what_this_analysis_says() -> None:
+def test_the_shipped_answer_equals_this_analysis() -> None:
     assert first_answer() == computed_first_answer(), "python -m sawtooth.app.jobs.first_answer writes it anew"
 
 
@@ -84,7 +84,7 @@ def test_the_first_pair_is_the_slow_run_and_its_fix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own_first", [True, False])
-def test_who_brings_an_example_in_has_a_run_of_their_own(tmp_path: Path, own_first: bool) -> None:
+def test_ingesting_an_example_makes_an_own_run(tmp_path: Path, own_first: bool) -> None:
     """A user who uploads the trace of an example has an own run.
 
     The same trace is one run. Examples leave the list when there are own runs, so a run that counted as an example

@@ -18,7 +18,7 @@ from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import GRAPH_BREAKS
 
 
-def test_a_trace_that_was_cut_off_is_said_to_be_when_it_comes_in(tmp_path: Path) -> None:
+def test_a_truncated_trace_is_reported_at_ingest(tmp_path: Path) -> None:
     whole = matmul_loop().write(tmp_path / "whole.json")
     cut = tmp_path / "cut.json"
     cut.write_bytes(whole.read_bytes()[: int(0.8 * whole.stat().st_size)])
@@ -28,7 +28,7 @@ def test_a_trace_that_was_cut_off_is_said_to_be_when_it_comes_in(tmp_path: Path)
     assert notice.startswith("cut.json: The trace ends before its closing bracket")
 
 
-def test_a_log_of_torch_compile_that_comes_with_a_bundle_joins_its_run(tmp_path: Path) -> None:
+def test_a_compile_log_with_a_bundle_is_attached_to_its_run(tmp_path: Path) -> None:
     """A torch.compile log that comes with a bundle joins the bundle's run.
 
     The capture helper and `sawtooth run` write the bundle, and TORCH_TRACE writes the log beside it.
@@ -45,7 +45,7 @@ def test_a_log_of_torch_compile_that_comes_with_a_bundle_joins_its_run(tmp_path:
     assert len(folder.manifests()) == 1
 
 
-def test_a_trace_that_is_here_already_is_said_to_be_and_what_became_of_its_name(tmp_path: Path) -> None:
+def test_a_known_trace_is_reported_with_its_name(tmp_path: Path) -> None:
     trace = matmul_loop().write(tmp_path / "baseline.json")
     folder = DataFolder(tmp_path / "data").create()
     assert bring_in(folder, [(trace, "baseline.json")]).notices == []
@@ -68,7 +68,7 @@ def test_a_trace_that_is_here_already_is_said_to_be_and_what_became_of_its_name(
         (0, {"gpus": frozenset({"NVIDIA A100"})}, "it is of NVIDIA A100, and the trace of NVIDIA H200"),
     ],
 )
-def test_telemetry_of_another_time_host_or_gpu_than_its_trace_is_said_to_be(
+def test_telemetry_of_another_time_host_or_gpu_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int, changed: dict[str, str], said: str | None
 ) -> None:
     trace, telemetry = sampled_loop.write(tmp_path, later_s=later_s)
@@ -86,7 +86,7 @@ def test_telemetry_of_another_time_host_or_gpu_than_its_trace_is_said_to_be(
     assert brought.notices == ([f"{telemetry.name}: {said}: {telemetry_match.ANOTHER_JOB}"] if said else [])
 
 
-def test_a_file_called_as_all_are_has_its_folder_s_name(tmp_path: Path) -> None:
+def test_a_file_with_a_generic_name_is_named_after_its_folder(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
     for number, name in enumerate(("baseline", "larger-batch")):
         (tmp_path / "runs" / name).mkdir(parents=True)

@@ -16,7 +16,7 @@ from sawtooth.app.jobs.queue import child_command
 from tests.support.chrome_trace import matmul_loop
 
 
-def test_what_a_trace_says_by_itself_is_there_before_its_analysis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_has_a_preview_before_its_analysis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
     told: list[JobProgress] = []
     before_deriving: list[str] = []
@@ -34,10 +34,9 @@ def test_what_a_trace_says_by_itself_is_there_before_its_analysis(tmp_path: Path
 
 
 def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) -> None:
-    """Each file that cannot be read is listed with its reason.
+    """Of eight bad files dropped together, only one reason was shown.
 
-    Of eight bad files dropped together, only one reason was shown. The page, the API and the command line list each
-    file.
+    The page, the API and the command line list each file.
     """
     files = []
     for number in range(8):

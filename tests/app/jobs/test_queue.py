@@ -62,7 +62,7 @@ def test_a_job_ends_with_its_run_and_leaves_no_files(tmp_path) -> None:
         ("import pathlib,sys; pathlib.Path(sys.argv[1], 'result.json').write_text('{broken')", "without a result"),
     ],
 )
-def test_a_child_that_dies_is_explained(tmp_path, code, says) -> None:
+def test_the_end_of_a_killed_child_is_explained(tmp_path, code, says) -> None:
     jobs = _jobs(tmp_path, code)
     job = _ended(jobs.start(_uploaded(jobs)))
     assert job.stage == "failed"
@@ -71,7 +71,7 @@ def test_a_child_that_dies_is_explained(tmp_path, code, says) -> None:
     assert list(jobs.settings.data.uploads.iterdir()) == []
 
 
-def test_a_child_that_dies_while_it_analyses_has_kept_its_runs(tmp_path) -> None:
+def test_a_child_killed_during_analysis_has_stored_its_runs(tmp_path) -> None:
     progress = '{"stage": "deriving", "runs": ["0123456789abcdef"]}'
     for end in ("raise SystemExit(1)", "import os; os.kill(os.getpid(), 11)"):
         jobs = _jobs(
@@ -83,7 +83,7 @@ def test_a_child_that_dies_while_it_analyses_has_kept_its_runs(tmp_path) -> None
         assert "its run is listed" in job.outcome.sentence and "Nothing of" not in job.outcome.sentence
 
 
-def test_a_job_is_done_with_its_answer_though_its_child_goes_on_and_dies(tmp_path) -> None:
+def test_a_job_is_done_with_its_answer_even_if_its_child_dies_later(tmp_path) -> None:
     answered = tmp_path / "answered"
     os.mkfifo(answered)
     jobs = _jobs(tmp_path, f"{DONE}; open({str(answered)!r}, 'w').close(); import os, threading; threading.Event().wait()")
@@ -96,7 +96,7 @@ def test_a_job_is_done_with_its_answer_though_its_child_goes_on_and_dies(tmp_pat
     assert list(jobs.settings.data.uploads.iterdir()) == []
 
 
-def test_jobs_that_run_alone_come_one_after_the_other_behind_those_that_run(tmp_path) -> None:
+def test_exclusive_jobs_run_one_after_the_other(tmp_path) -> None:
     go, times = tmp_path / "go", tmp_path / "times"
     times.mkdir()
     code = (
@@ -119,7 +119,7 @@ def test_jobs_that_run_alone_come_one_after_the_other_behind_those_that_run(tmp_
     assert max(end for _, end in first) < second[0] and second[1] < third[0] and third[1] < fourth[0]
 
 
-def test_a_dropped_file_does_not_wait_for_runs_that_are_analysed_again(tmp_path) -> None:
+def test_a_dropped_file_does_not_wait_for_repeated_analyses(tmp_path) -> None:
     waits = "import json,pathlib,sys,time; time.sleep(60 * bool(json.loads(pathlib.Path(sys.argv[1],'job.json').read_text())['analyse']));"
     jobs = _jobs(tmp_path, waits + DONE)
     for number in range(RUNNING_AT_ONCE + 1):
@@ -158,7 +158,7 @@ def test_a_running_job_shows_its_progress_and_can_be_cancelled(tmp_path) -> None
         jobs.get(job.id)
 
 
-def test_the_child_sees_what_it_needs_of_the_environment_and_no_secret(tmp_path, monkeypatch) -> None:
+def test_the_child_gets_only_needed_environment_variables(tmp_path, monkeypatch) -> None:
     for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN", "AWS_SECRET_ACCESS_KEY", "TZ"):
         monkeypatch.setenv(name, "a-value-of-this-test")
     code = "import json,os,pathlib,sys; pathlib.Path(sys.argv[1],'result.json').write_text(json.dumps({'notices': sorted(n for n, v in os.environ.items() if v == 'a-value-of-this-test')}))"
@@ -177,7 +177,7 @@ def test_the_child_dies_with_its_server(tmp_path) -> None:
         assert child.wait(30) == 3
 
 
-def test_no_job_without_files_and_none_after_the_end(tmp_path) -> None:
+def test_jobs_need_files_and_an_open_queue(tmp_path) -> None:
     jobs = _jobs(tmp_path, DONE)
     with pytest.raises(UsageError):
         jobs.start([])
@@ -197,7 +197,7 @@ def test_a_child_that_the_system_cannot_start_is_explained(tmp_path) -> None:
     assert list(settings.data.uploads.iterdir()) == []
 
 
-def test_whoever_asks_at_the_same_moment_gets_the_same_analysis(tmp_path, monkeypatch) -> None:
+def test_simultaneous_requests_share_one_analysis(tmp_path, monkeypatch) -> None:
     jobs = _jobs(tmp_path, "import threading; threading.Event().wait()")
     new_folder, barrier, found = jobs._new_folder, threading.Barrier(4), []
 
@@ -219,7 +219,7 @@ def test_whoever_asks_at_the_same_moment_gets_the_same_analysis(tmp_path, monkey
     assert len(found) == 4 and len(set(found)) == 1
 
 
-def test_no_more_jobs_wait_than_a_server_holds(tmp_path) -> None:
+def test_the_number_of_waiting_jobs_is_limited(tmp_path) -> None:
     jobs = _jobs(tmp_path, "import threading; threading.Event().wait()")
     for number in range(WAITING_AT_MOST):
         jobs.analyse(f"{number:016x}")
@@ -228,7 +228,7 @@ def test_no_more_jobs_wait_than_a_server_holds(tmp_path) -> None:
     jobs.close()
 
 
-def test_sweeping_takes_what_dead_servers_left_and_nothing_else(tmp_path) -> None:
+def test_sweeping_removes_only_files_of_dead_servers(tmp_path) -> None:
     uploads = DataFolder(tmp_path).create().uploads
     dead, alive, fresh = uploads / "job-dead", uploads / "job-alive", uploads / "job-half"
     for folder, pid in ((dead, 2**22 + 5), (alive, os.getppid())):
@@ -240,13 +240,13 @@ def test_sweeping_takes_what_dead_servers_left_and_nothing_else(tmp_path) -> Non
 
 
 @pytest.mark.parametrize("code", [None, -signal.SIGKILL, -signal.SIGXCPU, -signal.SIGSEGV, 1, 0])
-def test_every_ending_has_a_sentence_with_a_way_on(code) -> None:
+def test_every_end_of_a_job_has_a_sentence_with_advice(code) -> None:
     sentence = crash_sentence(code)
     assert sentence.endswith(".")
     assert "Traceback" not in sentence
 
 
-def test_of_two_orders_for_one_upload_the_second_is_told_and_takes_nothing(tmp_path) -> None:
+def test_the_second_request_for_one_upload_is_refused(tmp_path) -> None:
     jobs = _jobs(tmp_path, "pass")
     (first, _), *_ = shared = _uploaded(jobs)
     other = first.with_name("f" * 32)

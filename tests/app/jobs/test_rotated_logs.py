@@ -33,7 +33,7 @@ def test_pieces_with_one_header_are_one_log(tmp_path: Path) -> None:
     assert not list(folder.root.glob(".*/*.log")), "the temporary joined log was not removed"
 
 
-def test_logs_of_the_same_time_and_those_without_times_stay_apart(tmp_path: Path) -> None:
+def test_logs_of_the_same_time_or_without_times_stay_separate(tmp_path: Path) -> None:
     rows = lines(tmp_path)
     logs = tmp_path / "logs"
     logs.mkdir()

@@ -14,7 +14,7 @@ from tests.support.paths import SAMPLES
 RECORDING = SAMPLES / "resnet_starved" / "nvml.jsonl"
 
 
-def test_the_bundled_recording_is_a_whole_session_at_once() -> None:
+def test_the_bundled_recording_is_a_complete_session() -> None:
     session = example(RECORDING)
     assert session is not None and session.ended == "end of the recording"
     samples = sum('"gpu_util"' in line for line in RECORDING.read_text().splitlines())
@@ -24,13 +24,13 @@ def test_the_bundled_recording_is_a_whole_session_at_once() -> None:
     assert tooth is not None and tooth.period_s is not None
 
 
-def test_what_is_no_recording_is_no_example(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_recording_is_not_an_example(tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_text("{}\n")
     assert example(path) is None
 
 
-def test_a_picture_spans_what_is_recorded_up_to_its_window() -> None:
+def test_a_picture_shows_the_samples_up_to_its_window() -> None:
     session = example(RECORDING)
     assert session is not None and session.first_ns is not None and session.last_ns is not None
     recorded = (session.last_ns - session.first_ns) / 1e9

@@ -53,7 +53,7 @@ def starved(samples: int, period: int = 10, busy: int = 2) -> list[float]:
     return [100.0 if i % period < busy else 0.0 for i in range(samples)]
 
 
-def test_a_session_is_read_as_it_grows_and_says_what_the_gpu_does(tmp_path: Path) -> None:
+def test_a_growing_session_shows_the_state_of_the_gpu(tmp_path: Path) -> None:
     writer = write(tmp_path / "s", starved(100))
     session = LiveSessions(tmp_path).get("s")
     assert session is not None
@@ -85,7 +85,7 @@ def test_a_long_session_is_read_from_its_newest_segments(tmp_path: Path, monkeyp
     assert live_sessions._first_segment(tmp_path) == (10000, 160)
 
 
-def test_steps_are_said_by_their_marks(tmp_path: Path) -> None:
+def test_steps_come_from_step_marks(tmp_path: Path) -> None:
     writer = write(tmp_path / "s", starved(100))
     writer.write({"m": 100 * STEP, "w": START + 100 * STEP, **PACE})
     writer.write({"m": 100 * STEP, "w": START + 100 * STEP, **PACE, "per_s": "fast"})
@@ -108,7 +108,7 @@ def test_steps_are_said_by_their_marks(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_without_marks_the_rhythm_tells_the_step(tmp_path: Path) -> None:
+def test_without_marks_the_period_gives_the_step(tmp_path: Path) -> None:
     write(tmp_path / "s", starved(600)).close()
     session = LiveSession(tmp_path / "s")
     session.look()
@@ -118,7 +118,7 @@ def test_without_marks_the_rhythm_tells_the_step(tmp_path: Path) -> None:
     )
 
 
-def test_without_gpu_activity_sm_activity_shows_the_rhythm_and_utilization_the_share(tmp_path: Path) -> None:
+def test_without_gpu_activity_sm_activity_gives_the_period_and_utilization_the_share(tmp_path: Path) -> None:
     for shown, label in ((0.5, "SM activity"), (0.02, "GPU utilization")):  # half of the SMs work, or one in fifty
         folder = tmp_path / f"s{shown}"
         write(folder, [0.0] * 2).close()
@@ -149,7 +149,7 @@ def test_a_busy_and_an_idle_gpu_have_no_sawtooth(tmp_path: Path) -> None:
         assert "No sawtooth" in live_words.sawtooth_sentence(tooth, session.gpus[0])
 
 
-def test_alerts_name_memory_that_is_nearly_full_and_clocks_that_are_held_down(tmp_path: Path) -> None:
+def test_alerts_name_nearly_full_memory_and_throttled_clocks(tmp_path: Path) -> None:
     write(tmp_path / "s", [90.0] * 30).close()
     session = LiveSession(tmp_path / "s")
     session.look()
@@ -175,7 +175,7 @@ def test_alerts_name_memory_that_is_nearly_full_and_clocks_that_are_held_down(tm
     assert "no longer answers" in gpu.alerts()[0]
 
 
-def test_the_list_tells_live_ended_and_silent_sessions(tmp_path: Path) -> None:
+def test_the_list_distinguishes_live_ended_and_silent_sessions(tmp_path: Path) -> None:
     write(tmp_path / "live", [1.0] * 3).close()
     write(tmp_path / "done", [1.0] * 3, end=True).close()
     (tmp_path / "broken").mkdir()
@@ -192,7 +192,7 @@ def test_the_list_tells_live_ended_and_silent_sessions(tmp_path: Path) -> None:
     assert LiveSessions(tmp_path).get("../done") is None
 
 
-def test_a_long_session_is_entered_near_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_session_is_read_near_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = write(tmp_path / "s", [1.0] * 50)
     for part in range(1, 4):
         writer.start_segment(part * 50 * STEP, START + part * 50 * STEP)
@@ -224,7 +224,7 @@ def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
     assert len(series._bucket) <= BUCKETS
 
 
-def test_a_clock_that_stands_still_fills_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_stopped_clock_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A clock that stands still does not fill the memory.
 
     The sender sets the time, so samples one nanosecond apart never leave the shown window.
@@ -243,7 +243,7 @@ def test_a_clock_that_stands_still_fills_no_memory(monkeypatch: pytest.MonkeyPat
     assert session.mean(0, "power_w", 1e9) is not None
 
 
-def test_a_flood_of_samples_is_read_a_piece_at_a_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_many_samples_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(telemetry_session, "READ_BYTES", 2_000)
     write(tmp_path / "s", starved(400)).close()
     reader = telemetry_session.SessionReader(tmp_path / "s")
@@ -252,7 +252,7 @@ def test_a_flood_of_samples_is_read_a_piece_at_a_look(monkeypatch: pytest.Monkey
     assert first + reader.poll() == telemetry_session.SessionReader(tmp_path / "s").poll()
 
 
-def test_a_sample_that_does_not_rise_is_left_out() -> None:
+def test_a_sample_without_increasing_time_is_left_out() -> None:
     series = LiveSeries()
     for time_ns, value in ((10, 1.0), (20, 2.0), (20, 9.0), (15, 9.0)):
         series.add(time_ns, value)
@@ -267,7 +267,7 @@ def test_thinning_keeps_order() -> None:
     assert (np.diff(kept) > 0).all()
 
 
-def test_the_sampler_starts_once_and_ends_whole(tmp_path: Path) -> None:
+def test_the_sampler_starts_once_and_ends_cleanly(tmp_path: Path) -> None:
     recording = SAMPLES / "resnet_starved" / "nvml.jsonl"
     sampler = LocalSampler()
     pid = sampler.start(replay_command(tmp_path, recording))
@@ -308,7 +308,7 @@ def test_every_quantity_is_drawn_once_and_only_what_was_measured() -> None:
     assert picture({}, {}, 10.0, dark=False)["panels"] == []
 
 
-def test_processes_stand_with_their_gpu_largest_first(tmp_path: Path) -> None:
+def test_processes_are_listed_by_gpu_largest_first(tmp_path: Path) -> None:
     tick = {
         "k": "tick",
         "m": 0,
@@ -340,19 +340,19 @@ def pushed(folder: Path, meta: dict[str, object], records: list[dict[str, object
 
 
 @pytest.mark.parametrize("started", [10**30, -(10**18), 1e300])
-def test_a_session_with_an_impossible_clock_hides_itself_and_no_other(tmp_path: Path, started: float) -> None:
+def test_a_session_with_an_impossible_clock_hides_only_itself(tmp_path: Path, started: float) -> None:
     pushed(tmp_path / "odd", {"started_w": started}, [])
     write(tmp_path / "good", [50.0] * 10).close()
     assert [info.id for info in sessions(tmp_path)] == ["good"]
 
 
-def test_a_pushed_session_is_never_taken_for_this_servers_sampler(tmp_path: Path) -> None:
+def test_a_pushed_session_is_not_the_local_sampler(tmp_path: Path) -> None:
     pushed(tmp_path / "p", {"pid": 1}, [])
     info = session_info(tmp_path / "p")
     assert info is not None and info.pid is None
 
 
-def test_what_no_gpu_reports_is_left_out(tmp_path: Path) -> None:
+def test_a_quantity_that_no_gpu_reports_is_left_out(tmp_path: Path) -> None:
     def tick(i: int, row: list[object], **more: object) -> dict[str, object]:
         return {"k": "tick", "m": i * STEP, "w": START + i * STEP, "g": [row], **more}
 

@@ -82,7 +82,7 @@ def test_a_finding_stays_while_the_reason_comes_and_goes(tmp_path: Path) -> None
     assert fed.hot() == [] and fed.session.alerts() == []  # it is over
 
 
-def test_slow_changes_are_of_the_whole_session(tmp_path: Path) -> None:
+def test_slow_changes_refer_to_the_complete_session(tmp_path: Path) -> None:
     """Slow changes are those of the whole session.
 
     Utilization falls from 95 to 45 % within 40 minutes, of which five are stored as sampled.
@@ -116,7 +116,7 @@ def test_counters_that_drop_out_are_left_out(tmp_path: Path) -> None:
     assert fed.session.line(0, "gr_active_pct", 0, 2000)[1][-1] == 0.0
 
 
-def test_a_hole_in_the_samples_breaks_the_line() -> None:
+def test_a_telemetry_gap_breaks_the_line() -> None:
     series = LiveSeries()
     for i in range(300):
         if not 100 <= i < 160:
@@ -131,7 +131,7 @@ def test_a_hole_in_the_samples_breaks_the_line() -> None:
     assert np.isnan(drawn).sum() == 1 and (np.diff(kept) > 0).all()
 
 
-def test_the_diagnosis_of_eight_gpus_takes_a_moment(tmp_path: Path) -> None:
+def test_the_diagnosis_of_eight_gpus_is_fast(tmp_path: Path) -> None:
     fed = Fed(tmp_path / "s", 8, 10)
     fed.feed(60)
     began = time.perf_counter()

@@ -27,23 +27,23 @@ NEWEST_FIRST = [
 ]
 
 
-def test_the_newest_two_of_the_same_work_are_compared_and_no_strangers():
+def test_the_newest_two_runs_with_the_same_work_are_compared():
     assert names(likely_pair(NEWEST_FIRST, None, products)) == ("resnet-50", "resnet-fixed")
 
 
-def test_the_run_one_came_from_is_beside_one_of_its_work():
+def test_the_opened_run_is_compared_with_one_of_the_same_work():
     at = {manifest.name: manifest.id for manifest in NEWEST_FIRST}
     assert names(likely_pair(NEWEST_FIRST, at["resnet-fixed"], products)) == ("resnet-50", "resnet-fixed")
     assert names(likely_pair(NEWEST_FIRST, at["resnet-50"], products)) == ("resnet-50", "resnet-fixed")  # none is before it
     assert likely_pair(NEWEST_FIRST, at["llama"], products) is None
 
 
-def test_where_none_fits_none_is_chosen():
+def test_without_a_matching_run_none_is_chosen():
     assert likely_pair([run("llama", shapes="abcdef"), run("gpt", shapes="klmnop")], None, products) is None
     assert likely_pair([run("alone")], None, products) is None
 
 
-def test_without_shapes_names_tags_and_what_a_run_follows_tell():
+def test_without_shapes_names_tags_and_predecessors_decide():
     assert names(likely_pair([run("mnist fast"), run("mnist-slow")], None, products)) == ("mnist-slow", "mnist fast")
     assert names(likely_pair([run("b", tags=["nightly"]), run("a", tags=["nightly"])], None, products)) == ("a", "b")
     assert likely_pair([run("b"), run("a")], None, products) is None
@@ -56,7 +56,7 @@ def test_without_shapes_names_tags_and_what_a_run_follows_tell():
     assert names(likely_pair([other, run("a", shapes="klmnop")], None, products)) == ("a", "b")
 
 
-def test_two_programs_of_one_name_are_strangers():
+def test_two_programs_with_one_name_are_not_compared():
     """Two programs with one name are not proposed as a pair.
 
     `train.py` and `python -m rl.train` are both called train.

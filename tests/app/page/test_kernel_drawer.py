@@ -38,11 +38,11 @@ def work(
         ("Memcpy PtoP (Device -> Device)", "gpus"), ("Memcpy DtoD (Device -> Device)", None), ("vectorized_elementwise_kernel", None),
     ],
 )  # fmt: skip
-def test_a_copy_crosses_the_link_that_its_name_says(name: str, between: str | None) -> None:
+def test_the_name_of_a_copy_gives_its_link(name: str, between: str | None) -> None:
     assert crossed_by(name) == between
 
 
-def test_half_the_lanes_carry_half() -> None:
+def test_half_of_the_lanes_have_half_of_the_bandwidth() -> None:
     assert [link.gb_s for gpu in ("A2", "A10", "L20", "GH200 96GB") if (link := link_of(gpu, "host"))] == [
         15.75,
         31.5,
@@ -51,7 +51,7 @@ def test_half_the_lanes_carry_half() -> None:
     ]
 
 
-def test_a_copy_s_rate_stands_beside_what_its_link_carries() -> None:
+def test_the_rate_of_a_copy_is_shown_with_the_bandwidth_of_its_link() -> None:
     said = copied(work(2.0, 1.0, moved=63e6), FROM_HOST, H200)  # 63 MB in 2 ms: half of 63 GB/s
     assert (
         said
@@ -61,7 +61,7 @@ def test_a_copy_s_rate_stands_beside_what_its_link_carries() -> None:
     assert pageable is not None and pageable.endswith(f"in one direction. {PAGEABLE}")
 
 
-def test_of_tiny_copies_no_rate_is_said() -> None:
+def test_tiny_copies_have_no_rate() -> None:
     said = copied(work(0.02, 0.0, moved=80.0, launches=10), FROM_HOST, H200)
     assert (
         said
@@ -70,7 +70,7 @@ def test_of_tiny_copies_no_rate_is_said() -> None:
     assert copied(work(0.02, None), FROM_HOST, H200) is None  # no bytes recorded
 
 
-def test_what_is_not_in_the_table_is_said_to_be_so() -> None:
+def test_values_outside_the_table_are_reported() -> None:
     unknown: GpuPeaks | None = None
     said = copied(work(2.0, None, moved=63e6), FROM_HOST, unknown)
     assert said is not None and said.endswith(
@@ -78,7 +78,7 @@ def test_what_is_not_in_the_table_is_said_to_be_so() -> None:
     )
 
 
-def test_most_to_gain_is_what_is_above_the_least_and_no_more_than_the_kernel_takes() -> None:
+def test_the_largest_gain_is_the_time_above_the_minimum() -> None:
     assert most_to_gain_ms(work(2.0, 0.5, ms=3.0)) == pytest.approx(
         2.0
     )  # of 3 ms of the operator 2.5 are above the least; 2 are this kernel's
@@ -87,7 +87,7 @@ def test_most_to_gain_is_what_is_above_the_least_and_no_more_than_the_kernel_tak
     assert most_to_gain_ms(work(2.0, None)) is None
 
 
-def test_what_there_is_to_gain_is_a_bound() -> None:
+def test_the_possible_gain_is_an_upper_limit() -> None:
     assert verdict_on(0.04, 2.0, 10.0).startswith("Nothing to gain here: as fast as possible, it would save 40.0\u00a0µs, 0.4")
     assert "would save at most 0.500\u00a0ms, 5.0\u00a0% of a profiled step" in verdict_on(0.5, 2.0, 10.0).replace(
         "500\u00a0µs", "0.500\u00a0ms"
@@ -98,7 +98,7 @@ def test_what_there_is_to_gain_is_a_bound() -> None:
     assert verdict_on(None, 0.01, 10.0).startswith("Nothing to gain here: it takes 10.0\u00a0µs")
 
 
-def test_a_recorded_copy_is_held_against_the_link_and_named_by_its_finding() -> None:
+def test_a_recorded_copy_is_compared_with_its_link_and_has_its_finding() -> None:
     result = result_of("copy_pageable")
     lead = result.lead
     assert lead is not None

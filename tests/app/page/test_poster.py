@@ -32,13 +32,13 @@ GAIN = Finding("a", "warning", "a", act("Do it."), "medium", predicted_step_ms=6
         ({"predicted_speedup": 1.0}, "no gain on its own: another bottleneck takes over", ""),
     ],
 )  # fmt: skip
-def test_all_changes_say_what_they_bring_in_one_unit(changed: dict[str, float], brings: str, detail: str) -> None:
+def test_gains_of_all_changes_have_one_unit(changed: dict[str, float], brings: str, detail: str) -> None:
     finding = replace(GAIN, **changed)  # type: ignore[arg-type]  # keyword arguments of several types
     assert predicted_gain.brings(finding).replace("\xa0", " ") == brings
     assert predicted_gain.detail(finding).replace("\xa0", " ") == detail
 
 
-def test_the_bar_of_the_step_after_a_change_is_named_and_what_goes_is_said() -> None:
+def test_the_bar_after_a_change_names_the_removed_time() -> None:
     verdict_of = run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]).lead
 
     verdict = judge(verdict_of) if verdict_of is not None else None
@@ -52,7 +52,7 @@ def test_the_bar_of_the_step_after_a_change_is_named_and_what_goes_is_said() -> 
     assert isinstance(bars[1], StepBar)
 
 
-def test_what_to_do_about_the_largest_loss_is_number_1_where_no_finding_speaks_of_it() -> None:
+def test_without_a_finding_the_advice_on_the_largest_loss_is_number_1() -> None:
     how_to_record = Finding("steps-not-marked", "warning", "No steps are marked.", act("Mark each step."), "high")
     result = replace(
         run_of(ledger=[("exposed_memcpy", "blocking_copy", 940_000_000, 940.0), ("other_compute", None, 60_000_000, 60.0)]),
@@ -74,7 +74,7 @@ def test_without_a_source_line_a_change_names_the_operator_with_its_phase_or_sha
     assert evidence.where(replace(GAIN, evidence=({"reason": "power cap"},))) is None
 
 
-def test_evidence_is_rounded_for_people_and_has_no_empty_column() -> None:
+def test_evidence_is_rounded_and_has_no_empty_column() -> None:
     rows = (
         {
             "ms": 0.914_02,
@@ -105,7 +105,7 @@ def test_evidence_is_rounded_for_people_and_has_no_empty_column() -> None:
     assert evidence.table(replace(GAIN, evidence=(kernel,)))[0] == ["Operator", "Kernel", "Time per step", "Calls"]
 
 
-def test_a_plan_that_brings_much_more_than_its_first_change_has_a_bar_of_its_own() -> None:
+def test_a_plan_with_a_much_larger_gain_than_its_first_change_has_a_bar() -> None:
     def plan(after_ms: float) -> tuple[PlanStep, ...]:
         return (PlanStep("a", 67.0, 64.6, 60.0, 66.0), PlanStep("b", 64.6, after_ms, after_ms - 1, after_ms + 1))
 

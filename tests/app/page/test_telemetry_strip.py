@@ -14,7 +14,7 @@ from tests.support.chrome_trace import BASE_NS
 from tests.support.prepared import prepared
 
 
-def test_two_hosts_that_were_sampled_from_one_second_on_are_not_mixed_up(tmp_path: Path) -> None:
+def test_two_hosts_sampled_from_the_same_second_stay_separate(tmp_path: Path) -> None:
     for host, util in (("node-1", 20), ("node-2", 90)):
         lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10, "host": host}]
         lines += [{"t_ns": BASE_NS + i * 10**8, "gpu_util": util, "power_w": 500.0} for i in range(80)]

@@ -21,7 +21,7 @@ def labels(run: RunResult) -> list[str]:
     return [entry.label for entry in picture.legend(run, run.lead)]
 
 
-def test_every_colour_that_is_drawn_is_named_the_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_legend_names_every_drawn_colour_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame, "dark", lambda: False)
     names = labels(run_of(ledger=LEDGER))
     assert names == [

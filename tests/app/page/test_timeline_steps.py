@@ -26,7 +26,7 @@ ROWS: list[tuple[int, int, str, bool, Any]] = [
 
 
 @pytest.mark.parametrize("many", range(len(ROWS) + 1))
-def test_steps_come_out_as_they_went_in(many: int) -> None:
+def test_steps_survive_encoding(many: int) -> None:
     columns = ["start_ns", "end_ns", "name", "counted", "excluded_because"]
     rank = SimpleNamespace(steps=pd.DataFrame(ROWS[:many], columns=columns).astype({"start_ns": "int64", "end_ns": "int64"}))
     sent = STEPS(rank, TimelineSpan(1_000, 2_000))
@@ -36,7 +36,7 @@ def test_steps_come_out_as_they_went_in(many: int) -> None:
     ]
 
 
-def test_thousands_of_steps_are_few_letters() -> None:
+def test_thousands_of_steps_are_encoded_briefly() -> None:
     rows = [(i * 100, i * 100 + 100, f"ProfilerStep#{i}", True, None) for i in range(8_000)]
     rank = SimpleNamespace(steps=pd.DataFrame(rows, columns=["start_ns", "end_ns", "name", "counted", "excluded_because"]))
     sent = STEPS(rank, TimelineSpan(0, 800_000))
@@ -44,7 +44,7 @@ def test_thousands_of_steps_are_few_letters() -> None:
     assert len(sent["times"]) < 8 * 8_000
 
 
-def test_a_thread_that_does_almost_nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nearly_idle_thread_is_marked_as_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that does almost nothing is quiet.
 
     Of 1 s the pin-memory thread calls the runtime for 1 ms. The step's threads are never quiet.

@@ -84,7 +84,7 @@ def test_mlflow_gets_metrics_files_and_the_link(data: DataFolder, monkeypatch: p
     assert "sawtooth/step_time_ms" in library.of("log_metrics")[0][0][0]
 
 
-def test_wandb_and_trackio_get_the_report_and_no_step_of_their_own(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_and_trackio_get_the_report_without_a_step_number(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     summary: dict[str, Any] = {}
     library = _Calls(summary=summary, id="w1", url=None)
     monkeypatch.setitem(sys.modules, "wandb", library)
@@ -99,7 +99,7 @@ def test_wandb_and_trackio_get_the_report_and_no_step_of_their_own(data: DataFol
     assert other.of("Html")[0][0][0].startswith("<!") and other.calls[-1][0] == "finish"
 
 
-def test_a_missing_library_and_a_refusing_server_are_sentences(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_and_a_refusing_server_are_reported(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     missing = publish(data, "--to", "mlflow").exception
     assert isinstance(missing, UsageError) and "pip install mlflow" in str(missing)

@@ -33,7 +33,7 @@ def shown(markdown: str) -> str:
 
 
 @pytest.mark.parametrize("text", STRANGE)
-def test_it_is_shown_as_written_in_a_paragraph_a_heading_bold_and_a_cell(text: str) -> None:
+def test_escaped_text_is_shown_unchanged_everywhere(text: str) -> None:
     written = as_written(text)
     assert shown(written) == text
     assert shown(f"## {written}") == text
@@ -42,7 +42,7 @@ def test_it_is_shown_as_written_in_a_paragraph_a_heading_bold_and_a_cell(text: s
 
 
 @pytest.mark.parametrize("text", ["@octocat", "#17", "http://evil.example", "www.evil.example", ":tada:"])
-def test_nobody_is_mentioned_and_nothing_linked(text: str) -> None:
+def test_escaped_text_makes_no_mentions_or_links(text: str) -> None:
     assert text not in as_written(text) and as_written(text).replace("\u2060", "") == text
 
 
@@ -55,7 +55,7 @@ def test_nobody_is_mentioned_and_nothing_linked(text: str) -> None:
         "aten::mm reads x.grad, 2 > 1 & R&D",
     ],
 )
-def test_an_ordinary_sentence_is_the_same_in_the_file(text: str) -> None:
+def test_an_ordinary_sentence_is_not_escaped(text: str) -> None:
     assert as_written(text) == fmt.clean(text)
 
 

@@ -14,13 +14,13 @@ from tests.support.run_results import run_of
 MOST_BYTES = 1_000_000
 
 
-def test_a_step_that_both_columns_show_alike_is_one_bar() -> None:
+def test_a_step_with_equal_columns_is_one_bar() -> None:
     same = run_html(run_of(ledger=[("other_compute", None, 600_000, 0.6), ("idle", "data_wait", 400_000, 0.4)]))
     other = run_html(run_of(ledger=[("other_compute", None, 600_000, 0.6), ("idle", "data_wait", 400_000, 0.2)]))
     assert (same.count('class="bar"'), other.count('class="bar"')) == (1, 2)
 
 
-def test_a_report_is_one_small_file_that_asks_for_nothing_and_begins_with_its_sentence() -> None:
+def test_a_report_is_one_small_file_that_loads_nothing() -> None:
     page = run_html(result_of("gpt_small"))
     assert len(page.encode()) < MOST_BYTES and "<script" not in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|url\(\s*["']?(https?:)?//|@import""", page)

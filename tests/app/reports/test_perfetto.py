@@ -69,7 +69,7 @@ def events_of(packed: bytes) -> list[dict[str, Any]]:
     return events
 
 
-def test_every_event_of_each_rank_is_there_once_and_apart(tmp_path: Path) -> None:
+def test_every_event_of_each_rank_is_exported_once(tmp_path: Path) -> None:
     folder, paths = DataFolder(tmp_path / "data").create(), traces(tmp_path)
     result = analysed(folder, run_of(folder, paths))
     events = events_of(b"".join(merged_trace(result, folder)))
@@ -96,7 +96,7 @@ def test_every_event_of_each_rank_is_there_once_and_apart(tmp_path: Path) -> Non
     assert [of_rank[pid] for pid in sorted(order, key=lambda pid: order[pid])] == ["rank 0", "rank 1"]
 
 
-def test_times_are_those_of_the_store_on_the_first_rank_s_clock(tmp_path: Path) -> None:
+def test_exported_times_are_on_the_clock_of_the_first_rank(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
     run = run_of(folder, traces(tmp_path))
     result = analysed(folder, run)
@@ -118,7 +118,7 @@ def test_times_are_those_of_the_store_on_the_first_rank_s_clock(tmp_path: Path) 
     assert abs(origin - BASE_NS) < 2_000_000_000
 
 
-def test_memory_stays_at_a_few_blocks(tmp_path: Path) -> None:
+def test_export_needs_memory_for_few_blocks(tmp_path: Path) -> None:
     (path, *_) = traces(tmp_path)
     source = json.loads(path.read_text())
     source["traceEvents"] *= 400
@@ -129,7 +129,7 @@ def test_memory_stays_at_a_few_blocks(tmp_path: Path) -> None:
     assert whole > 6_000_000 and longest < 4_000_000
 
 
-def test_a_damaged_source_gives_what_can_be_read(tmp_path: Path) -> None:
+def test_the_readable_part_of_a_damaged_source_is_exported(tmp_path: Path) -> None:
     (path, *_) = traces(tmp_path)
     text = path.read_text()
     cut = text[: text.index('"ac2g"')].rindex("{")
@@ -141,7 +141,7 @@ def test_a_damaged_source_gives_what_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "number"), [(b"7", 7), (b'"0x7"', None), (b"-1", None), (b"9" * 30, None), (b"1.5", None)])
-def test_an_arrow_s_id_is_a_number_that_browsers_hold(text: bytes, number: int | None) -> None:
+def test_ids_of_arrows_are_exact_in_browsers(text: bytes, number: int | None) -> None:
     made = merging._number_of(text)
     assert 0 <= made < merging.LARGEST_ID and (number is None or made == number) and made == merging._number_of(text)
 
@@ -158,7 +158,7 @@ def test_the_command_line_the_api_and_the_page_offer_it(tmp_path: Path, app_data
     delete_run(app_data, run.id)
 
 
-def test_what_perfetto_cannot_read_is_not_handed_to_it(tmp_path: Path, app_data: DataFolder) -> None:
+def test_files_that_perfetto_cannot_read_are_not_offered(tmp_path: Path, app_data: DataFolder) -> None:
     nsight_export.write(tmp_path / "nsys.sqlite", nsight_export.tables())
     run = prepared(app_data, tmp_path / "nsys.sqlite")
     with pytest.raises(NotFoundError, match="not a trace of torch"):

@@ -74,7 +74,7 @@ def planted(text: str) -> list[str]:
     return [word for word in (HOST, USER, VARIABLE, KEY, ARGUMENT) if word in text]
 
 
-def test_it_was_planted_where_it_is_read(result: tuple[RunResult, Library]) -> None:
+def test_the_secret_is_planted_where_it_is_read(result: tuple[RunResult, Library]) -> None:
     """The secrets were planted where the reader finds them.
 
     Recordings keep the original metadata for users who are logged in and query it in SQL.
@@ -93,13 +93,13 @@ def test_it_was_planted_where_it_is_read(result: tuple[RunResult, Library]) -> N
     ids=" ".join,
 )  # fmt: skip
 @pytest.mark.usefixtures("own_temporary_folder")
-def test_no_command_prints_it(data: DataFolder, run: str, words: list[str]) -> None:
+def test_no_command_prints_the_secret(data: DataFolder, run: str, words: list[str]) -> None:
     done = CliRunner().invoke(cli, [run if word == "RUN" else word for word in words] + ["--data", str(data.root)])
     assert done.exit_code == 0, done.output
     assert len(done.output) > 30 and not planted(done.output)
 
 
-def test_no_slide_draws_it(result: tuple[RunResult, Library]) -> None:
+def test_no_slide_contains_the_secret(result: tuple[RunResult, Library]) -> None:
     side = side_of([result[0]], result[1])
     slides = [slide.of_run(result[0]), slide.of_comparison(compare(side, side))]
     assert all(slides) and not planted(json.dumps(slides))
@@ -107,7 +107,7 @@ def test_no_slide_draws_it(result: tuple[RunResult, Library]) -> None:
 
 @pytest.mark.sweep(6)
 @pytest.mark.parametrize("screen", [screen.name for screen in SCREENS])
-def test_no_page_shows_it_unasked(
+def test_no_page_shows_the_secret_unasked(
     data: DataFolder, run: str, screen: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAWTOOTH_DATA", str(data.root))
@@ -119,11 +119,8 @@ def test_no_page_shows_it_unasked(
     assert not planted(os.linesep.join(capfd.readouterr()))
 
 
-def test_a_server_logs_no_word_of_it(data: DataFolder, run: str, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """A server does not log the secrets.
-
-    A refused file is logged by its name alone.
-    """
+def test_a_server_does_not_log_the_secret(data: DataFolder, run: str, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """A refused file is logged by its name alone."""
     damaged = tmp_path / "damaged.json"
     damaged.write_text(json.dumps(METADATA)[:-1])
     CliRunner().invoke(cli, ["ingest", str(damaged), "--data", str(tmp_path / "data")])

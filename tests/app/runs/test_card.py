@@ -46,7 +46,7 @@ def run(folder: DataFolder, tmp_path: Path) -> Manifest:
     return bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
 
 
-def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, library: Library) -> None:
+def test_a_card_has_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, library: Library) -> None:
     card = card_of(run, library)
     assert card.gpu == "NVIDIA H200"
     assert set(card.readings) == set(READINGS)
@@ -56,7 +56,7 @@ def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, lib
     assert sum(share for _, _, share in card.parts) == pytest.approx(1.0) and card.parts[0][2] == max(p[2] for p in card.parts)
 
 
-def test_the_card_of_a_training_that_failed_says_so(run: Manifest, library: Library) -> None:
+def test_the_card_of_a_failed_training_reports_the_failure(run: Manifest, library: Library) -> None:
     failed = msgspec.structs.replace(run, notes=f"{RECORDED_BY}\n{ENDED_WITH} 1 after 3 steps.")
     assert (card_of(failed, library).problem or "").startswith(ENDED_WITH)
     assert failure_of(f"{RECORDED_BY}\n{ENDED_BEFORE} 1.") == f"{ENDED_BEFORE} 1."
@@ -69,7 +69,7 @@ def test_a_card_is_analysed_once(run: Manifest, library: Library, monkeypatch: p
     assert card_of(msgspec.structs.replace(run, name="another name"), library) == first
 
 
-def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest, library: Library, folder: DataFolder) -> None:
+def test_a_card_is_updated_after_an_edit_and_replaces_the_old_file(run: Manifest, library: Library, folder: DataFolder) -> None:
     card_of(run, library)
     told = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
     assert card_of(told, library).readings["best_step_time_ms"].value == pytest.approx(0.25)
@@ -79,10 +79,7 @@ def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest,
 
 
 def test_a_damaged_card_is_made_again(run: Manifest, library: Library, folder: DataFolder) -> None:
-    """A damaged card is made again.
-
-    Any byte may be damaged, also one digit of a number, which would still be a number.
-    """
+    """Any byte may be damaged, also one digit of a number, which would still be a number."""
     first = card_of(run, library)
     path = next(folder.derived.glob("*.card.msgpack"))
     content = path.read_bytes()
@@ -94,7 +91,7 @@ def test_a_damaged_card_is_made_again(run: Manifest, library: Library, folder: D
         assert card_of(run, library) == first
 
 
-def test_a_missing_recording_is_said_and_not_kept(library: Library, folder: DataFolder) -> None:
+def test_a_missing_recording_is_reported_and_not_cached(library: Library, folder: DataFolder) -> None:
     manifest = new_manifest([RecordingRef(id="00112233445566aa", kind="trace", source_name="gone")], "gone")
     assert "not in this data folder" in str(card_of(manifest, library).problem)
     assert list(folder.derived.glob("*.card.msgpack")) == []
@@ -122,7 +119,7 @@ def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFold
 
 
 @pytest.mark.slow
-def test_a_page_that_has_made_enough_cards_leaves_the_rest_to_a_child(
+def test_a_page_makes_a_limited_number_of_cards(
     run: Manifest, folder: DataFolder, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from types import SimpleNamespace

@@ -50,7 +50,7 @@ def test_runs_are_found_by_name_tag_note_and_id(wanted: str, tag: str | None, fo
     ("by", "order"),
     [("newest", [2, 1, 0]), ("name", [0, 1, 2]), ("step_time_best_ms", [1, 0, 2]), ("mfu", [1, 0, 2]), ("busy", [2, 0, 1])],
 )
-def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) -> None:
+def test_runs_are_sorted_with_unknown_values_last(by: str, order: list[int]) -> None:
     busy = {RUNS[0].id: 0.9, RUNS[2].id: 0.1}
     assert ordered(RUNS, by, READINGS, busy) == [RUNS[i] for i in order]
 
@@ -65,14 +65,12 @@ def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) ->
         (Card(parts=[("host_operators", None, 0.7), ("host_rest", None, 0.3)]), "70 % operators on the host"),
     ],
 )  # fmt: skip
-def test_a_card_says_what_the_step_is_lost_to_or_how_much_of_it_computes(card: Card, said: str) -> None:
+def test_a_card_names_the_largest_loss_or_the_computing_share(card: Card, said: str) -> None:
     assert page.goes_to(card).replace("\xa0", " ") == said
 
 
 @pytest.mark.slow
-def test_on_a_phone_all_that_finds_runs_is_behind_one_button_that_says_what_is_chosen(
-    app_data: DataFolder, tmp_path: Path
-) -> None:
+def test_a_phone_has_one_button_for_search_and_filters(app_data: DataFolder, tmp_path: Path) -> None:
     for n in range(page.SEARCH_FROM):
         run_of(app_data, matmul_loop(step_us=1000 + n).write(tmp_path / f"{n}.json"))
     test = opened_at("runs", sort="name")
@@ -92,19 +90,19 @@ def _keyed(test: AppTest, key: str) -> bool:
     return False
 
 
-def test_a_hole_in_telemetry_is_no_idle_gpu() -> None:
+def test_a_telemetry_gap_is_not_an_idle_gpu() -> None:
     assert table._row("", RUNS[0], Card(utilization=[0.5, None, 0.7]), {}, {})["utilization"] == [0.5, 0.7]
     assert table._row("", RUNS[0], Card(), {}, {})["utilization"] is None
 
 
-def test_examples_are_listed_until_there_are_runs_of_the_users_own_or_one_is_asked_for() -> None:
+def test_examples_are_listed_until_the_first_own_run() -> None:
     example, other = (msgspec.structs.replace(run(n, "example"), bundled=True) for n in (4, 5))
     assert listed([example, other]) == [example, other]
     assert listed([example, RUNS[0], other]) == [RUNS[0]]
     assert listed([example, RUNS[0], other], [other.id]) == [RUNS[0], other]
 
 
-def test_a_tags_history_goes_from_its_first_run_to_its_last() -> None:
+def test_the_history_of_a_tag_is_in_order_of_time() -> None:
     assert tags(RUNS) == ["baseline", "resnet"]
     rows = history(matching(RUNS[::-1], "", "resnet"), READINGS)
     assert rows["name"].tolist() == ["Alpha", "beta"]
@@ -134,7 +132,7 @@ def runs_page(**query: str) -> AppTest:
     return test.run()
 
 
-def test_the_address_narrows_and_a_tag_shows_its_history(four: list[str]) -> None:
+def test_the_address_filters_runs_and_a_tag_shows_its_history(four: list[str]) -> None:
     test = runs_page(show="Cards")
     test.selectbox("tag").select("nightly").run()
     said = words_of(test).replace("\u00a0", " ")
@@ -145,13 +143,13 @@ def test_the_address_narrows_and_a_tag_shows_its_history(four: list[str]) -> Non
     assert [box.key for box in test.checkbox] == [f"pick-{four[1]}"]
 
 
-def test_the_fastest_run_comes_first_where_asked(four: list[str]) -> None:
+def test_runs_can_be_sorted_by_speed(four: list[str]) -> None:
     test = runs_page(show="Cards")
     test.selectbox("sort").select("step_time_best_ms").run()
     assert [box.key for box in test.checkbox] == [f"pick-{four[i]}" for i in (1, 2, 0, 3)]
 
 
-def test_a_table_has_a_row_a_run_and_selected_rows_are_compared(four: list[str]) -> None:
+def test_a_table_has_a_row_per_run_and_selected_rows_are_compared(four: list[str]) -> None:
     runs_page()  # makes the cards
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
     rows = test.run().dataframe[0].value
@@ -174,12 +172,12 @@ def test_a_table_has_a_row_a_run_and_selected_rows_are_compared(four: list[str])
         (None, (1.0, 1.0, 1.0), None),
     ],
 )
-def test_what_a_run_can_gain(step_ms: float | None, after: tuple[float, float, float] | None, said: str | None) -> None:
+def test_the_possible_gain_of_a_run(step_ms: float | None, after: tuple[float, float, float] | None, said: str | None) -> None:
     gained = listing.gain(step_ms, after)
     assert (gained and gained.replace("\u00a0", " ")) == said
 
 
-def test_a_narrow_table_has_short_gpus_and_changes_without_the_numbers_of_other_columns() -> None:
+def test_a_narrow_table_shortens_gpus_and_changes() -> None:
     names = [
         "NVIDIA H200",
         "8 × NVIDIA H100 80GB HBM3",
@@ -198,12 +196,12 @@ def test_a_narrow_table_has_short_gpus_and_changes_without_the_numbers_of_other_
     assert list(map(listing.to_do, lines)) == ["Train under bf16 autocast", "Pad it", "Healthy", "Set num_workers: 8"]
 
 
-def test_a_measured_change_says_where_it_is_slower() -> None:
+def test_a_measured_change_says_if_it_is_slower() -> None:
     assert listing.change(50.8, 39.0).replace("\u00a0", " ") == "50.8 → 39.0 ms"
     assert listing.change(11.2, 12.6).replace("\u00a0", " ") == "11.2 → 12.6 ms, slower"
 
 
-def test_the_run_that_is_surest_to_gain_most_is_named() -> None:
+def test_the_run_with_the_largest_certain_gain_is_named() -> None:
     wide, narrow = ("wide", 100.0, (20.0, 10.0, 60.0)), ("narrow", 10.0, (5.0, 4.8, 5.2))  # surely left: 60 % and 52 %
     assert (
         listing.most_to_gain([wide, narrow]).replace("\u00a0", " ")
@@ -217,7 +215,7 @@ def test_the_run_that_is_surest_to_gain_most_is_named() -> None:
     assert listing.most_to_gain([narrow, ("healthy", 10.0, None), ("slower", 10.0, (9.0, 8.0, 11.0))]) is None
 
 
-def test_a_trial_of_a_change_is_no_run_to_name_first(four: list[str], app_data: DataFolder) -> None:
+def test_a_trial_is_not_the_first_named_run(four: list[str], app_data: DataFolder) -> None:
     run = app_data.read_manifest(four[0])
     for own, tries in ((["try=1"], False), (["after=x"], False), (["try=1", "after=x"], True)):
         assert listing.tries(msgspec.structs.replace(run, tags=own)) == tries
@@ -232,7 +230,7 @@ def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFol
     assert not rows.loc[four[2], "last_change"]
 
 
-def test_the_headline_is_what_most_runs_lose_their_time_to() -> None:
+def test_the_headline_names_the_loss_of_most_runs() -> None:
     assert listing.headline(["a slow loader", "", "a slow loader"]) == "2 of 3 runs lose most to a slow loader"
     assert listing.headline(["a slow loader", "", "launches"]) is None
 
@@ -248,7 +246,7 @@ def deletion_page() -> None:
         run_edit.deletion(known[st.query_params["run"]])
 
 
-def test_a_run_is_deleted_only_after_a_yes(four: list[str], app_data: DataFolder) -> None:
+def test_a_run_is_deleted_only_after_confirmation(four: list[str], app_data: DataFolder) -> None:
     test = AppTest.from_function(deletion_page, default_timeout=60)
     test.query_params["run"] = four[0]
     test.run()
@@ -269,7 +267,7 @@ def editing_page() -> None:
     edit(st.session_state["opened"])
 
 
-def test_saving_keeps_what_somebody_else_changed_while_the_dialog_was_open(four: list[str], app_data: DataFolder) -> None:
+def test_saving_keeps_concurrent_changes(four: list[str], app_data: DataFolder) -> None:
     test = AppTest.from_function(editing_page, default_timeout=60)
     test.query_params["run"] = four[0]
     test.run()
@@ -282,7 +280,7 @@ def test_saving_keeps_what_somebody_else_changed_while_the_dialog_was_open(four:
     assert (edited_again.notes, edited_again.tags) == ("their own", ["late"])
 
 
-def test_a_run_that_cannot_be_analysed_leaves_the_others_their_cards(four: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_analysed_does_not_affect_other_cards(four: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def card_of(manifest: Manifest, library: object) -> Card:
         if manifest.id == four[0]:
             raise ZeroDivisionError
@@ -298,7 +296,7 @@ def test_a_run_that_cannot_be_analysed_leaves_the_others_their_cards(four: list[
     assert "This page failed" not in words_of(test)
 
 
-def test_a_run_that_cannot_be_analysed_is_said_and_the_others_of_its_files_are_there(
+def test_a_run_that_cannot_be_analysed_is_reported_and_others_are_shown(
     app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [matmul_loop(step_us=us).write(tmp_path / f"run{us}.json") for us in (1000, 1200)]

@@ -19,7 +19,7 @@ NONE = ["\u00b2", "\u0661\u00b2", "9" * 5000, "-1", "1e3", "", "nan", "x" * 10_0
 
 
 @pytest.mark.parametrize("asked", NONE)
-def test_a_gpu_that_is_no_number_is_the_first_one(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+def test_an_invalid_gpu_in_the_address_means_the_first(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setattr(live.st, "query_params", {"gpu": asked})
     assert live._gpu(SimpleNamespace(gpus={3: "first", 4: "second"})) == "first"  # type: ignore[arg-type]
     monkeypatch.setattr(live.st, "query_params", {"gpu": "4"})
@@ -27,7 +27,7 @@ def test_a_gpu_that_is_no_number_is_the_first_one(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("asked", ["nan", "inf", "-inf", "1e400", "-5", "0", "", "\u00b2", "1e300"])
-def test_steps_or_a_price_that_cannot_be_are_not_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+def test_impossible_steps_or_prices_are_ignored(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setattr(staircase.st, "session_state", {})
     monkeypatch.setattr(staircase.st, "query_params", {"steps": asked})
     assert staircase._number_entered("steps") is None
@@ -36,7 +36,7 @@ def test_steps_or_a_price_that_cannot_be_are_not_asked_for(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("asked", ["0" * 16, "no-run"])
-def test_a_link_to_a_run_that_is_not_here_chooses_no_other(app_data: DataFolder, tmp_path: Path, asked: str) -> None:
+def test_a_link_to_a_missing_run_selects_no_other(app_data: DataFolder, tmp_path: Path, asked: str) -> None:
     run_of(app_data, three_steps().write(tmp_path / "here.json"))
     test = opened("idle", asked)
     headline = next(body for element in test.main if "<h1" in (body := getattr(element.proto, "body", "")))
@@ -46,5 +46,5 @@ def test_a_link_to_a_run_that_is_not_here_chooses_no_other(app_data: DataFolder,
     assert test.sidebar.selectbox[0].value is None
 
 
-def test_a_process_whose_id_is_no_number_is_left_out() -> None:
+def test_a_process_with_an_invalid_id_is_left_out() -> None:
     assert process_ids([("\u00b2",), ("9" * 5000,), ("12",), ("python",), (None,)]) == {12}

@@ -27,7 +27,7 @@ def test_without_trials_the_page_says_how_to_try(run):
     assert "Which batch size fits, and which is fastest?" in text and "a tag such as batch_size=64" in text
 
 
-def test_sizes_that_were_tried_are_a_curve_and_a_table(app_data, run):
+def test_tried_sizes_are_shown_as_a_curve_and_a_table(app_data, run):
     facts = UserFacts(samples_per_step=32)
     app_data.write_manifest(msgspec.structs.replace(run, batches=TRIALS, facts=facts, settings={"batch_size": "32"}))
     test = opened_at("memory", run=run.id)

@@ -48,7 +48,7 @@ def test_a_change_of_a_setting_is_shown_as_a_diff() -> None:
     assert "<del>1</del> <ins>14</ins>" in html and "<b>" not in html
 
 
-def test_the_tab_is_called_as_the_verdict(pair, monkeypatch):
+def test_the_title_of_the_tab_is_the_verdict(pair, monkeypatch):
     titles = []
     monkeypatch.setattr(st, "set_page_config", lambda **config: titles.append(config.get("page_title")))
     opened(a=pair[0], b=pair[1])
@@ -66,13 +66,13 @@ def test_swapping_the_sides_changes_the_address_and_the_verdict(pair):
     assert "before is slower than after, size uncertain" in words_of(test)
 
 
-def test_without_an_address_two_runs_are_the_example_and_the_address_holds_them(pair):
+def test_without_an_address_the_example_pair_is_opened(pair):
     test = opened()
     assert {test.query_params["a"], test.query_params["b"]} == set(pair)
     assert "The newest two runs of the same work" in words_of(test)
 
 
-def test_strangers_are_not_paired(app_data, tmp_path):
+def test_runs_of_different_work_are_not_paired(app_data, tmp_path):
     for name, size in (("llama", 1024), ("resnet", 512)):
         trace = ChromeTrace()
         for k in range(6):
@@ -91,7 +91,7 @@ def test_strangers_are_not_paired(app_data, tmp_path):
     assert "a step" in words_of(test)
 
 
-def test_choosing_another_run_writes_it_into_the_address(pair, app_data, tmp_path):
+def test_selecting_another_run_changes_the_address(pair, app_data, tmp_path):
     third = add(app_data, tmp_path, "third", step_us=900, matmul_us=500)
     test = opened(a=pair[0], b=pair[1])
     (after,) = (m for m in test.multiselect if m.label == "B, after")
@@ -101,26 +101,26 @@ def test_choosing_another_run_writes_it_into_the_address(pair, app_data, tmp_pat
     assert "Cannot tell whether before or third is faster" in words_of(test)
 
 
-def test_view_state_in_the_address_is_the_view(pair):
+def test_the_address_restores_the_view(pair):
     test = opened(a=pair[0], b=pair[1], changed="Operators", named="add")
     table = next(f.value for f in test.dataframe if "matched_by" in f.value.columns)
     assert list(table["what"]) == ["aten::add [[1024,1024],[1024,1024],[]]"]
 
 
-def test_a_run_that_is_not_here_is_named_with_the_way_to_bring_it(pair):
+def test_a_missing_run_is_named_with_advice_to_add_it(pair):
     text = words_of(opened(a=pair[0], b="0123456789abcdef"))
     assert "Side B is run 0123456789abcdef, which this server does not have." in text
     assert "not complete" in text
 
 
-def test_a_recording_that_is_gone_is_named(pair, app_data):
+def test_a_missing_recording_is_named(pair, app_data):
     for ref in app_data.read_manifest(pair[1]).recordings:
         app_data.recording_file(ref.id).unlink()
     assert "Side B is after, whose recording is no longer here." in words_of(opened(a=pair[0], b=pair[1]))
 
 
 @pytest.mark.parametrize("address", [{"a": "<script>", "b": "../.."}, {"a": ",,", "b": "x" * 500}, {"a": "", "b": ""}])
-def test_a_hostile_address_is_answered(pair, address):
+def test_a_hostile_address_shows_a_page(pair, address):
     words_of(opened(**address))
 
 
@@ -136,12 +136,12 @@ def test_three_runs_with_a_tag_make_a_sweep(app_data, tmp_path):
     assert list(table["note"]) == ["", "sweet spot", ""]
 
 
-def test_one_run_is_not_enough_and_the_page_says_so(app_data, tmp_path):
+def test_the_page_says_that_one_run_is_not_enough(app_data, tmp_path):
     add(app_data, tmp_path, "alone")
     assert "a comparison needs two" in words_of(opened())
 
 
-def test_without_gpu_work_the_page_compares_what_the_hosts_do(app_data, tmp_path):
+def test_without_gpu_work_the_page_compares_the_hosts(app_data, tmp_path):
     runs = []
     for name, mm_us in (("slow", 900), ("quick", 400)):
         trace = ChromeTrace()
@@ -173,7 +173,7 @@ def test_with_gpu_work_on_one_side_the_page_says_which_side_lacks_it(app_data, t
         assert untrue not in text
 
 
-def test_what_was_changed_stands_beside_the_waterfall_and_the_rest_is_folded_away(pair):
+def test_changes_are_next_to_the_waterfall_and_other_differences_are_folded(pair):
     test = opened(a=pair[0], b=pair[1])
     text = words_of(test)
     assert (
@@ -196,7 +196,7 @@ def test_what_was_changed_stands_beside_the_waterfall_and_the_rest_is_folded_awa
     assert any(label.endswith("metrics side by side") for label in folded)
 
 
-def test_the_first_screen_says_how_much_why_and_how_sure(pair):
+def test_the_first_screen_shows_size_cause_and_confidence(pair):
     text = words_of(opened(a=pair[0], b=pair[1]))
     # 1,000 → 800 µs, the product 600 → 400 µs: what is saved is tensor-core compute
     assert (
@@ -209,7 +209,7 @@ def test_the_first_screen_says_how_much_why_and_how_sure(pair):
     assert "clip-path:polygon(0.00% 0, 60.00% 0, 40.00% 100%, 0.00% 100%)" in text  # the product, 600 → 400 of 1,000 µs
 
 
-def test_the_same_run_on_both_sides_is_said_and_nothing_is_compared(pair):
+def test_the_same_run_on_both_sides_is_not_compared(pair):
     test = opened(a=pair[0], b=pair[0])
     text = words_of(test)
     assert "A and B are the same run: before." in text and "Choose another run as A or B." in text
@@ -217,7 +217,7 @@ def test_the_same_run_on_both_sides_is_said_and_nothing_is_compared(pair):
 
 
 @pytest.mark.slow
-def test_names_that_are_alike_or_long_stand_once_below_the_verdict_and_not_in_it(app_data, tmp_path):
+def test_similar_or_long_names_are_below_the_verdict(app_data, tmp_path):
     alike = [add(app_data, tmp_path, "trace", step_us=us, matmul_us=us // 2) for us in (1000, 800)]
     a, b = (f"trace ({run[:6]})" for run in alike)
     text = words_of(opened(a=alike[0], b=alike[1]))
@@ -237,7 +237,7 @@ def test_kernels_show_their_change_first(pair):
     assert list(table.value.columns[:2]) == ["change_ms", "what"]
 
 
-def test_two_models_have_each_its_own_answer_and_no_sentence_on_a_change(app_data):
+def test_two_models_have_separate_answers_and_no_change(app_data):
     a, b = (run_of(app_data, RECORDINGS / name / "trace.json.gz") for name in ("gpt_reads", "channels_first"))
     text = words_of(opened(a=a, b=b))
     assert "train different models" in text and "What to change in each" in text

@@ -58,7 +58,7 @@ def test_the_first_sentence_is_the_example_s_verdict_with_its_gain(app_data: Dat
     assert _plain(words_of(opened_at("runs"))).index(_plain(card.headline)) < 300  # the page's first sentence
 
 
-def test_before_the_example_is_read_the_answer_that_ships_stands_first(
+def test_the_shipped_answer_is_shown_until_the_example_is_ingested(
     app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = Jobs(Settings(app_data), command=lambda folder: ["sleep", "30"])
@@ -73,9 +73,7 @@ def test_before_the_example_is_read_the_answer_that_ships_stands_first(
         jobs.close()
 
 
-def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links_open(
-    app_data: DataFolder, tmp_path: Path
-) -> None:
+def test_the_first_own_run_hides_the_examples_but_not_their_links(app_data: DataFolder, tmp_path: Path) -> None:
     bundled = example(app_data, tmp_path)
     assert run_names(opened_at("verdict")) == ["an example"]
     own(app_data, tmp_path, "mine")
@@ -90,7 +88,7 @@ def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(("came_from", "expected"), [(0, (0, 1)), (1, (0, 1)), (2, (1, 2))])
-def test_compare_opens_with_the_run_one_came_from(
+def test_compare_opens_with_the_previously_opened_run(
     app_data: DataFolder, tmp_path: Path, came_from: int, expected: tuple[int, int]
 ) -> None:
     runs = []
@@ -102,7 +100,7 @@ def test_compare_opens_with_the_run_one_came_from(
     assert (test.query_params["a"], test.query_params["b"]) == tuple(runs[i] for i in expected)
 
 
-def test_compare_with_takes_the_run_recorded_first_as_the_one_before(app_data: DataFolder, tmp_path: Path) -> None:
+def test_compare_with_uses_the_earlier_run_as_the_first_side(app_data: DataFolder, tmp_path: Path) -> None:
     later, earlier = own(app_data, tmp_path, "later", 1000, later_s=3600), own(app_data, tmp_path, "earlier", 1100)
     for run in (later, earlier):
         links = opened_at("verdict", run=run.id).get("page_link")
@@ -110,7 +108,7 @@ def test_compare_with_takes_the_run_recorded_first_as_the_one_before(app_data: D
         assert offered.endswith(f"a={earlier.id}&b={later.id}")
 
 
-def test_telemetry_of_the_same_time_is_offered_and_attached_by_a_button(app_data: DataFolder, tmp_path: Path) -> None:
+def test_telemetry_of_the_same_time_can_be_attached_by_a_button(app_data: DataFolder, tmp_path: Path) -> None:
     trace, telemetry = sampled_loop.write(tmp_path)
     run = prepared(app_data, trace, name="traced")
     samples = prepared(app_data, telemetry, name="sampled")
@@ -128,7 +126,7 @@ def test_telemetry_of_the_same_time_is_offered_and_attached_by_a_button(app_data
 
 
 @pytest.mark.slow
-def test_of_several_telemetry_recordings_of_that_time_the_viewer_is_asked_which(app_data: DataFolder, tmp_path: Path) -> None:
+def test_the_viewer_chooses_among_several_telemetry_recordings(app_data: DataFolder, tmp_path: Path) -> None:
     trace, telemetry = sampled_loop.write(tmp_path)
     run = prepared(app_data, trace, name="traced")
     (tmp_path / "other").mkdir()

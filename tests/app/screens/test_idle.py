@@ -34,13 +34,13 @@ def page(monkeypatch: pytest.MonkeyPatch, run: str, left: tuple[StepPart, ...]):
     return opened("idle", run)
 
 
-def test_where_the_estimate_leaves_nothing_the_page_says_so(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+def test_an_estimate_without_idle_time_is_reported(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     text = words_of(page(monkeypatch, loop, ()))
     assert "Without the profiler the GPU does not wait, by the estimate." in text
     assert "Under the profiler 300\u00a0µs of each profiled step is lost." in text
 
 
-def test_each_cause_stands_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+def test_each_cause_is_listed_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     left = (StepPart("idle", "python_host", 0.2, 0.2), StepPart("idle", "launch_bound", 0.1, 0.1))
     text = words_of(page(monkeypatch, loop, left))
     assert text.count("Kernel launches") == 1
@@ -48,7 +48,7 @@ def test_each_cause_stands_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, lo
     assert "python on the host" not in text  # Python is a name
 
 
-def test_the_change_about_the_largest_cause_and_its_gain_stand_before_the_causes(app_data: DataFolder) -> None:
+def test_the_change_for_the_largest_cause_comes_before_the_causes(app_data: DataFolder) -> None:
     recording = RECORDINGS / "mlp_eager"
     test = opened("idle", run_of(app_data, recording / "trace.json.gz", recording / "nvml.jsonl"))
     text = words_of(test)
@@ -57,7 +57,7 @@ def test_the_change_about_the_largest_cause_and_its_gain_stand_before_the_causes
     assert "Most of it is " in answer
 
 
-def test_without_a_finding_about_it_what_helps_stands_before_the_causes(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+def test_without_a_finding_general_advice_comes_before_the_causes(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     text = words_of(page(monkeypatch, loop, (StepPart("exposed_memcpy", None, 0.3, 0.3),)))
     answer = text[: text.index("The GPU waits for")]
     assert "What helps: Send fewer bytes" in answer and "Change " not in answer
@@ -76,11 +76,11 @@ def test_without_a_finding_about_it_what_helps_stands_before_the_causes(monkeypa
         ),
     ],
 )
-def test_the_largest_part_is_named_with_its_line_or_with_how_to_record_it(place: str, with_stack: bool, said: str) -> None:
+def test_the_largest_part_is_named_with_its_line_or_advice_to_record_it(place: str, with_stack: bool, said: str) -> None:
     assert lost_time.largest_part(place, with_stack=with_stack) == said
 
 
-def test_where_only_the_profiler_s_rest_is_left_the_page_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+def test_a_remainder_is_named_everything_else(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     words = words_of(page(monkeypatch, loop, (StepPart("idle", "profiler", 0.1, 0.1),)))
     assert "is lost to everything else" in words and "Everything else" in words
 
@@ -100,7 +100,7 @@ def copying_loop() -> ChromeTrace:
     return trace
 
 
-def test_a_copy_has_its_own_place_its_own_waits_and_its_own_advice(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_copy_has_its_own_place_waits_and_advice(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, copying_loop().write(tmp_path / "copies.json"))
     test = opened("idle", run)
     text = words_of(test).replace("\u00a0", " ")
@@ -113,7 +113,7 @@ def test_a_copy_has_its_own_place_its_own_waits_and_its_own_advice(app_data: Dat
     assert "What helps: Send fewer bytes" in words and "Record more" not in words
 
 
-def test_a_wait_stands_at_the_user_s_own_line_and_no_address_of_an_object_is_shown(app_data: DataFolder) -> None:
+def test_a_wait_is_shown_at_the_user_line_without_object_addresses(app_data: DataFolder) -> None:
     recording = RECORDINGS / "gpt_reads_stack"
     test = opened("idle", run_of(app_data, recording / "trace.json.gz", recording / "nvml.jsonl"))
     where = next(table.value["where"] for table in test.dataframe if "where" in table.value)

@@ -45,7 +45,7 @@ def asked(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     settings.cache_clear()
 
 
-def test_who_has_access_is_told_by_browser_and_ended_by_a_button(asked: DataFolder) -> None:
+def test_access_is_listed_by_browser_and_ended_by_a_button(asked: DataFolder) -> None:
     sessions = sessions_of(asked)
     for agent, how in ((AGENT, "link"), (EDGE, "token"), ("curl/8.5.0", "link")):
         sessions.open(Session(how, 1.79e9, agent, "10.0.0.7"))
@@ -62,7 +62,7 @@ def test_who_has_access_is_told_by_browser_and_ended_by_a_button(asked: DataFold
     assert sessions.all() == []
 
 
-def test_the_navigation_leads_to_logins_only_where_somebody_logs_in(asked: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_navigation_shows_logins_only_if_login_is_used(asked: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def linked() -> list[str]:
         return [str(element.proto.label) for element in opened_at("runs").sidebar if element.type == "page_link"]
 
@@ -73,7 +73,7 @@ def test_the_navigation_leads_to_logins_only_where_somebody_logs_in(asked: DataF
     assert "nobody needs to log in" in words_of(opened_at("logins"))
 
 
-def test_browsers_are_known_by_what_a_login_keeps_of_their_name(asked: DataFolder) -> None:
+def test_browsers_are_listed_by_their_stored_name(asked: DataFolder) -> None:
     sessions = sessions_of(asked)
     for agent in AGENTS:
         sessions.open(sessions.new("link", agent, "10.0.0.7", None, None))
@@ -111,7 +111,7 @@ def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:
         ("//evil.test/x", "/x"),
     ],
 )
-def test_an_invitation_opens_the_page_that_was_pasted(asked: DataFolder, pasted: str, page: str) -> None:
+def test_an_invitation_opens_the_pasted_page(asked: DataFolder, pasted: str, page: str) -> None:
     test = opened_at("logins")
     next(field for field in test.text_input if field.label == "Page that the link opens").set_value(pasted)
     next(b for b in test.button if b.label == "Make a link").click().run()

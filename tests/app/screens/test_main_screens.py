@@ -34,7 +34,7 @@ def loop(app_data: DataFolder, tmp_path: Path) -> str:
     return run_of(app_data, trace, told)
 
 
-def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
+def test_verdict_shows_the_busy_share_of_a_step(loop: str) -> None:
     test = opened("verdict", loop)
     text = words_of(test)
     # of the run's step, 702 of 1,027 µs by telemetry; the profile's 70 % of 1.00 ms stands beside it in small print
@@ -53,7 +53,7 @@ def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
 
 
 @pytest.mark.parametrize("screen", ["timeline", "work", "efficiency"])
-def test_a_screen_that_opens_before_the_sums_of_a_large_recording_are_stored_makes_them(
+def test_a_screen_stores_missing_sums_of_a_large_recording(
     screen: str, loop: str, app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sawtooth.analysis.derive.screen_sums.FEW_EVENTS", 0)
@@ -62,7 +62,7 @@ def test_a_screen_that_opens_before_the_sums_of_a_large_recording_are_stored_mak
     assert sums_file(ensure_derived(app_data, trace.id)).exists()
 
 
-def test_an_address_with_changes_opens_with_them(app_data: DataFolder) -> None:
+def test_an_address_with_selected_changes_opens_with_them(app_data: DataFolder) -> None:
     run = run_of(app_data, RECORDINGS / "mlp_eager" / "trace.json.gz", RECORDINGS / "mlp_eager" / "nvml.jsonl")
     drawn = staircase_of(opened("verdict", run))
     assert drawn is not None and drawn["choice"] == drawn["first"] == 3 and drawn["panorama"]["step"]
@@ -85,7 +85,7 @@ def _numbers(values: object) -> list[float]:
     return list(values)  # type: ignore[call-overload]
 
 
-def test_work_is_per_step_and_follows_the_group_and_the_search(loop: str) -> None:
+def test_work_is_shown_per_step_by_group_and_search(loop: str) -> None:
     test = opened("work", loop)
     text = words_of(test)
     assert "86\u00a0% of GPU time is one kernel: nvjet_sm90" in text
@@ -103,7 +103,7 @@ def test_work_is_per_step_and_follows_the_group_and_the_search(loop: str) -> Non
     assert "No name matches" in words_of(test)
 
 
-def test_work_shows_no_times_of_records_that_failed_a_check(app_data: DataFolder, tmp_path: Path) -> None:
+def test_work_hides_times_of_records_that_failed_a_check(app_data: DataFolder, tmp_path: Path) -> None:
     trace = matmul_loop(5)
     kernels = [event for event in trace.events if event["cat"] == "kernel"]
     trace.events = [event for event in trace.events if event not in kernels[::2]]  # half of the records are missing
@@ -121,7 +121,7 @@ def _tiles(test: AppTest) -> dict[str, float]:
     return tiles
 
 
-def test_a_kernel_s_operator_stands_beside_what_the_gpu_can_do(loop: str) -> None:
+def test_the_operator_of_a_kernel_is_shown_with_the_peak_of_the_gpu(loop: str) -> None:
     text = words_of(opened("work", loop))
     # 2 × 1024³ FLOPs at 989.4 TFLOP/s take 2.17 µs; 3 × 2 MiB at 4.8 TB/s 1.31 µs
     assert "aten::mm (1024×1024, 1024×1024) takes 600\u00a0µs; timed kernels of such work take ≈" in text
@@ -130,7 +130,7 @@ def test_a_kernel_s_operator_stands_beside_what_the_gpu_can_do(loop: str) -> Non
 
 
 @pytest.mark.parametrize("group", ["Category", "Operator", "Module"])
-def test_every_grouping_of_gpu_time_sums_to_the_same_and_draws_it(app_data: DataFolder, tmp_path: Path, group: str) -> None:
+def test_every_grouping_of_gpu_time_has_the_same_sum(app_data: DataFolder, tmp_path: Path, group: str) -> None:
     run = run_of(app_data, small_training().write(tmp_path / "t.json"))
     test = opened("work", run, by=group)
     words_of(test)
@@ -154,7 +154,7 @@ def test_operators_show_time_tensor_cores_and_rates(loop: str) -> None:
     assert shapes.dataframe[0].value["host_ms"].is_monotonic_decreasing
 
 
-def test_operators_name_the_user_s_own_line_that_calls_them(app_data: DataFolder, tmp_path: Path) -> None:
+def test_operators_name_the_user_line_that_calls_them(app_data: DataFolder, tmp_path: Path) -> None:
     trace = small_training()
     trace.host(
         "python_function", "train.py(1): config", 1, 3
@@ -166,7 +166,7 @@ def test_operators_name_the_user_s_own_line_that_calls_them(app_data: DataFolder
     assert "Called from train.py:7 in step" in words_of(opened("work", run, by="Operator", row="aten::_foreach_add_"))
 
 
-def test_modules_are_tiles_inside_their_callers_and_show_what_they_run(app_data: DataFolder, tmp_path: Path) -> None:
+def test_modules_are_nested_tiles_with_their_kernels(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, small_training().write(tmp_path / "t.json"))
     test = opened("work", run, by="Module")
     text = words_of(test)
@@ -183,13 +183,13 @@ def test_modules_are_tiles_inside_their_callers_and_show_what_they_run(app_data:
 @pytest.mark.parametrize(
     ("group", "words", "code"), [("Module", "Which module the GPU works for is not recorded.", "sawtooth run --stacks train.py"), ("Phase", "The trace marks no phases.", "with torch.profiler")]
 )  # fmt: skip
-def test_what_a_grouping_lacks_is_said_with_how_to_record_it(loop: str, group: str, words: str, code: str) -> None:
+def test_missing_data_of_a_grouping_is_named_with_advice_to_record_it(loop: str, group: str, words: str, code: str) -> None:
     test = opened("work", loop, by=group)
     assert words in words_of(test) and test.code[0].value.startswith(code)
     assert "86\u00a0% of GPU time is one kernel" in words_of(test)  # and what is known without it
 
 
-def test_telemetry_names_the_stretch_that_its_average_is_of(loop: str) -> None:
+def test_telemetry_names_the_time_range_of_its_average(loop: str) -> None:
     test = opened("telemetry", loop)
     text = words_of(test)
     named = re.search(r"Utilization averages 68\xa0% from ([\d.]+) to ([\d.]+)\xa0s, where the loop is steady", text)
@@ -200,7 +200,7 @@ def test_telemetry_names_the_stretch_that_its_average_is_of(loop: str) -> None:
         assert any(x == pytest.approx(float(second), abs=0.01) for x in ends), ends
 
 
-def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, tmp_path: Path) -> None:
+def test_telemetry_shows_gaps_throttling_and_the_average(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, telemetry_file(tmp_path / "t.jsonl", hole=True))
     test = opened("telemetry", run)
     text = words_of(test)
@@ -295,13 +295,13 @@ def test_hostile_names_stay_text(app_data: DataFolder, tmp_path: Path, name: str
 
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCREENS)
-def test_every_chart_has_words_for_those_who_cannot_see_it(loop: str, name: str) -> None:
+def test_every_chart_has_a_text_alternative(loop: str, name: str) -> None:
     test = opened(name, loop)
     for chart in test.get("plotly_chart"):
         assert len(chart.proto.alt) > 20
 
 
-def test_timeline_draws_what_the_address_says(loop: str) -> None:
+def test_timeline_follows_the_address(loop: str) -> None:
     whole = opened("timeline", loop)
     # seen whole, the sentence is the Verdict's; a part of the recording has its own
     assert "The GPU works 0.70\u00a0ms of each ≈\u00a01.03\u00a0ms step.</h1>" in words_of(whole)
@@ -324,29 +324,26 @@ def picture(test: AppTest) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "query", [{"t0": "nan", "t1": "x"}, {"t0": "9e99", "t1": "1e99"}, {"t0": "5", "t1": "-5"}, {"t0": "1"}]
 )
-def test_a_range_that_makes_no_sense_shows_something(loop: str, query: dict[str, str]) -> None:
+def test_an_invalid_range_still_shows_the_timeline(loop: str, query: dict[str, str]) -> None:
     assert "The GPU works" in words_of(opened("timeline", loop, **query))
 
 
-def test_telemetry_of_another_time_stands_beside_the_lanes(app_data: DataFolder, tmp_path: Path) -> None:
+def test_telemetry_of_another_time_is_shown_next_to_the_lanes(app_data: DataFolder, tmp_path: Path) -> None:
     told = telemetry_file(tmp_path / "t.jsonl", start_ns=BASE_NS - 60_000_000_000)
     run = run_of(app_data, matmul_loop().write(tmp_path / "t.json"), told)
     text = words_of(opened("timeline", run))
     assert "before the trace" in text
 
 
-def test_telemetry_of_the_same_time_lies_on_the_lanes(loop: str) -> None:
+def test_telemetry_of_the_same_time_is_aligned_with_the_lanes(loop: str) -> None:
     test = opened("timeline", loop)
     assert "not at the same time" not in words_of(test)
     assert {line["unit"] for line in picture(test)["lines"]} >= {"%"}
 
 
-def test_a_link_to_a_place_in_another_run_keeps_its_place(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
-    """A link to a place in another run keeps its place.
-
-    If a session's timeline last showed another run, the link's t0 and t1 were dropped, and the whole recording was
-    shown.
-    """
+def test_a_link_into_another_run_keeps_its_place(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
+    # If a session's timeline last showed another run, the link's t0 and t1 were dropped, and the whole recording was
+    # shown.
     test = opened("timeline", run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json")))
     link = {"run": loop, "t0": "1.74", "t1": "2.74"}
     for key, value in link.items():
@@ -355,11 +352,10 @@ def test_a_link_to_a_place_in_another_run_keeps_its_place(loop: str, app_data: D
     assert {name: test.query_params[name] for name in link} == link
 
 
-def test_runs_that_appear_under_the_list_of_runs_open_nothing(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
-    """Runs that appear in the list of runs open no page.
+def test_runs_that_appear_in_the_list_open_no_page(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
+    """The browser reports the server's change of the list late.
 
-    The browser reports the server's change of the list late. Right after an upload this opened the run without a
-    request.
+    Right after an upload this opened the run without a request.
     """
     other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
     test = opened("runs", loop)
@@ -368,7 +364,7 @@ def test_runs_that_appear_under_the_list_of_runs_open_nothing(loop: str, app_dat
     assert "Live, from the training machine" in words_of(test.selectbox(key="run_choice").set_value(other).run())
 
 
-def test_another_run_chosen_on_the_timeline_is_shown_whole(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
+def test_another_run_selected_on_the_timeline_is_shown_completely(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
     other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
     test = opened("timeline", loop, t0="1.74", t1="2.74")
     assert "The GPU works" in words_of(test.selectbox(key="run_choice").set_value(other).run())
@@ -376,7 +372,7 @@ def test_another_run_chosen_on_the_timeline_is_shown_whole(loop: str, app_data: 
     assert "t0" not in test.query_params
 
 
-def test_without_external_links_there_is_no_perfetto(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_external_links_perfetto_is_not_offered(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from sawtooth.app.settings import settings
 
     monkeypatch.setenv("SAWTOOTH_NO_EXTERNAL", "1")
@@ -403,7 +399,7 @@ def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
     assert "Show on the timeline" in text
 
 
-def test_efficiency_divides_the_step_of_idle_and_verdict(loop: str) -> None:
+def test_efficiency_uses_the_step_of_idle_and_verdict(loop: str) -> None:
     test = opened("efficiency", loop)
     assert "dense 16-bit peak" in words_of(test)
     parts = next(d.value for d in test.dataframe if "left_share" in d.value).set_index("part")["ms"]
@@ -414,7 +410,7 @@ def test_efficiency_divides_the_step_of_idle_and_verdict(loop: str) -> None:
     assert "\u2248\u00a0327\u00a0µs of each 1.03\u00a0ms step is lost" in words_of(opened("idle", loop))
 
 
-def test_what_the_viewer_knows_is_kept_with_the_run(loop: str, app_data: DataFolder) -> None:
+def test_facts_from_the_viewer_are_stored_with_the_run(loop: str, app_data: DataFolder) -> None:
     test = opened("efficiency", loop)
     field = next(n for n in test.number_input if n.label == "FLOPs per step")
     field.set_value(1e12)
@@ -424,7 +420,7 @@ def test_what_the_viewer_knows_is_kept_with_the_run(loop: str, app_data: DataFol
     assert "Achieved: ≈\u00a0974\u00a0TFLOP/s." in words_of(opened("efficiency", loop))  # 10¹² in 1.027 ms
 
 
-def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_sawtooth_is_named_and_drawn(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, telemetry_file(tmp_path / "t.jsonl", samples=300))
     test = opened("telemetry", run)
     assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
@@ -436,10 +432,9 @@ def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> N
 
 
 def test_the_period_is_drawn_in_the_signal_that_shows_it_best(app_data: DataFolder, tmp_path: Path) -> None:
-    """The period is drawn in the signal that shows it best.
+    """NVML's slow utilization lags the counters by a fraction of a second.
 
-    NVML's slow utilization lags the counters by a fraction of a second. A band in its panel would miss the sawtooth's
-    rise.
+    A band in its panel would miss the sawtooth's rise.
     """
     path = telemetry_file(tmp_path / "t.jsonl", samples=300)
     head, *lines = map(json.loads, path.read_text().splitlines())
@@ -454,7 +449,7 @@ def test_the_period_is_drawn_in_the_signal_that_shows_it_best(app_data: DataFold
     assert "GPU activity" in heading and label["yref"] == "y"  # which is then the first lane
 
 
-def test_one_rank_of_several_says_how_to_bring_the_others(app_data: DataFolder, tmp_path: Path) -> None:
+def test_one_rank_of_several_has_advice_to_add_the_others(app_data: DataFolder, tmp_path: Path) -> None:
     trace = matmul_loop()
     trace.top["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
     test = opened("ranks", run_of(app_data, trace.write(tmp_path / "rank0.json")))
@@ -462,13 +457,13 @@ def test_one_rank_of_several_says_how_to_bring_the_others(app_data: DataFolder, 
     assert "sawtooth ingest rank" in test.code[0].value
 
 
-def test_a_run_on_one_gpu_is_not_asked_for_other_ranks(loop: str) -> None:
+def test_a_run_on_one_gpu_has_no_advice_on_ranks(loop: str) -> None:
     text = words_of(test := opened("ranks", loop))
     assert "trains on one GPU" in text
     assert "missing" not in text and not test.code
 
 
-def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_late_rank_of_two_is_named(app_data: DataFolder, tmp_path: Path) -> None:
     files = []
     for rank, comm_us in ((0, 200), (1, 50)):
         trace = matmul_loop()
@@ -493,7 +488,7 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     assert "Under the profiler, rank 1 is 150\u00a0µs behind the others" in verdict
 
 
-def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(app_data: DataFolder, tmp_path: Path) -> None:
+def test_local_telemetry_needs_its_time_zone_to_be_aligned(app_data: DataFolder, tmp_path: Path) -> None:
     from datetime import UTC, datetime
 
     begins = BASE_NS // 10**9 - 3 + 3600
@@ -519,7 +514,7 @@ def submitted(test: AppTest) -> AppTest:
     return next(b for b in test.button if b.label == "Save").click().run()
 
 
-def test_a_shift_that_the_signals_show_is_offered_and_kept(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_clock_shift_found_in_the_signals_is_offered_and_stored(app_data: DataFolder, tmp_path: Path) -> None:
     import random
 
     draw, kernels, at = random.Random(3), [], 0
@@ -550,12 +545,12 @@ def test_a_shift_that_the_signals_show_is_offered_and_kept(app_data: DataFolder,
     assert abs(kept - 7 * 10**9) <= 10**8
 
 
-def test_no_name_of_a_trace_is_a_formula_in_a_spreadsheet() -> None:
+def test_names_of_a_trace_are_not_formulas_in_a_spreadsheet() -> None:
     rows = pd.DataFrame({"name": ["=HYPERLINK(1)", "@x", "-1+1", "gemm", None], "ms": [-1.5, 2.0, 3.0, 4.0, 5.0]})
     assert panel._csv(rows).split() == ["name,ms", "'=HYPERLINK(1),-1.5", "'@x,2.0", "'-1+1,3.0", "gemm,4.0", ",5.0"]
 
 
-def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_table_shows_the_most_important_columns_first(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, small_training().write(tmp_path / "t.json"))
     test = opened("work", run)
     words_of(test)
@@ -569,13 +564,13 @@ def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: Da
     assert {bar["max_value"] for bar in bars if bar["type"] == "progress"} == {100}  # a bar of 12 % fills 12 % of its place
 
 
-def test_idle_says_where_each_cause_lies_and_what_helps(loop: str) -> None:
+def test_idle_shows_place_and_advice_for_each_cause(loop: str) -> None:
     text = words_of(opened("idle", loop))
     assert "The GPU waits for" in text and "Most of it in" in text and "What helps" in text
     assert "(100\u00a0%)" in text  # all of it in one place
 
 
-def test_a_wait_in_a_loader_is_named_as_people_call_it() -> None:
+def test_a_wait_in_a_loader_has_its_common_name() -> None:
     from sawtooth.app.words import causes
 
     assert causes.place("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__") == "the DataLoader's next batch"
@@ -583,7 +578,7 @@ def test_a_wait_in_a_loader_is_named_as_people_call_it() -> None:
     assert {causes.helps(owner, None) for owner in ("exposed_comm", "exposed_memcpy", "idle")}.isdisjoint({""})
 
 
-def test_waits_name_the_place_first_and_the_rest_below_the_table(loop: str) -> None:
+def test_waits_name_the_place_first(loop: str) -> None:
     test = opened("idle", loop)
     waits = next(d for d in test.dataframe if "evidence" in d.value)
     assert list(waits.proto.column_order)[:2] == ["ms", "label"]
@@ -591,7 +586,7 @@ def test_waits_name_the_place_first_and_the_rest_below_the_table(loop: str) -> N
     assert "Ended by: " in words_of(test)
 
 
-def test_events_that_nothing_is_measured_with_are_nothing_to_know(app_data: DataFolder, tmp_path: Path) -> None:
+def test_events_without_measurements_are_not_shown(app_data: DataFolder, tmp_path: Path) -> None:
     trace = small_training()
     trace.events.append({"ph": "s", "name": "ac2g", "cat": "ac2g", "id": 1, "pid": 1, "tid": 1, "ts": 1.0})
     assert "not stored" not in words_of(opened("verdict", run_of(app_data, trace.write(tmp_path / "arrow.json"))))
@@ -610,7 +605,7 @@ def test_efficiency_without_steps_says_what_is_missing_and_times_of_the_recordin
     assert "run 600\u00a0µs of the recorded time without tensor cores" in text
 
 
-def test_operators_that_only_move_data_have_the_memory_s_roof_alone(app_data: DataFolder, tmp_path: Path) -> None:
+def test_operators_that_only_move_data_have_only_the_memory_roof(app_data: DataFolder, tmp_path: Path) -> None:
     trace = ChromeTrace()
     trace.step(1, 0, 1000)
     trace.op("aten::add", 10, 60, [[1024, 1024], [1024, 1024]], ["float", "float"])

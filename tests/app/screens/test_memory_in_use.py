@@ -14,7 +14,7 @@ from tests.support.pages import charts, opened, run_of, words_of
 BAR = "st-prow"  # CSS class of a bar
 
 
-def test_what_is_in_use_and_what_stays_free() -> None:
+def test_used_and_free_memory() -> None:
     assert in_use(38e9, 152e9) == "At most 38.0\u00a0GB of 152\u00a0GB of GPU memory is in use: 75\u00a0% stays free."
     assert in_use(38e9, None) == "At most 38.0\u00a0GB of GPU memory is in use."
     assert use_over_time(38.01e9, 38.02e9) == "The use stays at 38.0\u00a0GB"

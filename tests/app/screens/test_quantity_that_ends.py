@@ -18,7 +18,7 @@ from tests.support.pages import opened, run_of, words_of
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("kept", ["power_w", "gpu_util"])
 @pytest.mark.parametrize("screen", ["verdict", "telemetry"])
-def test_pages_show_what_there_is(app_data: DataFolder, tmp_path: Path, kept: str, screen: str) -> None:
+def test_pages_show_a_quantity_until_it_ends(app_data: DataFolder, tmp_path: Path, kept: str, screen: str) -> None:
     samples = [{"t_ns": BASE_NS + i * 10**9, "gpu_util": 0, "power_w": 300.0 + i % 7} for i in range(40)]
     samples += [{"t_ns": BASE_NS + i * 10**9, kept: 0} for i in range(40, 300)]
     path = tmp_path / "nvml.jsonl"

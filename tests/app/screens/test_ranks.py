@@ -26,7 +26,7 @@ from tests.support.pages import charts, opened, run_of, words_of
 from tests.support.pipelined import pipelined
 
 
-def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_late_rank_is_highlighted_and_a_click_opens_it(app_data: DataFolder, tmp_path: Path) -> None:
     traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     test = opened("ranks", run)
@@ -54,7 +54,7 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     assert charts(by_host)[0]["data"][0]["y"] == ["node0000", "node0001"]
 
 
-def test_a_rank_that_is_late_in_few_steps_is_said_to_stall_in_these(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_rank_late_in_few_steps_is_reported_as_stalling(app_data: DataFolder, tmp_path: Path) -> None:
     traces = job(4, 4, Planted(loader_us={1: 8000.0}, late_in=frozenset({2, 5})), steps=7)
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     text = words_of(opened("ranks", run)).replace("\u00a0", " ")
@@ -65,10 +65,7 @@ def test_a_rank_that_is_late_in_few_steps_is_said_to_stall_in_these(app_data: Da
 
 
 def test_the_headline_agrees_with_a_map_that_shows_a_late_rank(app_data: DataFolder, tmp_path: Path) -> None:
-    """The headline of Ranks agrees with a heat map that shows a late rank.
-
-    Hosts of one job differ by as much under the profiler. "No rank is a straggler" stood above the heat map of one.
-    """
+    # Hosts of one job differ by as much under the profiler. "No rank is a straggler" stood above the heat map of one.
     traces = job(2, 2, Planted(host_us={0: 1_000.0, 1: 1_300.0}))
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     text = words_of(opened("ranks", run))
@@ -76,7 +73,7 @@ def test_the_headline_agrees_with_a_map_that_shows_a_late_rank(app_data: DataFol
     assert "No rank is a straggler" not in text
 
 
-def test_gpus_without_steps_or_collectives_are_drawn_over_the_recorded_time(app_data: DataFolder, tmp_path: Path) -> None:
+def test_gpus_without_steps_or_collectives_are_shown_by_recorded_time(app_data: DataFolder, tmp_path: Path) -> None:
     trace = ChromeTrace()
     for at in range(0, 4000, 1000):
         for device in (0, 1):
@@ -99,7 +96,7 @@ def test_hosts_that_never_wait_for_each_other_have_no_map_of_waits(app_data: Dat
     assert "The others wait longest" not in text
 
 
-def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_pipeline_is_shown_with_its_unavoidable_waits(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300], 2))))
     text = words_of(opened("ranks", run)).replace("\u00a0", " ").replace("&#39;", "'")
     assert "No rank is a straggler; the pipeline's bubble is" in text
@@ -118,9 +115,7 @@ def summarised(tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_share_no_collective(
-    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_map_of_a_reduced_job_has_all_ranks(app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summaries = summarised(tmp_path)
     monkeypatch.setattr(reduction, "MOST", 1)
     run = bring_in_job(app_data, summaries, sources=[str(tmp_path)]).manifest.id
@@ -130,7 +125,7 @@ def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_sh
     assert charts(test)[0]["data"][0]["y"] == [f"rank {i}" for i in range(8)]
 
 
-def test_one_number_tells_what_a_rank_waits(app_data: DataFolder, tmp_path: Path) -> None:
+def test_all_outputs_show_one_waiting_time_of_a_rank(app_data: DataFolder, tmp_path: Path) -> None:
     traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     test = opened("ranks", run, basis="as profiled")

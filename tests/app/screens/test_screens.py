@@ -63,7 +63,7 @@ def _missing(data: DataFolder) -> Manifest:
     return manifest
 
 
-def test_a_damaged_manifest_does_not_take_the_others_away(app_data: DataFolder) -> None:
+def test_a_damaged_manifest_does_not_hide_other_runs(app_data: DataFolder) -> None:
     manifest = _missing(app_data)
     (app_data.runs / "ffffffffffffffff.json").write_text("{damaged")
     text = _fine(opened_at("runs", run=manifest.id))
@@ -87,7 +87,7 @@ def test_a_screen_that_fails_shows_one_sentence_and_no_path(app_data: DataFolder
     assert "This page failed" in text and str(ROOT) not in text
 
 
-def test_the_dashboard_stays_a_frame() -> None:
+def test_the_dashboard_has_at_most_40_lines() -> None:
     assert len((ROOT / "app" / "dashboard.py").read_text().splitlines()) <= 40
 
 
@@ -101,7 +101,7 @@ def test_the_navigation_lists_five_places_on_every_page_and_a_menu(app_data: Dat
         assert [box.label for box in sidebar.selectbox] == ["Run"]
 
 
-def test_a_run_chosen_beside_all_runs_opens_its_verdict(app_data: DataFolder) -> None:
+def test_a_run_selected_in_the_list_opens_its_verdict(app_data: DataFolder) -> None:
     old = _missing(app_data)
     app_data.write_manifest(Manifest(id="a" * 16, name="newer", recordings=[], created_ns=old.created_ns + 1))
     test = opened_at("runs")
@@ -125,7 +125,7 @@ def _bodies(test: AppTest) -> list[str]:
     return [str(getattr(element.proto, "body", "")) for element in test.main]
 
 
-def test_a_screen_is_dimmed_that_the_recordings_have_nothing_for(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_screen_without_data_is_dimmed(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, other, nvml = (
         RecordingRef(id=f"{i:016x}", kind=kind, source_name="x") for i, kind in enumerate(("trace", "trace", "telemetry"))
     )
@@ -158,7 +158,7 @@ def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
     assert not set(dimmed) & {"verdict", "timeline", "sql", "compare"}
 
 
-def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFolder, tmp_path: Path) -> None:
+def test_facts_from_the_recorder_are_not_requested_again(app_data: DataFolder, tmp_path: Path) -> None:
     """The page does not ask again for what the recorder already reported.
 
     `sawtooth run` records a GPU if there is one, and knows why there is no profile.
@@ -185,7 +185,7 @@ def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFo
     assert shown.count(failed) == 1 and "turned off" not in shown
 
 
-def test_the_verdict_of_a_training_that_failed_says_so_beside_its_answer(app_data: DataFolder) -> None:
+def test_the_verdict_of_a_failed_training_reports_the_failure(app_data: DataFolder) -> None:
     """The Verdict of a training that failed says so beside its answer.
 
     With a profile of its first steps it looked like any run, and only the notes had the exit code.
@@ -202,7 +202,7 @@ def _noted(data: DataFolder, run: str, notes: str) -> None:
     data.write_manifest(msgspec.structs.replace(data.read_manifest(run), notes=notes))
 
 
-def test_the_timeline_of_a_run_without_gpu_work_lists_what_the_host_did(app_data: DataFolder, tmp_path: Path) -> None:
+def test_the_timeline_of_a_run_without_gpu_work_lists_host_events(app_data: DataFolder, tmp_path: Path) -> None:
     trace = ChromeTrace()
     trace.step(1, 0, 100)
     trace.op("aten::mm", 10, 50)

@@ -25,7 +25,7 @@ def shown_rows(test: AppTest) -> list[list[object]]:
     return test.dataframe[0].value.to_numpy().tolist()
 
 
-def test_without_a_query_the_first_question_is_answered_and_the_address_stays(loop: str) -> None:
+def test_without_a_query_the_first_example_runs(loop: str) -> None:
     test = opened("sql", loop)
     assert "tables of this run" in words_of(test)
     assert test.text_area(key="sql_text").value == EXAMPLES[0].sql
@@ -50,7 +50,7 @@ def test_a_link_with_a_query_waits_for_a_click(loop: str) -> None:
     assert test.text_area(key="sql_text").value == "SELECT count(*) AS steps FROM steps"
 
 
-def test_a_query_of_one_s_own_goes_into_the_address(loop: str) -> None:
+def test_a_typed_query_is_stored_in_the_address(loop: str) -> None:
     test = opened("sql", loop)
     test.text_area(key="sql_text").set_value(COUNT)
     test.button[0].click().run()
@@ -73,7 +73,7 @@ def test_an_example_is_a_starting_point(loop: str) -> None:
     assert len(test.dataframe[0].value)
 
 
-def test_each_recording_of_a_run_can_be_asked_and_has_examples_of_its_own(loop: str) -> None:
+def test_each_recording_of_a_run_can_be_queried_with_its_own_examples(loop: str) -> None:
     test = asked(loop, "SELECT kind FROM recording")
     assert shown_rows(test) == [["trace"]]
     chooser = test.selectbox(key="recording")
@@ -91,18 +91,18 @@ def test_each_recording_of_a_run_can_be_asked_and_has_examples_of_its_own(loop: 
         ("SELECT * FROM read_text('/etc/passwd')", "disabled by configuration"),
     ],
 )
-def test_what_cannot_be_run_is_answered_in_a_sentence(loop: str, app_data: DataFolder, sql: str, told: str) -> None:
+def test_an_invalid_query_is_answered_with_a_sentence(loop: str, app_data: DataFolder, sql: str, told: str) -> None:
     text = words_of(asked(loop, sql))
     assert "This query failed" in text
     assert told in text
     assert str(app_data.root) not in text
 
 
-def test_no_row_is_an_answer(loop: str) -> None:
+def test_an_empty_result_is_valid(loop: str) -> None:
     assert "The query returned no rows" in words_of(asked(loop, "SELECT * FROM gpu_ops WHERE false"))
 
 
-def test_the_browser_of_tables_explains_every_column(loop: str) -> None:
+def test_the_table_browser_explains_every_column(loop: str) -> None:
     test = opened("sql", loop)
     test.selectbox(key="sql_table").select("steps").run()
     words = "\n".join(str(element.proto.body) for element in test.get("html"))

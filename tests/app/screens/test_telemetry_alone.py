@@ -12,7 +12,7 @@ from tests.support.sampled_hosts import Trouble, host
 from tests.support.smi_log import smi_log
 
 
-def test_the_verdict_shows_what_the_samples_show(app_data: DataFolder, tmp_path: Path) -> None:
+def test_the_verdict_shows_findings_of_telemetry(app_data: DataFolder, tmp_path: Path) -> None:
     gpus = host(3, gpus=4, seconds=600, troubles=(Trouble("thermal-throttling", (2,), 0.5, 300, 539),))
     page = opened("verdict", run_of(app_data, smi_log(tmp_path / "smi.csv", gpus)))
     text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
@@ -27,11 +27,8 @@ def test_the_verdict_shows_what_the_samples_show(app_data: DataFolder, tmp_path:
     assert "Narrow PCIe link: not checked, because the samples have no PCIe link" in text
 
 
-def test_the_gpus_of_two_hosts_stand_below_each_other_the_worst_first(app_data: DataFolder, tmp_path: Path) -> None:
-    """The GPUs of two hosts are listed with the worst first.
-
-    GPU 1 of node-b is hot; node-a has no samples from 200 to 400 s.
-    """
+def test_gpus_of_two_hosts_are_listed_worst_first(app_data: DataFolder, tmp_path: Path) -> None:
+    """GPU 1 of node-b is hot; node-a has no samples from 200 to 400 s."""
     hot = (Trouble("thermal-throttling", (1,), 0.6, 100, 590),)
     logs = [
         smi_log(tmp_path / "node-a.csv", host(4, gpus=2, seconds=600), hole=(200, 400)),

@@ -31,7 +31,7 @@ def two(app_data: DataFolder, tmp_path: Path) -> tuple[str, str]:
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("step", [1, 2])
-def test_both_are_aligned_where_a_step_begins(two: tuple[str, str], step: int) -> None:
+def test_both_runs_are_aligned_at_the_start_of_a_step(two: tuple[str, str], step: int) -> None:
     run, other = two
     a, b = tracks(run, beside=other, aligned=str(step))
     alone, there = tracks(run)[0], tracks(other)[0]
@@ -56,19 +56,19 @@ def _counted(sent: dict) -> list[int]:
     return [start for start, _, _, counted in written_out(sent) if counted]
 
 
-def test_a_run_that_is_not_here_or_this_one_itself_stands_alone(two: tuple[str, str]) -> None:
+def test_a_missing_or_identical_second_run_is_ignored(two: tuple[str, str]) -> None:
     run, _ = two
     assert len(tracks(run, beside="0123456789abcdef")) == 1
     assert len(tracks(run, beside=run)) == 1
 
 
-def test_a_step_that_the_other_lacks_is_the_first(two: tuple[str, str]) -> None:
+def test_a_step_missing_in_the_other_run_becomes_the_first(two: tuple[str, str]) -> None:
     run, other = two
     assert tracks(run, beside=other, aligned="99")[1]["offset"] == tracks(run, beside=other)[1]["offset"]
 
 
 @pytest.mark.slow
-def test_a_run_without_gpu_work_cannot_be_laid_under_it(app_data: DataFolder, tmp_path: Path) -> None:
+def test_a_run_without_gpu_work_is_not_offered_as_second_run(app_data: DataFolder, tmp_path: Path) -> None:
     host = ChromeTrace()
     host.op("aten::add", 0.0, 100.0)
     run, other = run_of(app_data, matmul_loop().write(tmp_path / "a.json")), run_of(app_data, host.write(tmp_path / "b.json"))

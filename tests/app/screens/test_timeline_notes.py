@@ -17,7 +17,7 @@ def test_a_note_is_a_line_that_names_its_place() -> None:
     assert len(places(noted(notes, 0, 5, "start"))) == 2
 
 
-def test_what_a_person_typed_by_hand_is_no_place_unless_it_is_one() -> None:
+def test_typed_text_is_a_place_only_in_the_right_form() -> None:
     assert places("[1 to 2] x\n[a to b ms] y\n[1 to 2 ms]\n1 to 2 ms z") == []
     assert places("[1 to 2.5 ms] z") == [{"start": 1_000_000, "end": 2_500_000, "text": "z"}]
 
@@ -28,12 +28,12 @@ def test_a_note_without_words_or_place_is_refused(start: float, end: float, text
         noted("", start, end, text)
 
 
-def test_full_notes_are_said_and_nothing_is_cut() -> None:
+def test_full_notes_are_reported_and_not_cut() -> None:
     with pytest.raises(UsageError):
         noted("x" * NOTES_LENGTH, 0, 1, "more")
 
 
-def test_a_note_is_kept_with_the_run(app_data: DataFolder, tmp_path) -> None:
+def test_a_note_is_stored_with_the_run(app_data: DataFolder, tmp_path) -> None:
     run = run_of(app_data, matmul_loop().write(tmp_path / "t.json"))
     keep(run, {"start": 1000, "end": 2000, "text": "here"})
     keep(run, {"start": 3000, "end": 4000, "text": "and <b>there</b>"})

@@ -13,7 +13,7 @@ from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import opened, run_of
 
 
-def test_all_ranks_stand_on_one_clock(app_data: DataFolder, tmp_path: Path) -> None:
+def test_all_ranks_are_on_one_clock(app_data: DataFolder, tmp_path: Path) -> None:
     files = [trace.write(tmp_path / f"rank{rank}.json") for rank, trace in enumerate(job(2, 2, Planted(clock_us={1: 5000})))]
     run = run_of(app_data, *files)
     alone, together = (tracks(run, **query) for query in ({"ranks": "false"}, {}))
@@ -33,11 +33,8 @@ def test_all_ranks_stand_on_one_clock(app_data: DataFolder, tmp_path: Path) -> N
     assert data(run, ranks="false")["heat"] == []
 
 
-def test_the_main_thread_stands_first_and_that_of_the_backward_pass_is_called_so(app_data: DataFolder, tmp_path: Path) -> None:
-    """The main thread comes first, and the backward pass's thread has a name.
-
-    Autograd's thread calls the runtime more often, and its number does not explain it.
-    """
+def test_the_main_thread_is_first_and_the_backward_thread_is_named(app_data: DataFolder, tmp_path: Path) -> None:
+    """Autograd's thread calls the runtime more often, and its number does not explain it."""
 
     def lanes(thread: int) -> list[tuple[str, bool]]:
         trace = matmul_loop(steps=3)
@@ -62,7 +59,7 @@ def test_the_main_thread_stands_first_and_that_of_the_backward_pass_is_called_so
     assert not any("Backward" in label for label, _ in lanes(own)), "a backward pass on the loop's own thread, as on a CPU"
 
 
-def test_threads_of_one_name_are_told_apart(app_data: DataFolder, tmp_path: Path) -> None:
+def test_threads_with_one_name_are_distinguished(app_data: DataFolder, tmp_path: Path) -> None:
     export = nsight_export.write(tmp_path / "two.sqlite", nsight_export.tables((11, 12)))
     labels = [lane["label"] for lane in tracks(run_of(app_data, export))[0]["lanes"]]
     assert len(labels) == len(set(labels)) > 4, labels

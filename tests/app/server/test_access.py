@@ -62,13 +62,13 @@ def test_a_named_host_is_served(tmp_path) -> None:
     assert client.get("/", headers={"host": "other.lan"}).status_code == 400
 
 
-def test_a_server_reached_beyond_this_machine_without_a_token_serves_nothing(tmp_path) -> None:
+def test_a_network_server_without_a_token_refuses_all_requests(tmp_path) -> None:
     client = _client(tmp_path, host="192.168.1.7", allowed_hosts=("192.168.1.7",))
     assert client.get("/").status_code == 403
     assert client.get("/_stcore/health").status_code == 200
 
 
-def test_without_the_token_nothing_but_the_health_check_answers(tmp_path) -> None:
+def test_without_the_token_only_the_health_check_answers(tmp_path) -> None:
     client = _client(tmp_path, host="gpu-box", token=TOKEN)
     for path in ("/", "/verdict", "/api/v1/runs", "/_stcore/metrics", "/media/x", "/static/x.js"):
         answer = client.get(path)
@@ -122,7 +122,7 @@ def test_a_write_needs_the_header_that_a_form_cannot_send(tmp_path) -> None:
     assert client.post("/api/v1/jobs", headers={"x-sawtooth": "1", "origin": "http://localhost:8501"}).status_code == 200
 
 
-def test_every_answer_carries_the_security_headers(tmp_path) -> None:
+def test_every_response_has_the_security_headers(tmp_path) -> None:
     client = _client(tmp_path, token=TOKEN)
     for answer in (
         client.get("/"),
@@ -135,7 +135,7 @@ def test_every_answer_carries_the_security_headers(tmp_path) -> None:
         assert answer.headers["x-frame-options"] == "DENY"
 
 
-def test_the_policy_allows_no_inline_script_but_those_of_the_index_page() -> None:
+def test_the_policy_allows_only_inline_scripts_of_the_index_page() -> None:
     policy = content_security_policy("<html><script>window.a=1</script><script src='x.js'></script>")
     assert "'unsafe-inline'" not in policy.split("style-src")[0]
     # printf 'window.a=1' | openssl dgst -sha256 -binary | base64
@@ -149,12 +149,12 @@ def test_a_trusted_proxy_needs_no_token(tmp_path) -> None:
     assert client.get("/").status_code == 200
 
 
-def test_loopback_is_told_from_the_network() -> None:
+def test_loopback_addresses_are_distinguished_from_the_network() -> None:
     assert all(is_loopback(h) for h in ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]", "app.localhost"))
     assert not any(is_loopback(h) for h in ("0.0.0.0", "::", "10.0.0.1", "example.com", "", "localhost.evil.test"))
 
 
-def test_settings_refuse_what_makes_no_sense() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="at least 12"):
         settings_from({"SAWTOOTH_TOKEN": "short"})
     with pytest.raises(UsageError, match="number of gigabytes"):
@@ -167,12 +167,12 @@ def test_settings_refuse_what_makes_no_sense() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
-def test_a_new_data_folder_is_closed_to_others_whoever_makes_it(tmp_path) -> None:
+def test_a_new_data_folder_is_private(tmp_path) -> None:
     assert stat.S_IMODE(DataFolder(tmp_path / "made").create().root.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("other", ['theme={"dark": true}', "a b=c", 'x="unclosed', "=x", "é=1", "list[0]=1", "expires=Thu"])
-def test_a_cookie_of_another_server_on_the_host_keeps_nobody_out(tmp_path, other) -> None:
+def test_a_cookie_of_another_server_does_not_block_access(tmp_path, other) -> None:
     name, value = cookie_of(TOKEN)
     client = _client(tmp_path, host="gpu-box", token=TOKEN)
     for cookies in (f"{other}; {name}={value}", f"{name}={value}; {other}"):

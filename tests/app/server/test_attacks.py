@@ -56,7 +56,7 @@ def guarded(tmp_path: Path, **options) -> Starlette:
 @pytest.mark.parametrize(
     "host", ["[", "[::1", "]", "a:b:c", "localhost:99999999", "\x00", "localhost\\@evil.test", "evil.test/localhost"]
 )
-def test_a_host_that_is_no_host_is_refused_and_breaks_nothing(tmp_path, host):
+def test_an_invalid_host_header_is_refused(tmp_path, host):
     answer = TestClient(guarded(tmp_path), base_url="http://localhost").get("/", headers={"host": host})
     assert answer.status_code in (200, 400) and "Traceback" not in answer.text
     assert answer.status_code == 400 or host.startswith("localhost:")
@@ -65,7 +65,7 @@ def test_a_host_that_is_no_host_is_refused_and_breaks_nothing(tmp_path, host):
 @pytest.mark.parametrize(
     "origin", ["http://[", "http://]", "//", "null", "http://localhost@evil.test", "http://evil.test#localhost:8501"]
 )
-def test_an_origin_that_is_no_origin_cannot_write(tmp_path, origin):
+def test_an_invalid_origin_cannot_write(tmp_path, origin):
     client = TestClient(guarded(tmp_path), base_url="http://localhost:8501")
     assert client.post("/x", headers={"origin": origin}).status_code == 403
 
@@ -92,7 +92,7 @@ def from_peer(app, peer: str, forwarded: str | None = None, path: str = "/") -> 
     return statuses[0]
 
 
-def test_a_trusted_proxy_is_known_by_where_it_sits_and_not_by_what_a_header_claims(tmp_path):
+def test_a_trusted_proxy_is_known_by_its_address_not_by_a_header(tmp_path):
     """A trusted proxy is identified by its connection and not by a header.
 
     uvicorn rewrites the client's address for peers on 127.0.0.1. Otherwise a local user could be taken for the proxy,
@@ -109,13 +109,13 @@ def test_a_trusted_proxy_is_known_by_where_it_sits_and_not_by_what_a_header_clai
 
 
 @pytest.mark.parametrize("path", [f"{path}/s/f" for path in CLOSED_PATHS])
-def test_what_could_fill_the_memory_is_closed(tmp_path, path):
+def test_connections_that_could_fill_the_memory_are_closed(tmp_path, path):
     client = TestClient(guarded(tmp_path), base_url="http://localhost")
     assert client.put(path, content=b"x").status_code == 404
     assert client.get(path).status_code == 404
 
 
-def test_too_many_pages_are_refused_and_places_come_free(tmp_path, monkeypatch):
+def test_too_many_pages_are_refused_until_others_close(tmp_path, monkeypatch):
     from starlette.routing import WebSocketRoute
     from starlette.websockets import WebSocketDisconnect
 
@@ -156,7 +156,7 @@ def test_a_request_whose_head_never_ends_loses_its_connection():
     assert (silent.closed, idle.closed, busy.closed) == (True, False, False)
 
 
-def test_lines_that_a_stranger_can_have_written_are_few_and_say_how_many_came() -> None:
+def test_log_lines_caused_from_outside_are_limited_and_counted() -> None:
     now, lines = [0.0], []
     logger = logging.getLogger("test of lines")
     logger.propagate = False
@@ -177,7 +177,7 @@ def test_lines_that_a_stranger_can_have_written_are_few_and_say_how_many_came() 
     ]
 
 
-def test_where_many_connections_ask_for_nothing_they_make_room_soon():
+def test_idle_connections_close_soon_if_many_are_open():
     silent, busy = [Connection() for _ in range(CROWDED)], Connection(False)
     waiting = end_waiting([*silent, busy], {}, 100.0)
     assert not any(one.closed for one in silent)
@@ -194,7 +194,7 @@ def test_a_connection_that_asks_again_and_again_is_never_closed():
 
 
 @pytest.mark.parametrize("protocol", ["auto", "h11"])
-def test_uvicorn_keeps_its_connections_where_they_are_looked_for(protocol):
+def test_uvicorn_stores_its_connections_in_the_expected_place(protocol):
     """uvicorn stores its connections where the server expects them.
 
     The attributes that ``end_waiting`` reads are not documented. This test fails if an upgrade moves them.
@@ -259,7 +259,7 @@ EVIL_IDS = ["..", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e%2f", "%0
 
 
 @pytest.mark.parametrize("evil", EVIL_IDS, ids=range(len(EVIL_IDS)))
-def test_no_id_leads_out_of_the_data_folder(client, app_data, evil):
+def test_no_id_is_a_path_outside_the_data_folder(client, app_data, evil):
     (app_data.root / "secret.json").write_text('{"secret": 1}')
     for path in (f"/api/v1/runs/{evil}", f"/api/v1/runs/{evil}/report", f"/api/v1/runs/{evil}/trace", f"/api/v1/jobs/{evil}"):
         answer = client.get(path)
@@ -282,7 +282,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
-def test_a_hostile_order_is_refused_in_a_sentence(client, body):
+def test_a_hostile_request_is_refused_with_a_sentence(client, body):
     answer = client.post("/api/v1/jobs", content=body)
     assert answer.status_code in (400, 404, 413)
     assert "Traceback" not in answer.text and answer.json()["error"]["sentence"].endswith((".", "}.", "]}."))
@@ -316,7 +316,7 @@ def zip_with(name: str, content: bytes, *, mode: int = 0, **change) -> bytes:
     "name",
     ["/etc/passwd", "../sources/0001.gz", "sources/../../x.gz", "sources\\0001.gz", "C:/x", "sources/", "sources/00001.gz", "SOURCES/0001.gz"],
 )  # fmt: skip
-def test_no_member_of_a_bundle_but_its_own_is_looked_at(tmp_path, name):
+def test_only_expected_members_of_a_bundle_are_read(tmp_path, name):
     path = tmp_path / "x.sawtooth"
     path.write_bytes(zip_with(name, b"x"))
     with pytest.raises(SourceError), open_bundle(path):
@@ -324,7 +324,7 @@ def test_no_member_of_a_bundle_but_its_own_is_looked_at(tmp_path, name):
     assert not (tmp_path.parent / "x.gz").exists()
 
 
-def test_a_symbolic_link_in_a_bundle_is_read_as_the_bytes_it_is(tmp_path):
+def test_a_symbolic_link_in_a_bundle_is_not_followed(tmp_path):
     path = tmp_path / "x.sawtooth"
     path.write_bytes(zip_with("sources/0001.gz", b"/etc/passwd", mode=0o120777))
     with pytest.raises(SourceError) as refusal:
@@ -333,7 +333,7 @@ def test_a_symbolic_link_in_a_bundle_is_read_as_the_bytes_it_is(tmp_path):
     assert list((tmp_path / "d" / "recordings").iterdir()) == [] and list((tmp_path / "d" / "uploads").iterdir()) == []
 
 
-def test_a_source_packed_a_thousand_times_smaller_is_refused_before_it_is_unpacked(tmp_path):
+def test_a_source_compressed_a_thousandfold_is_refused_before_unpacking(tmp_path):
     path = packed(
         tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": bytes(64 << 20)}, zipfile.ZIP_DEFLATED
     )
@@ -343,7 +343,7 @@ def test_a_source_packed_a_thousand_times_smaller_is_refused_before_it_is_unpack
     assert refusal.value.code == "E-BOMB"
 
 
-def test_a_size_that_lies_is_not_believed(tmp_path):
+def test_a_false_size_is_not_trusted(tmp_path):
     """A wrong size in a header is not trusted.
 
     The header gives 10 bytes, and the stream has 64 MB. Reading stops at the given size, and the checksum does not
@@ -370,7 +370,7 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=MANIFESTS.keys())
-def test_a_hostile_manifest_is_refused_in_a_sentence(tmp_path, manifest):
+def test_a_hostile_manifest_is_refused_with_a_sentence(tmp_path, manifest):
     path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest, "sources/0001.gz": b"x"})
     with pytest.raises(SourceError) as refusal, open_bundle(path):
         pass

@@ -19,7 +19,7 @@ from sawtooth.app.server.flow import Sockets, TokenBucket, WaitingRunner, limit_
 from sawtooth.app.server.slow_clients import STALLED_SECONDS, end_stalled
 
 
-def test_a_bucket_lets_a_burst_through_and_then_keeps_its_pace() -> None:
+def test_a_token_bucket_allows_a_burst_and_then_limits_the_rate() -> None:
     now = 100.0
     bucket = TokenBucket(10, 3, lambda: now)
     assert [bucket.wait_s() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
@@ -27,7 +27,7 @@ def test_a_bucket_lets_a_burst_through_and_then_keeps_its_pace() -> None:
     assert bucket.wait_s() == 0
 
 
-def test_messages_that_lie_there_already_let_others_in_between_and_come_at_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffered_messages_are_read_at_a_limited_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "MESSAGES_BURST", 3.0)
     waiting = [{"type": "websocket.connect"}, *({"type": "websocket.receive"} for _ in range(3000))]
 
@@ -55,7 +55,7 @@ def test_messages_that_lie_there_already_let_others_in_between_and_come_at_a_pac
     assert 4 <= count <= 12 and turns > 10
 
 
-def test_a_message_waits_for_a_place_of_a_script_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_waits_a_limited_time_for_a_script_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "LONGEST_WAIT_SECONDS", 0.2)
     monkeypatch.setattr(WaitingRunner, "started", flow.SCRIPTS_AT_ONCE)
 
@@ -72,7 +72,7 @@ def test_a_message_waits_for_a_place_of_a_script_but_not_for_ever(monkeypatch: p
     assert asyncio.run(waited()) < 0.2
 
 
-def test_scripts_run_in_a_limited_number_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_running_scripts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts run in a limited number of places.
 
     The replaced part of Streamlit is not documented. This test fails if an upgrade moves it.
@@ -87,7 +87,7 @@ def test_scripts_run_in_a_limited_number_of_places(monkeypatch: pytest.MonkeyPat
     assert seen == [1] and WaitingRunner.started == 0
 
 
-def test_no_more_scripts_compute_at_once_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_scripts_compute_at_once_than_slots_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     running, most = [], []
 
     def computes(*_: object) -> None:
@@ -108,7 +108,7 @@ def test_no_more_scripts_compute_at_once_than_there_are_places(monkeypatch: pyte
     assert len(most) == len(runs) and max(most) <= flow.SCRIPTS_AT_ONCE
 
 
-def test_one_host_cannot_take_every_place_and_a_trusted_proxy_can() -> None:
+def test_one_host_cannot_take_every_slot_but_a_trusted_proxy_can() -> None:
     sockets = Sockets()
     for _ in range(flow.MOST_WEBSOCKETS_PER_PEER):
         assert not sockets.full("10.0.0.1", trusted=False)
@@ -125,7 +125,7 @@ def test_a_running_server_takes_small_messages_and_a_bounded_number_of_connectio
     assert server.config.ws_max_size == 1 << 20 and server.config.limit_concurrency == flow.MOST_CONNECTIONS
 
 
-def test_a_peer_that_takes_nothing_loses_its_connection_and_a_slow_one_does_not() -> None:
+def test_a_peer_that_reads_nothing_is_disconnected_and_a_slow_one_is_not() -> None:
     class Connection:
         def __init__(self, unsent: int) -> None:
             self.unsent, self.broken = unsent, False
@@ -143,13 +143,13 @@ def test_a_peer_that_takes_nothing_loses_its_connection_and_a_slow_one_does_not(
     assert (deaf.broken, slow.broken, idle.broken) == (True, False, False)
 
 
-def test_a_slow_upload_gives_its_place_up_only_while_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_upload_loses_its_slot_only_if_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "_refused_at", 100.0)
     assert uploads._slowest(101.0) == uploads.SLOWEST_WHILE_OTHERS_WAIT == 100_000
     assert uploads._slowest(100.0 + uploads.OTHERS_WAIT_SECONDS) == uploads.SLOWEST_BYTES_PER_SECOND
 
 
-def test_pages_open_one_after_the_other_when_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_simultaneous_pages_open_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "OPENED_PER_SECOND", 20.0)
     monkeypatch.setattr(flow, "OPENED_AT_ONCE", 2.0)
 

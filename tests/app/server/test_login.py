@@ -72,7 +72,7 @@ def follow(client: TestClient, address: str) -> Any:
     return client.post("/login", data=fields, headers={"origin": "http://localhost:8501"})
 
 
-def test_a_link_logs_one_browser_in_once(data) -> None:
+def test_a_link_logs_in_one_browser_once(data) -> None:
     code = kept.sessions_of(data).link()
     client, other = client_of(data), client_of(data)
     answer = follow(client, f"/verdict?run=x&launch={code}")
@@ -98,7 +98,7 @@ def test_a_preview_does_not_use_a_link_up(data) -> None:
     assert preview.post("/login", data={"launch": code}, headers=HTML).status_code == 401
 
 
-def test_the_script_of_a_link_s_page_is_the_only_one_it_allows(data) -> None:
+def test_the_page_of_a_link_allows_only_its_own_script(data) -> None:
     page = client_of(data).get(f"/?launch={kept.sessions_of(data).link()}", headers=HTML)
     (script,) = re.findall(r"<script>(.*?)</script>", page.text, flags=re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -122,7 +122,7 @@ def test_a_link_lasts_a_day_and_an_unused_login_a_month(data) -> None:
     assert not path.exists()
 
 
-def test_the_form_logs_in_and_leads_on(data) -> None:
+def test_the_form_logs_in_and_opens_the_requested_page(data) -> None:
     client = client_of(data)
     door = client.get("/compare?a=1&b=2", headers=HTML)
     assert door.status_code == 401
@@ -135,7 +135,7 @@ def test_the_form_logs_in_and_leads_on(data) -> None:
     assert client.get("/compare?a=1&b=2").text == "the page"
 
 
-def test_an_invitation_leads_to_the_address_that_was_sent_before_it(data) -> None:
+def test_an_invitation_opens_the_address_requested_before(data) -> None:
     client, sessions = client_of(data), kept.sessions_of(data)
     assert client.get("/compare?a=1&b=2&token=wrong", headers=HTML).status_code == 401
     answer = follow(client, f"/?launch={sessions.link()}")
@@ -148,7 +148,7 @@ def test_an_invitation_leads_to_the_address_that_was_sent_before_it(data) -> Non
 
 
 @pytest.mark.parametrize("wanted", ["//evil.test/", "https://evil.test/", "/\\evil.test", "%0d%0aset-cookie: x=y", "%ff%00"])
-def test_a_remembered_address_never_leads_elsewhere(data, wanted) -> None:
+def test_a_remembered_address_never_leaves_the_server(data, wanted) -> None:
     """A remembered address never leads to another host.
 
     A server on another port of this host can set a cookie of the same name.
@@ -164,7 +164,7 @@ def test_a_remembered_address_never_leads_elsewhere(data, wanted) -> None:
 @pytest.mark.parametrize(
     "target", ["//evil.test/", "https://evil.test/", "/\\evil.test", "\\\\evil.test", "", "/%0d%0ax: y", "/\r\nx: y"]
 )
-def test_the_form_never_leads_elsewhere(data, target) -> None:
+def test_the_form_never_leaves_the_server(data, target) -> None:
     for opens in ({"token": TOKEN}, {"launch": kept.sessions_of(data).link()}):
         answer = client_of(data).post("/login", data={**opens, "next": target})
         assert answer.status_code == 303
@@ -214,7 +214,7 @@ def test_an_open_page_ends_with_its_session(data) -> None:
             page.receive_text()
 
 
-def test_leaving_ends_the_session(data) -> None:
+def test_logging_out_ends_the_session(data) -> None:
     client = client_of(data)
     client.get(f"/?token={TOKEN}")
     secret = client.cookies[session_cookie_of(TOKEN)]
@@ -225,9 +225,9 @@ def test_leaving_ends_the_session(data) -> None:
 
 
 def test_a_cookie_of_the_same_name_from_another_port_logs_nobody_out(data) -> None:
-    """A cookie of the same name from another port does not log anybody out.
+    """Browsers store cookies by host and not by port.
 
-    Browsers store cookies by host and not by port. Any server of this host can set one for a wider or a narrower path.
+    Any server of this host can set one for a wider or a narrower path.
     """
     client, name = client_of(data), session_cookie_of(TOKEN)
     client.get(f"/?token={TOKEN}")
@@ -240,14 +240,14 @@ def test_a_cookie_of_the_same_name_from_another_port_logs_nobody_out(data) -> No
     assert client.get("/", headers={"cookie": own}).status_code == 401
 
 
-def test_a_new_token_logs_everybody_out_who_came_by_the_old_one(data) -> None:
+def test_a_new_token_ends_sessions_of_the_old_one(data) -> None:
     sessions = Sessions(data.access)
     secret = sessions.open(sessions.new("token", "", "", None, token_hash(TOKEN)))
     assert sessions.find(secret, None, token_hash(TOKEN))
     assert sessions.find(secret, None, token_hash("another-token")) is None
 
 
-def test_the_cookie_of_an_older_version_opens_as_long_as_its_token_does(data) -> None:
+def test_a_cookie_of_an_older_version_works_until_its_token_changes(data) -> None:
     client = client_of(data)
     client.cookies.set(*cookie_of(TOKEN))
     assert client.get("/").text == "the page"
@@ -256,7 +256,7 @@ def test_the_cookie_of_an_older_version_opens_as_long_as_its_token_does(data) ->
     assert client.get("/").status_code == 401
 
 
-def test_wrong_tokens_are_slowed_and_logged_without_themselves(data, caplog) -> None:
+def test_wrong_tokens_are_slowed_and_logged_without_their_value(data, caplog) -> None:
     client = client_of(data)
     client.get(f"/?token={TOKEN}")  # somebody who is in
     stranger = client_of(data)
@@ -267,7 +267,7 @@ def test_wrong_tokens_are_slowed_and_logged_without_themselves(data, caplog) -> 
     assert client.get("/").text == "the page"
 
 
-def test_who_guesses_is_not_heard_even_with_the_right_token(data) -> None:
+def test_an_address_that_guesses_tokens_is_blocked_even_with_the_right_one(data) -> None:
     client = client_of(data)
     for n in range(10):
         client.post("/login", data={"token": f"guess-{n}"})
@@ -275,7 +275,7 @@ def test_who_guesses_is_not_heard_even_with_the_right_token(data) -> None:
 
 
 @pytest.mark.parametrize("body", [b"token=" + b"x" * 20_000, b"\xff\xfe", b"token", b"", b"token=%zz&next=%"])
-def test_a_form_that_is_none_is_refused(data, body) -> None:
+def test_an_invalid_form_is_refused(data, body) -> None:
     headers = {"content-type": "application/x-www-form-urlencoded"}
     assert client_of(data).post("/login", content=body, headers=headers).status_code == 401
 
@@ -318,7 +318,7 @@ def test_the_user_at_the_other_end_of_a_local_connection_is_known(family, here) 
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can act as another user")
-def test_another_user_of_the_machine_is_told_apart() -> None:
+def test_another_user_of_the_machine_is_distinguished() -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -331,12 +331,9 @@ def test_another_user_of_the_machine_is_told_apart() -> None:
             assert user_of(other.getsockname(), listening.getsockname()) == 65534
 
 
-def test_a_stolen_cookie_or_link_is_worth_nothing_to_another_user_of_the_machine(data, monkeypatch) -> None:
-    """A stolen cookie or link is useless to another user of the machine.
-
-    Ports share cookies, so the browser sends our cookie to a page of another user's server on another port of
-    localhost.
-    """
+def test_a_stolen_cookie_or_link_does_not_work_for_another_user(data, monkeypatch) -> None:
+    # Ports share cookies, so the browser sends our cookie to a page of another user's server on another port of
+    # localhost.
     user = [1000]
     monkeypatch.setattr(login, "user_of", lambda client, server: user[0])
     client, sessions = client_of(data), kept.sessions_of(data)
@@ -354,7 +351,7 @@ def test_a_stolen_cookie_or_link_is_worth_nothing_to_another_user_of_the_machine
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 40, b"short", b"x" * 40 + b" 00000000", b"{}"])
-def test_a_damaged_token_file_is_said_and_replaced(tmp_path, caplog, damage) -> None:
+def test_a_damaged_token_file_is_reported_and_replaced(tmp_path, caplog, damage) -> None:
     first = stored_token(tmp_path, "token", "The token")
     assert stored_token(tmp_path, "token", "The token") == first
     (tmp_path / "token").write_bytes(damage)
@@ -363,7 +360,7 @@ def test_a_damaged_token_file_is_said_and_replaced(tmp_path, caplog, damage) -> 
     assert "damaged" in caplog.text
 
 
-def test_any_flipped_bit_of_a_token_file_is_told(tmp_path, caplog) -> None:
+def test_every_flipped_bit_of_a_token_file_is_reported(tmp_path, caplog) -> None:
     stored_token(tmp_path, "token", "The token")
     content = (tmp_path / "token").read_bytes()
     for position in range(len(content.rstrip()) * 8):
@@ -375,19 +372,19 @@ def test_any_flipped_bit_of_a_token_file_is_told(tmp_path, caplog) -> None:
         assert "damaged" in caplog.text or token.encode() == content.split()[0], position
 
 
-def test_a_token_that_somebody_wrote_is_taken(tmp_path) -> None:
+def test_a_token_written_by_a_person_is_accepted(tmp_path) -> None:
     (tmp_path / "token").write_text("my-own-long-token\n")
     assert stored_token(tmp_path, "token", "The token") == "my-own-long-token"
 
 
-def test_the_door_never_reads_the_query_of_a_page_s_form(data) -> None:
+def test_the_login_page_never_reads_the_query_of_a_form(data) -> None:
     door = Authentication(TOKEN, Sessions(data.access))
     assert door.is_token(TOKEN) and door.is_token(f"{TOKEN}  0123abcd\n")  # the line of the token's file has a check behind it
     assert not door.is_token("") and not door.is_token(f"x {TOKEN}")
     assert client_of(data).post(f"/?token={TOKEN}").status_code == 401
 
 
-def test_a_failure_carries_the_headers_and_no_detail(data) -> None:
+def test_an_error_response_has_the_headers_and_no_details(data) -> None:
     async def fails(request: Request) -> PlainTextResponse:
         raise RuntimeError(f"in {data.root}")
 

@@ -35,7 +35,7 @@ def client(tmp_path) -> TestClient:
         ("/%5Cevil.test/x", "/%5Cevil.test"),
     ],
 )
-def test_a_page_below_a_screen_is_the_screen(client, asked, led_to) -> None:
+def test_an_address_below_a_screen_opens_the_screen(client, asked, led_to) -> None:
     answer = client.get(f"http://localhost:8501{asked}", headers=BROWSER)
     assert (answer.status_code, answer.headers["location"]) == (307, led_to)
 
@@ -45,11 +45,10 @@ def test_other_addresses_are_served(client, path) -> None:
     assert client.get(path, headers=BROWSER).text == "the page"
 
 
-def test_what_a_page_fetches_is_not_redirected(client) -> None:
-    """The requests of a page are not redirected.
+def test_requests_of_a_page_are_not_redirected(client) -> None:
+    """Streamlit's page looks for _stcore/health below its address.
 
-    Streamlit's page looks for _stcore/health below its address. It uses an address that answers as the base of all
-    further requests.
+    It uses an address that answers as the base of all further requests.
     """
     assert client.get("/verdict/_stcore/health", headers={"accept": "*/*"}).text == "the page"
     assert client.post("/verdict/extra", headers=BROWSER).text == "the page"

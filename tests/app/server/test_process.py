@@ -35,7 +35,7 @@ def _health_ms(server: Server) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def test_a_large_upload_costs_no_memory_and_blocks_nobody(server: Server) -> None:
+def test_a_large_upload_needs_little_memory_and_blocks_nobody(server: Server) -> None:
     process = psutil.Process(server.process.pid)
     block = bytes(MEGABYTE)
     before = peak = process.memory_info().rss
@@ -59,7 +59,7 @@ def test_a_large_upload_costs_no_memory_and_blocks_nobody(server: Server) -> Non
     (server.data / "uploads" / answer["upload"]).unlink()
 
 
-def test_a_client_that_vanishes_leaves_nothing(server: Server) -> None:
+def test_a_client_that_disappears_leaves_no_files(server: Server) -> None:
     uploads = server.data / "uploads"
     with _connection(server) as connection:
         connection.putrequest("PUT", "/api/v1/uploads?name=half.json")
@@ -81,7 +81,7 @@ def test_two_servers_share_a_data_folder(server: Server) -> None:
         other.stop()
 
 
-def test_the_server_s_own_files_cannot_be_asked_for(server: Server) -> None:
+def test_files_of_the_server_cannot_be_requested(server: Server) -> None:
     for path in (
         "/app/static/../main.py",
         "/static/../../app/main.py",

@@ -111,7 +111,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
         server.stop()
 
 
-def test_nobody_gets_in_without_a_login_and_the_form_lets_in(proxied: Proxied) -> None:
+def test_access_needs_a_login(proxied: Proxied) -> None:
     assert proxied.ask("GET", "/").status_code == 401
     form = f"token={TOKEN}&next=%2Fruns".encode()
     kind = "application/x-www-form-urlencoded"
@@ -123,7 +123,7 @@ def test_nobody_gets_in_without_a_login_and_the_form_lets_in(proxied: Proxied) -
     assert proxied.ask("GET", "/runs", Cookie=cookie.split(";")[0]).status_code == 200
 
 
-def test_a_page_opens_its_websocket_and_another_sites_page_does_not(proxied: Proxied) -> None:
+def test_only_own_pages_can_open_the_websocket(proxied: Proxied) -> None:
     cookie = "=".join(COOKIE)
     asyncio.run(proxied.socket(Cookie=cookie, Origin=proxied.origin))
     for refused in ({"Cookie": cookie, "Origin": "https://elsewhere.example"}, {"Origin": proxied.origin}):
@@ -131,7 +131,7 @@ def test_a_page_opens_its_websocket_and_another_sites_page_does_not(proxied: Pro
             asyncio.run(proxied.socket(**refused))
 
 
-def test_another_name_is_refused(proxied: Proxied) -> None:
+def test_another_host_name_is_refused(proxied: Proxied) -> None:
     assert proxied.ask("GET", "/", Host="elsewhere.example").status_code == 400
 
 

@@ -28,7 +28,7 @@ def _clean_environment(monkeypatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_server_asks_for_a_token_on_any_address_unless_it_is_told_not_to(app_data, monkeypatch) -> None:
+def test_a_server_requires_a_token_unless_disabled(app_data, monkeypatch) -> None:
     made = process.started_settings().token
     assert made is not None and len(made) >= 32
     monkeypatch.delenv("SAWTOOTH_TOKEN")
@@ -41,14 +41,14 @@ def test_a_server_asks_for_a_token_on_any_address_unless_it_is_told_not_to(app_d
     assert process.started_settings().token is None
 
 
-def test_only_a_server_of_this_machine_goes_without_a_token() -> None:
+def test_only_a_local_server_can_run_without_a_token() -> None:
     assert server.environment_for(no_token=True)["SAWTOOTH_NO_TOKEN"] == "1"
     for options in ({"address": "0.0.0.0"}, {"token": "my-own-long-token"}):
         with pytest.raises(UsageError, match="only you can reach"):
             server.environment_for(no_token=True, **options)
 
 
-def test_a_given_token_is_the_server_s() -> None:
+def test_a_configured_token_is_used() -> None:
     assert server.environment_for(address="0.0.0.0", token="my-own-long-token")["SAWTOOTH_TOKEN"] == "my-own-long-token"
     assert server.environment_for(token="my-own-long-token")["SAWTOOTH_TOKEN"] == "my-own-long-token"
 
@@ -67,7 +67,7 @@ def test_a_second_demo_takes_the_next_free_port() -> None:
     assert port < after < port + server.PORTS_TRIED
 
 
-def test_a_port_in_use_is_named_with_the_way_out() -> None:
+def test_a_port_in_use_is_named_with_advice() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -92,7 +92,7 @@ def test_serve_execs_streamlit_with_the_absolute_script(monkeypatch, tmp_path) -
     assert seen["argv"][-4:] == ["--server.sslCertFile", str(tmp_path / "cert"), "--server.sslKeyFile", str(tmp_path / "key")]
 
 
-def test_a_link_opens_once_and_names_no_token(tmp_path) -> None:
+def test_a_link_opens_once_and_contains_no_token(tmp_path) -> None:
     data = DataFolder(tmp_path)
     assert server.url_of("::1", 8501, secure=True) == "https://[::1]:8501/"
     link = server.link_to(data, server.url_of("127.0.0.1", 8501, "verdict?run=x"))

@@ -37,7 +37,7 @@ def chosen(seen: dict[str, Any], *findings: Finding, facts: UserFacts | None = N
     return candidates(result, [{"seen": seen}], numerics=numerics)
 
 
-def test_the_largest_sure_gain_comes_first() -> None:
+def test_the_largest_certain_gain_comes_first() -> None:
     seen = {**GPU, "optimizer": [OPTIMIZER], "model": [MODEL]}
     every = chosen(
         seen,
@@ -53,14 +53,14 @@ def test_the_largest_sure_gain_comes_first() -> None:
     assert (every[0].predicted_ms, every[0].low_ms, every[0].high_ms) == (80.0, 72.0, pytest.approx(88.0))
 
 
-def test_other_numbers_need_consent_and_a_gpu_s_changes_need_a_gpu() -> None:
+def test_changes_of_results_need_consent_and_gpu_changes_need_a_gpu() -> None:
     tf32 = found("tf32-off", 40.0)
     assert chosen(GPU, tf32)[0].by_hand == choosing.NUMERICS
     assert chosen(GPU, tf32, numerics=True) == [Candidate("tf32", {}, "tf32-off", 40.0, 36.0, pytest.approx(44.0), 60.0)]
     assert chosen({}, tf32, numerics=True)[0].by_hand == choosing.NO_GPU
 
 
-def test_a_prediction_belongs_to_the_change_that_it_is_about() -> None:
+def test_a_prediction_belongs_to_its_change() -> None:
     # The finding about products predicts bf16; TF32 has a finding and a prediction of its own.
     both = chosen(GPU, found("fp32-products", 20.0), found("tf32-off", 40.0), numerics=True)
     assert {each.slug: each.predicted_ms for each in both} == {"bf16-autocast": 20.0, "tf32": 40.0}
@@ -89,7 +89,7 @@ def test_workers_without_advice_are_the_fewest_that_load_almost_as_fast_as_possi
     assert one.values == {"workers": workers} and one.ceiling_ms == 80.0
 
 
-def test_workers_are_not_tried_where_loading_takes_less_than_a_twentieth_of_the_step() -> None:
+def test_workers_are_not_tried_if_loading_takes_under_5_percent() -> None:
     facts = UserFacts(loader_cores=2, loader_batch=4, loader_sample_ms=1.2, loader_sample_cpu_ms=0.0, loader_workers=0)
     assert chosen({"loader": [LOADER]}, facts=facts) == []  # 4.8 ms of 100 ms
 
@@ -101,12 +101,12 @@ def test_workers_are_not_tried_where_loading_takes_less_than_a_twentieth_of_the_
         ({}, "batch-norm", "This change must be made in the code: Do it."),
     ],
 )
-def test_what_cannot_be_changed_from_inside_says_why(seen: dict[str, Any], rule: str, why: str) -> None:
+def test_changes_that_are_impossible_from_inside_have_a_reason(seen: dict[str, Any], rule: str, why: str) -> None:
     (one,) = chosen(seen, found(rule, 50.0))
     assert one.by_hand == why and one.predicted_ms == 50.0
 
 
-def test_what_the_training_does_already_is_not_tried() -> None:
+def test_changes_that_the_training_already_has_are_not_tried() -> None:
     seen = {**GPU, "optimizer": [OPTIMIZER | {"fused": True}], "model": [MODEL | {"compiled": True}]}
     every = chosen(seen, found("optimizer-not-fused", 90.0), found("launch-bound", 50.0))
     assert [(each.slug, each.by_hand != "") for each in every] == [("launch-bound", True), ("optimizer-not-fused", True)]

@@ -28,7 +28,7 @@ def training(folder: Path) -> Path:
     return place
 
 
-def test_a_copy_can_be_written_and_the_original_stays(tmp_path: Path) -> None:
+def test_writing_to_a_copy_does_not_change_the_original(tmp_path: Path) -> None:
     place, copy = training(tmp_path), tmp_path / "copy"
     folders.copy(place, copy)
     assert (copy / "newest").read_text() == "12345"
@@ -41,13 +41,13 @@ def test_a_copy_can_be_written_and_the_original_stays(tmp_path: Path) -> None:
     assert not (copy / ".git").exists() and not (copy / "__pycache__").exists()
 
 
-def test_the_size_of_a_copy_is_that_of_its_own_files(tmp_path: Path) -> None:
+def test_the_size_of_a_copy_counts_only_its_own_files(tmp_path: Path) -> None:
     place = training(tmp_path)
     link = (place / "newest").lstat().st_size
     assert folders.size_of_copy(place) == len("print(1)") + len("12345") + link
 
 
-def test_paths_of_the_command_lead_into_the_copy(tmp_path: Path) -> None:
+def test_paths_of_the_command_point_into_the_copy(tmp_path: Path) -> None:
     place, copy = tmp_path / "a", tmp_path / "b"
     assert folders.moved(f"--out={place}/run/last.pt", place, copy) == f"--out={copy}/run/last.pt"
     assert folders.moved(f"{place}-other/x", place, copy) == f"{place}-other/x"

@@ -80,10 +80,10 @@ def test_a_run_may_change_files_if_the_user_allows_it(tmp_path: Path) -> None:
     assert one.how == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
 
 
-def test_one_long_step_of_a_change_that_compiles_is_no_measurement(tmp_path: Path) -> None:
-    """One long step of a change that compiles is not a measurement.
+def test_one_long_compiling_step_is_not_a_measurement(tmp_path: Path) -> None:
+    """Compiling takes longer than the whole measuring time.
 
-    Compiling takes longer than the whole measuring time. On a GPU, a trial ended after its first step of 25.8 s.
+    On a GPU, a trial ended after its first step of 25.8 s.
     """
     compiled = TrialSettings(str(tmp_path), changes={"compile-cuda-graphs": {}})
     known = {}
@@ -94,7 +94,7 @@ def test_one_long_step_of_a_change_that_compiles_is_no_measurement(tmp_path: Pat
     assert known == {"compiles": [False, True], "no change": [False, True]}
 
 
-def test_a_second_of_steps_is_no_measurement(tmp_path: Path) -> None:
+def test_one_second_of_steps_is_not_a_measurement(tmp_path: Path) -> None:
     """A trial of 211 steps ended after a second, with 4.8 ms a step. Its later steps take 3.4 ms."""
     order = RunRequest([], [], "a trial", tmp_path, tmp_path, TrialSettings(""), seconds=60.0, enough=lambda took: True)
     watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
@@ -121,7 +121,7 @@ def test_evaluations_do_not_count_and_a_step_time_needs_steps(
     assert watch._is_known(took, loop_s) == known
 
 
-def test_only_ports_that_a_next_run_asks_for_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_ports_of_the_next_run_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closed connections of a torchrun occupied four ports for a minute. The system had chosen them."""
     (tmp_path / "range").write_text("32768\t60999\n")
     monkeypatch.setattr(processes, "PORT_RANGE", tmp_path / "range")

@@ -96,7 +96,7 @@ def test_costs_are_counted_beyond_the_base_runs_that_were_not_profiled(
     assert [trials[slug]["memory_mib"] for slug in ("gc-frozen", "loader-workers")] == [0.0, 400.0 - 330.0]
 
 
-def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_faster(session: TrialSession) -> None:
+def test_kept_changes_are_tried_together_without_conflicting_ones(session: TrialSession) -> None:
     trials = tried(session, FUSED, WORKERS, FROZEN, FOREACH)
     assert {slug: trial["status"] for slug, trial in trials.items()} == {
         "fused-optimizer": "kept",
@@ -109,7 +109,7 @@ def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_
     assert table.plain(session)["base"]["step_ms"] == 100.0 and len(session.bases) == 6
 
 
-def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: TrialSession) -> None:
+def test_predictions_are_compared_with_measurements(session: TrialSession) -> None:
     trials = tried(session, FUSED, WORKERS, FROZEN)
     names = ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "measured_step_ms", "inside")
     assert [trials["fused-optimizer"][name] for name in names] == [80.0, 75.0, 90.0, 82.0, True]
@@ -137,7 +137,7 @@ def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: Tr
         ({"notes": [{"proofs": {}, "refused": {"gc-frozen": "It is frozen."}, "errors": []}]}, "no_effect", "It is frozen."),
     ],
 )
-def test_a_trial_that_ends_badly_does_not_end_the_others(
+def test_a_failed_trial_does_not_end_the_others(
     end: dict[str, Any], status: str, why: str, session: TrialSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = sessions.run
@@ -183,7 +183,7 @@ def test_one_rank_without_proof_means_no_effect(session: TrialSession, monkeypat
     assert tried(session, FUSED)["fused-optimizer"]["status"] == "no_effect"
 
 
-def test_ctrl_c_while_a_run_is_analysed_leaves_what_is_known(
+def test_ctrl_c_during_analysis_keeps_earlier_results(
     session: TrialSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: Any) -> Any:

@@ -9,7 +9,7 @@ from sawtooth.app.trials import steps
 from sawtooth.ingest.capture.command.progress import MarksTail
 
 
-def test_steps_that_compile_are_a_cost_of_the_start() -> None:
+def test_compiling_steps_are_a_cost_of_the_start() -> None:
     took = [970.0, 660.0, 310.0, *[10.0] * 200, 400.0]  # the last is a checkpoint
     assert steps.compiling_s(took) == pytest.approx((960 + 650 + 300) / 1e3)
     assert steps.compiling_s([20.0, *[10.0] * 20]) == 0.0 and steps.compiling_s([]) == 0.0
@@ -25,7 +25,7 @@ def test_the_mean_leaves_out_the_warm_up_and_has_an_interval_of_eight_blocks() -
     assert steps.mean_and_half_width([10.0] * 40)[1] == math.inf  # 32 steps count; 40 are needed
 
 
-def test_halves_show_the_drift() -> None:
+def test_the_drift_is_the_difference_of_both_halves() -> None:
     assert steps.halves([0.0] * 20 + [10.0] * 40 + [12.0] * 40) == (10.0, 12.0)
     assert steps.halves([10.0] * 48) is None
     # A loader that starves: fast and slow steps in turn, and one more fast step in five of the first half. The medians are 30 and 150.
@@ -35,11 +35,8 @@ def test_halves_show_the_drift() -> None:
     assert (first, second) == pytest.approx((78.0, 102.0))
 
 
-def test_steps_read_in_two_looks_are_those_of_one(tmp_path: Path) -> None:
-    """Steps read in two parts equal those read at once.
-
-    There is an evaluation between two training steps, and the last mark is only half written at the first read.
-    """
+def test_steps_read_in_two_parts_equal_those_read_at_once(tmp_path: Path) -> None:
+    # There is an evaluation between two training steps, and the last mark is only half written at the first read.
     ends = [(i, 1_000_000_000 + i * 20_000_000, "eval" if i == 2 else "train") for i in range(6)]
     lines = [f'{{"k": "mark", "i": {i}, "w": {w}, "p": "{phase}", "o": 0}}\n' for i, w, phase in ends]
     path, tail = tmp_path / "marks-7.jsonl", MarksTail(tmp_path, most=None)

@@ -43,7 +43,7 @@ def order(*findings: Finding, ledger: Any = SLOW) -> list[str]:
     return [finding.rule for _, finding in advice.numbered(result)]
 
 
-def test_sure_changes_stand_by_gain_before_unsure_ones_and_advice_on_recording_comes_last() -> None:
+def test_changes_are_sorted_by_certainty_and_gain_with_recording_advice_last() -> None:
     assert order(
         RECORD,
         gains("first", 30.0, severity="critical"),
@@ -53,7 +53,7 @@ def test_sure_changes_stand_by_gain_before_unsure_ones_and_advice_on_recording_c
     ) == ["first", "large", "small", "unsure", "steps-not-marked"]
 
 
-def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
+def test_a_change_with_little_additional_gain_says_so() -> None:
     python = Explains(("python_host",))
     collects, between = (
         gains("collects", 85.0, edits=[True], explains=python),
@@ -81,7 +81,7 @@ def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
     ("high_ms", "confidence", "said"),
     [(90.0, "high", "high confidence"), (99.5, "high", "may gain nothing"), (99.5, "low", "low confidence")],
 )
-def test_nobody_is_sure_of_what_may_bring_nothing(high_ms: float, confidence: Any, said: str) -> None:
+def test_a_change_that_may_gain_nothing_is_uncertain(high_ms: float, confidence: Any, said: str) -> None:
     change = gains("a", 15.0, confidence, predicted_low_ms=80.0, predicted_high_ms=high_ms)
     assert predicted_gain.detail(change).endswith(f", {said}")
 
@@ -99,7 +99,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
 
 
 @pytest.mark.parametrize("alone_ms", [0.0, 1.0])  # reads that bring nothing to speak of, and cannot be in a graph
-def test_what_has_to_be_done_first_is_counted_named_and_first_in_the_plan(alone_ms: float) -> None:
+def test_a_required_change_is_first_in_the_plan(alone_ms: float) -> None:
     reads = gains("reads", alone_ms)
     graph = gains("graph", 60.0, edits=(AsGraph(),), needs_first=("reads",))
     plan = (PlanStep("reads", 100.0, 100.0, 100.0, 100.0), PlanStep("graph", 100.0, 40.0, 35.0, 45.0))
@@ -116,14 +116,14 @@ def test_what_has_to_be_done_first_is_counted_named_and_first_in_the_plan(alone_
     assert both is not None and both.name.startswith("both changes")
 
 
-def test_a_loss_that_no_finding_speaks_of_has_advice_before_that_on_recording() -> None:
+def test_a_loss_without_a_finding_has_advice_before_recording_advice() -> None:
     result = replace(run_of(ledger=COPIES), findings=[RECORD])
     what, most = advice.of_the_loss(result) or ("", "")
     assert what.startswith("Send fewer bytes") and "pinned" not in what and "97.0" in most and "97" in most
     assert advice.of_the_loss(replace(result, findings=[gains("copies", 50.0)])) is None  # the finding says what to do
 
 
-def test_a_plan_whose_end_nobody_knows_is_given_as_a_range() -> None:
+def test_a_plan_with_an_uncertain_end_is_a_range() -> None:
     wide = PlanStep("a", 148.0, 0.29, 0.21, 5.9)
     assert (
         (advice.plan_title(replace(run_of(), plan=(wide,))) or "")
@@ -139,7 +139,7 @@ def healthy(mfu: float, *findings: Finding) -> RunResult:
     return replace(result, metrics={**result.metrics, "mfu": Reading(mfu)}, findings=list(findings))
 
 
-def test_a_run_that_works_all_the_time_and_well_is_called_healthy_with_what_may_still_help() -> None:
+def test_a_busy_and_efficient_run_is_called_healthy() -> None:
     result = healthy(0.55, gains("fp8", 40.0, "low"), gains("small", 1.2))
     assert headline(result).startswith("Healthy: the GPU is busy 99")
     assert "no sure change would gain more than 1.2" in headline(result).replace("\xa0", " ")
@@ -147,11 +147,11 @@ def test_a_run_that_works_all_the_time_and_well_is_called_healthy_with_what_may_
 
 
 @pytest.mark.parametrize("result", [healthy(0.12), healthy(0.55, gains("sure", 20.0)), replace(healthy(0.55), lead=None)])
-def test_a_run_far_from_the_peak_or_with_a_sure_change_is_not(result: RunResult) -> None:
+def test_a_run_far_from_the_peak_or_with_a_certain_change_is_not_healthy(result: RunResult) -> None:
     assert not headline(result).startswith("Healthy")
 
 
-def test_in_a_change_of_code_what_goes_stands_before_what_comes() -> None:
+def test_a_code_change_shows_removed_lines_before_added_ones() -> None:
     loop = CodeChange(
         "PyTorch", "losses = []\nfor x in batch:\n    losses.append(loss(model(x)))", "loss(model(batch))\n# of all"
     )
@@ -159,7 +159,7 @@ def test_in_a_change_of_code_what_goes_stands_before_what_comes() -> None:
     assert first == "  # for example" and [line[0] for line in lines] == ["-", "-", "-", "+", "+"]
 
 
-def test_no_example_of_a_loader_has_a_batch_size_that_would_be_pasted() -> None:
+def test_example_code_of_a_loader_has_no_batch_size() -> None:
     modules = [importlib.import_module(f"{rules.__name__}.{module.name}") for module in pkgutil.iter_modules(rules.__path__)]
     shown = [advice.diff(change) for module in modules for change in getattr(module, "CHANGES", ())]
     assert len(shown) > 50, "this test would otherwise check nothing"
@@ -178,7 +178,7 @@ def test_no_example_of_a_loader_has_a_batch_size_that_would_be_pasted() -> None:
         ("unknown", (60, 120), False, None),  # how often is not known by its distance
     ],
 )  # fmt: skip
-def test_what_the_loop_does_between_its_steps_is_said_where_it_counts(
+def test_time_between_steps_is_mentioned_if_it_matters(
     reason: Reason, steps: tuple[int, ...], in_step: bool, sentence: str | None
 ) -> None:
     pauses = Pauses(reason, steps, (90.0,) * len(steps), 600, in_step)
@@ -194,11 +194,10 @@ def test_what_the_loop_does_between_its_steps_is_said_where_it_counts(
     assert (told and told.replace("\xa0", " ")) == sentence
 
 
-def test_one_change_is_the_first_on_every_screen() -> None:
-    """One change is the first on every screen.
+def test_the_first_change_is_the_same_on_every_screen() -> None:
+    """A loader that limits the step comes first.
 
-    A loader that limits the step comes first. A screen about launches names the change before its own, and says why its
-    numbers do not show it.
+    A screen about launches names the change before its own, and says why its numbers do not show it.
     """
     loader = gains(
         "loader",
@@ -216,7 +215,7 @@ def test_one_change_is_the_first_on_every_screen() -> None:
     assert advice.comes_before(result, [loader, launches]) is None and advice.comes_before(result, []) is None
 
 
-def test_a_verdict_without_a_sure_change_says_what_to_try_first() -> None:
+def test_a_verdict_without_a_certain_change_says_what_to_try_first() -> None:
     small = replace(
         gains("layout", 10.0, severity="info"), predicted_step_ms=None, predicted_speedup=None, ceiling_ms_per_step=10.0
     )
@@ -230,10 +229,10 @@ def test_a_verdict_without_a_sure_change_says_what_to_try_first() -> None:
     assert advice.first(replace(run_of(ledger=SLOW), findings=[])) is None
 
 
-def test_what_the_loader_bounds_is_said_once() -> None:
-    """The loader's limit is stated once.
+def test_the_limit_by_the_loader_is_mentioned_once() -> None:
+    """Two changes are limited by the 80 ms between batches.
 
-    Two changes are limited by the 80 ms between batches. The first says so, and the second refers to it.
+    The first says so, and the second refers to it.
     """
     first, second = (
         replace(gains(rule, 20.0), predicted_step_ms=None, predicted_speedup=None, ceiling_ms_per_step=20.0, fed_every_ms=80.0)

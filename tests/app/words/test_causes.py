@@ -11,6 +11,6 @@ def test_lost_time_goes_by_its_cause_or_its_owner() -> None:
     assert loses_to("other_compute", None) == "other compute", "a late rank may lose time to computing"
 
 
-def test_what_nobody_can_change_is_not_waited_for() -> None:
+def test_unavoidable_time_is_not_described_as_waiting() -> None:
     assert waits_for("comm_wait") == "It waits for another rank or stream."
     assert waits_for("launch_latency") == waits_for(None) == "It is idle for the rest of the time."

@@ -27,7 +27,7 @@ def checked_of(result):
         return checklist(result, recording)
 
 
-def test_what_cannot_be_seen_is_no_all_clear():
+def test_unknown_techniques_are_not_reported_as_fine():
     assert words.without_finding(CHECKED) == [
         (TECHNIQUES[2].title, "in use", "The trace has a pinned copy."),
         (TECHNIQUES[3].title, "nothing to gain", "Looked for small copies and found none."),
@@ -39,7 +39,7 @@ def test_what_cannot_be_seen_is_no_all_clear():
     )
 
 
-def test_changes_of_which_only_the_most_is_known_may_shorten_the_step():
+def test_changes_with_only_an_upper_limit_may_shorten_the_step():
     at_most = Finding("a", "warning", "a", act("Do it."), "medium", ceiling_ms_per_step=17.6)
     checked = [*CHECKED, replace(CHECKED[1], status="found", finding=at_most), replace(CHECKED[2], status="not applicable")]
     assert words.title(checked) == (
@@ -47,7 +47,7 @@ def test_changes_of_which_only_the_most_is_known_may_shorten_the_step():
     )
 
 
-def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_numbers_and_figures():
+def test_the_audit_lists_the_changes_like_the_verdict():
     result = result_of("gpt_reads")
     checked = checked_of(result)
     rows = words.to_do(result, checked)
@@ -63,7 +63,7 @@ def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_number
     assert [row[1].partition(".")[0] for row in words.rows(result, checked)[: len(rows)]] == [str(row.number) for row in rows]
 
 
-def test_a_change_that_the_headline_does_not_name_leaves_the_verdict_s_answer():
+def test_a_change_outside_the_headline_does_not_change_the_verdict():
     advised = Finding("a", "warning", "a", act("Record more steps."), "medium", ceiling_ms_per_step=None)
     result = replace(result_of("gpt_reads"), findings=[advised], plan=())
     assert headline.first_change(result) is None and reading_order.is_advice(advised)

@@ -27,7 +27,7 @@ def test_a_share_that_equals_mfu_is_not_shown_again() -> None:
     assert "HFU: 40" in more  # a third was computed twice
 
 
-def test_a_doubt_is_said_once_and_none_of_what_is_measured() -> None:
+def test_a_doubt_is_mentioned_once_and_not_for_measured_values() -> None:
     assert mfu_doubt(readings(0.3, 0.3)) is None
     said = mfu_doubt(readings(0.3, 0.3, trust="caution", notes=("The replay says 40 ms.", "Peak 989 TFLOP/s.")))
     assert said == "The step time behind these numbers is inferred, not measured."
@@ -74,7 +74,7 @@ def test_a_step_is_divided_into_what_keeps_it_from_the_peak(parts) -> None:
     assert (last.offset, last.width) == ("0.00%", "6.00%")
 
 
-def test_a_lower_clock_and_a_wider_dtype_cost_parts_of_their_own(parts) -> None:
+def test_a_lower_clock_and_a_wider_dtype_are_separate_parts(parts) -> None:
     assert times(parts(0.12, 1.0, clock=0.8))["clock"] == 3.0  # 12 ms at the quoted clock are 15 at four fifths of it
     at_dtype = parts(0.01, 1.0, own=0.2)
     assert times(at_dtype)["dtype"] == 19.0 and times(at_dtype)["slow_kernels"] == 20.0
@@ -91,12 +91,12 @@ def test_a_lower_clock_and_a_wider_dtype_cost_parts_of_their_own(parts) -> None:
     ("ms", "hardly", "said"),
     [(0.0, True, "Every matrix product"), (0.00367, True, "all but 3.67\u00a0µs per step"), (0.612, False, "run 612\u00a0µs per step without")],
 )  # fmt: skip
-def test_a_hundredth_without_tensor_cores_is_no_finding(ms: float, hardly: bool, said: str) -> None:
+def test_one_percent_without_tensor_cores_is_not_mentioned(ms: float, hardly: bool, said: str) -> None:
     assert said in efficiency.without_tensor_cores(ms, hardly, "per step")
 
 
 @pytest.mark.parametrize(("dtypes", "helps"), [({"tf32": 1.0}, "Compute in bf16 (autocast)."), ({"tf32": 1.0, "fp32": 1.0}, "or allow TF32.")])  # fmt: skip
-def test_who_computes_in_tf32_is_not_told_to_allow_it(dtypes: dict[str, float], helps: str) -> None:
+def test_a_run_with_tf32_gets_no_advice_to_enable_it(dtypes: dict[str, float], helps: str) -> None:
     rank = SimpleNamespace(
         facts=SimpleNamespace(flops=SimpleNamespace(by_dtype=dtypes)), categories=pd.DataFrame({"category": [], "ns": []}), counted=[]
     )  # fmt: skip
@@ -106,7 +106,7 @@ def test_who_computes_in_tf32_is_not_told_to_allow_it(dtypes: dict[str, float], 
 @pytest.mark.parametrize(
     ("dtypes", "first"), [({"fp32": 3.0, "bf16": 1.0}, "Lower the precision"), ({"fp32": 1.0, "bf16": 3.0}, "Use larger")]
 )
-def test_precision_comes_before_shapes_where_most_flops_are_wide(dtypes: dict[str, float], first: str) -> None:
+def test_precision_comes_before_shapes_if_most_flops_are_fp32(dtypes: dict[str, float], first: str) -> None:
     rank = SimpleNamespace(
         facts=SimpleNamespace(flops=SimpleNamespace(by_dtype=dtypes)), categories=pd.DataFrame({"category": [], "ns": []}), counted=[]
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_clock_above_the_quoted_one_costs_nothing(parts) -> None:
     assert "clock" not in times(parts(0.1, 0.5, clock=1.08))
 
 
-def test_the_clock_is_said_where_telemetry_tells_it() -> None:
+def test_the_clock_is_mentioned_if_telemetry_has_it() -> None:
     measured = Reading(1.08, notes=("Above 100 %.", "1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at."))
     known = readings(0.3, 0.3)
     said = beside_mfu(known | {"mfu_factor_clock": measured})

@@ -46,7 +46,7 @@ def plain(sentence: str) -> str:
 REASON = "Products with dimensions of 50257 take 40 ms of each step. The GPU is busy 100 % of each 65.7 ms step."
 
 
-def test_below_the_headline_stands_its_reason_which_the_first_line_has_where_both_name_one_cause() -> None:
+def test_the_line_below_the_headline_gives_its_reason() -> None:
     waits = [("other_compute", None, 20_000_000, 20.0), ("idle", "data_wait", 45_700_000, 45.7)]
     of_other = replace(run_of(ledger=waits), findings=[PAD])
     assert plain(below(of_other) or "").startswith(
@@ -56,7 +56,7 @@ def test_below_the_headline_stands_its_reason_which_the_first_line_has_where_bot
     assert below(of_it) == first_line(of_it)
 
 
-def test_the_headline_is_the_change_with_its_gain_wherever_a_run_is_named() -> None:
+def test_every_output_has_the_change_with_its_gain_as_headline() -> None:
     result = run_with(PAD)
     expected = "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms"
     assert plain(headline(result)) == expected
@@ -75,7 +75,7 @@ def test_the_headline_is_the_change_with_its_gain_wherever_a_run_is_named() -> N
         ({"ends_the_run": True}, "Products with dimensions of 50257 take 40 ms of each step"),
     ],
 )  # fmt: skip
-def test_what_is_less_certain_says_so(changed: dict[str, Any], expected: str) -> None:
+def test_an_uncertain_gain_is_marked_in_the_headline(changed: dict[str, Any], expected: str) -> None:
     assert plain(headline(run_with(replace(PAD, **changed)))) == expected
 
 
@@ -87,7 +87,7 @@ def test_what_is_less_certain_says_so(changed: dict[str, Any], expected: str) ->
         {"predicted_step_ms": None, "ceiling_ms_per_step": 30.0, "severity": "info"},  # information, not advice
     ],
 )
-def test_without_a_change_worth_it_the_headline_is_what_the_time_goes_to(changed: dict[str, Any]) -> None:
+def test_without_a_useful_change_the_headline_names_the_largest_share(changed: dict[str, Any]) -> None:
     result = run_with(replace(PAD, **changed))
     assert headline(result) == on_poster(result) == first_line(result)
     assert below(result) is None
@@ -123,16 +123,14 @@ MARK = Finding(
         (("idle", "unattributed"), "Mark each step with an NVTX range: the GPU is busy 30 % of the recorded time"),
     ],
 )
-def test_without_steps_the_headline_is_what_to_do_about_most_of_the_recording(
-    lost: tuple[str, str | None], expected: str
-) -> None:
+def test_without_steps_the_headline_is_advice_on_the_largest_share(lost: tuple[str, str | None], expected: str) -> None:
     result = without_steps(("other_compute", None, 30_000_000, 0.0), (*lost, 970_000_000, 0.0), findings=(MARK,))
     assert plain(headline(result)) == expected
     assert plain(on_poster(result)) == expected.partition(":")[0]  # the line below it has the share
     assert below(result) == first_line(result)  # what the time goes to stands below it
 
 
-def test_whatever_a_headline_may_name_has_an_action() -> None:
+def test_every_cause_in_a_headline_has_an_action() -> None:
     lost = [("idle", cause.key) for cause in CAUSES if cause.key not in NOT_RANKED_FIRST] + [
         (owner, None) for owner in LOST_OWNERS if owner != "idle"
     ]
@@ -140,7 +138,7 @@ def test_whatever_a_headline_may_name_has_an_action() -> None:
     assert causes.action("idle", None) is None and causes.action("idle", "unattributed") is None
 
 
-def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:
+def test_a_graph_is_named_with_the_reads_that_it_cannot_contain() -> None:
     reads = replace(PAD, rule="host-waits-for-gpu", severity="warning", action=act("Take the reads out of the step: keep tensors."),
                     predicted_step_ms=None, predicted_speedup=None, explains=Explains(("host_sync",)))  # fmt: skip
     graph = replace(
@@ -161,7 +159,7 @@ def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:
     )
 
 
-def test_below_a_loader_that_the_profile_hides_stands_what_was_timed_and_no_other_loss() -> None:
+def test_the_line_below_a_hidden_loader_has_its_measured_time() -> None:
     loss = [
         ("other_compute", None, 32_600_000, 32.6),
         ("idle", "launch_bound", 9_000_000, 9.0),
@@ -174,7 +172,7 @@ def test_below_a_loader_that_the_profile_hides_stands_what_was_timed_and_no_othe
     assert said == "3 loader workers need 50.4 ms for a batch. The GPU is busy 65 % of each 50.2 ms step."
 
 
-def test_an_mfu_of_few_known_flops_is_no_large_number() -> None:
+def test_mfu_is_not_shown_if_few_flops_are_known() -> None:
     result = run_with(PAD)
     assert result.lead is not None
     for known, notes, shown in (
@@ -197,7 +195,7 @@ def test_an_mfu_of_few_known_flops_is_no_large_number() -> None:
         ({"predicted_step_ms": 64.7, "predicted_speedup": 65.7 / 64.7}, None),  # it brings less than noise
     ],
 )
-def test_what_may_bring_nothing_does_not_lead(changed: dict[str, Any], leads: str | None) -> None:
+def test_a_change_that_may_gain_nothing_is_not_the_headline(changed: dict[str, Any], leads: str | None) -> None:
     unsure = replace(PAD, rule="fused", action=act("Use the fused optimizer."), predicted_step_ms=63.0, predicted_speedup=65.7 / 63.0,
                      predicted_high_ms=66.0, confidence="medium")  # fmt: skip
     surer = replace(PAD, rule="chains", action=act("Compile the model."), predicted_high_ms=50.0, confidence="medium")
@@ -215,7 +213,7 @@ def test_what_may_bring_nothing_does_not_lead(changed: dict[str, Any], leads: st
         (25.0, ("choice",), "Use the fused optimizer"),  # compiling has costs of its own
     ],
 )
-def test_a_change_with_twice_the_sure_gain_leads(high_ms: float, topics: tuple[str, ...], leads: str) -> None:
+def test_a_change_with_twice_the_certain_gain_comes_first(high_ms: float, topics: tuple[str, ...], leads: str) -> None:
     """A change with twice the certain gain comes first.
 
     The first change gains at least 65.7 - 53.7 = 12 ms.
@@ -227,7 +225,7 @@ def test_a_change_with_twice_the_sure_gain_leads(high_ms: float, topics: tuple[s
     assert headline(run_with(first, more)).startswith(leads)
 
 
-def test_a_change_that_may_bring_nothing_says_so_on_the_poster_that_includes_it() -> None:
+def test_the_poster_marks_an_included_change_that_may_gain_nothing() -> None:
     wide = replace(PAD, predicted_high_ms=70.0)
     assert on_poster(run_with(wide), [wide]) == "Pad 774 and 50257 to multiples of 64 (may gain nothing)"
     assert on_poster(run_with(wide), [wide, replace(PAD, rule="other", action=act("Mend it."))]).endswith(
@@ -235,7 +233,7 @@ def test_a_change_that_may_bring_nothing_says_so_on_the_poster_that_includes_it(
     )  # what both bring, the times say
 
 
-def test_the_headline_names_the_changes_that_are_counted_in() -> None:
+def test_the_headline_names_the_included_changes() -> None:
     compile_ = replace(PAD, rule="compile", action=act("Compile the model: torch.compile."), confidence="low")
     fuse = replace(PAD, rule="fuse", action=act("Use a fused optimizer."))
     result = run_with(PAD, compile_, fuse)
@@ -249,26 +247,26 @@ def test_the_headline_names_the_changes_that_are_counted_in() -> None:
     assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # what ends the run stays in sight
 
 
-def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
+def test_a_truncated_trace_is_named_in_the_headline() -> None:
     result = run_with(PAD, diagnostics=[Diagnostic("truncated", "data_loss", "The file ends early.", 1)])
     assert headline(result).endswith("ms. The trace file is cut off.")
     assert on_poster(result) == "Pad 774 and 50257 to multiples of 64. The trace file is cut off."
     assert below(run_with(diagnostics=[Diagnostic("truncated", "data_loss", "The file ends early.", 1)])) == CUT_OFF_EARLY[2]
 
 
-def test_under_the_advice_on_a_late_rank_stands_what_it_is_late_by() -> None:
+def test_the_line_below_a_late_rank_has_its_delay() -> None:
     late = replace(PAD, rule="straggling-rank", title="Rank 1 takes 33.2 ms per step longer than the others: more kernel work",
                    action=act("Give rank 1 as much work as the others: check the length of its batches first."), explains=Explains(topics=frozenset({"late_rank"})))  # fmt: skip
     assert below(run_with(late)) == f"{late.title}."
 
 
-def test_a_forecast_is_for_the_whole_job_where_one_of_its_ranks_was_recorded() -> None:
+def test_a_forecast_from_one_rank_covers_the_complete_job() -> None:
     result = run_of(ledger=SLOW, best_ms=65.7, source="estimate", world_size=8)
     change = forecast(replace(result, findings=[PAD]))
     assert change is not None and change.gpus == 8
 
 
-def test_a_change_that_takes_flops_away_promises_no_larger_share_of_the_peak() -> None:
+def test_a_change_that_removes_flops_has_no_predicted_mfu() -> None:
     """A change that removes FLOPs predicts no larger share of the peak.
 
     Without the backward pass through a frozen trunk the step is shorter, and so is the model's work in it.

@@ -40,7 +40,7 @@ def test_the_rows_of_the_run_add_up_to_its_lost_time_without_the_profiler() -> N
     assert sentence == "≈ 137 ms of each 148 ms step is lost, 109 ms of it to the host launching kernels."
 
 
-def test_profiled_rows_include_the_profiler_and_are_of_the_profiled_step() -> None:
+def test_profiled_rows_include_the_profiler() -> None:
     rows = lost_time.rows(rank_of(), "recorded")
     assert sum(row.ms for row in rows) == pytest.approx(339.0)
     assert rows[0].other_ms == pytest.approx(109.0)  # the same cause in the run, without the profiler

@@ -20,9 +20,9 @@ def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggl
         ("python_host", 30.0, ""),  # the same, within what is noticed
     ],
 )  # fmt: skip
-def test_a_gain_below_the_lateness_has_its_reason(reason: str, gain_ms: float, why: str) -> None:
+def test_a_gain_below_the_delay_has_a_reason(reason: str, gain_ms: float, why: str) -> None:
     assert delay_and_gain(late(30.5, reason), gain_ms).replace("\xa0", " ") == why
 
 
-def test_what_may_be_late_at_most_promises_no_sum() -> None:
+def test_an_upper_limit_of_a_delay_predicts_no_gain() -> None:
     assert delay_and_gain(late(30.5, None, at_most=True), 10.0) == ""

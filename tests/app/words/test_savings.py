@@ -38,14 +38,14 @@ def test_time_energy_and_money_of_a_day_of_training() -> None:
     assert found["saved per day on 8 GPUs"] == "≈ $ 528.00"
 
 
-def test_of_the_steps_to_go() -> None:
+def test_savings_of_the_remaining_steps() -> None:
     found = lines(TWELVE_TIMES, steps=1e6, price=1.0)
     assert found["for 1.00 M steps"] == "86.7 → ≈ 7.22 h"
     assert lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved"] == "≈ 64 kWh"  # 635.6 GPU-hours at 100 W
     assert found["saved on 8 GPUs"] == "≈ $ 635.56"  # 8 × (86.667 − 7.222)
 
 
-def test_what_is_saved_has_the_range_that_the_gain_has() -> None:
+def test_savings_have_the_range_of_the_gain() -> None:
     several = replace(TWELVE_TIMES, low_ms=20.8, high_ms=52.0)  # of 312: 14/15 and 5/6 of 192 GPU-hours: 179.2 and 160
     found = lines(several, price=3.0, watt=100.0)
     assert found["energy saved per day"] == "16 to 18 kWh"
@@ -65,13 +65,13 @@ def test_a_slower_step_saves_nothing() -> None:
     assert lines(slower, price=3.0, watt=100.0) == {"for a training that takes a day now": "24.0 → ≈ 25.0 h"}
 
 
-def test_a_day_and_what_is_left_of_it_have_one_unit() -> None:
+def test_savings_before_and_after_have_one_unit() -> None:
     quick = CombinedPrediction(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
     assert lines(quick) == {"for a training that takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
     assert lines(quick, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
 
 
-def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
+def test_an_indistinguishable_mfu_is_left_out() -> None:
     assert "MFU" not in lines(CombinedPrediction(before_ms=20.0, after_ms=10.0, mfu_before=2e-5, gpus=1))
 
 
@@ -79,7 +79,7 @@ def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
     ("source", "under", "sure"),
     [("marks", "per step, measured: 131 to 166 ms", True), ("profile", "per step as profiled; the run 131 to 166 ms", True), ("telemetry", "per step, estimated: 131 to 166 ms", False)],
 )  # fmt: skip
-def test_a_step_has_its_range_beside_it_and_says_what_it_rests_on(source: str, under: str, sure: bool) -> None:
+def test_a_step_is_shown_with_its_range_and_evidence(source: str, under: str, sure: bool) -> None:
     result = run_of(best_ms=148.0, source=source)
     result = replace(result, metrics={**result.metrics, "best_step_time_ms": Reading(148.0, low=131.0, high=166.0)})
     step = savings.step(result)
@@ -87,7 +87,7 @@ def test_a_step_has_its_range_beside_it_and_says_what_it_rests_on(source: str, u
     assert (step.under.replace("\xa0", " "), step.sure) == (under, sure)
 
 
-def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart() -> None:
+def test_a_prediction_has_a_range_and_low_confidence_is_marked() -> None:
     change = Finding(
         "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.5, predicted_high_ms=41.0
     )
@@ -101,7 +101,7 @@ def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart()
     assert savings.after(several, None).under.replace("\u00a0", " ") == "predicted: 20.5 to 41.0 ms"
 
 
-def test_telemetry_s_rhythm_stands_beside_an_estimate_whose_range_it_lies_in():
+def test_the_telemetry_period_is_shown_if_it_agrees_with_the_estimate():
     """Telemetry's period is stated with an estimate whose range contains it.
 
     For an estimate of 776 ms and a period of 752 ms both are stated. A period of two steps is not.
@@ -123,7 +123,7 @@ def test_telemetry_s_rhythm_stands_beside_an_estimate_whose_range_it_lies_in():
     assert savings.by_rhythm(with_rhythm(None)) is None
 
 
-def test_a_forecast_keeps_its_mfu_only_where_most_flops_are_known() -> None:
+def test_a_forecast_has_an_mfu_only_if_most_flops_are_known() -> None:
     for known, mfu in ((0.02, None), (0.96, 0.2)):
         metrics = {"flop_coverage": Reading(known), "flops_per_step": Reading(1e12, notes=(LOWER_BOUND,))}
         assert savings.with_known_mfu(CombinedPrediction(2.0, 1.0, 0.1, 1), metrics).mfu == mfu, known

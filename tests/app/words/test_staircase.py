@@ -65,7 +65,7 @@ def test_a_wide_interval_does_not_look_certain() -> None:
     assert facts["for a training that takes a day now"].replace("\xa0", " ") == "24.0 → 2.40 to 9.60 h"
 
 
-def test_work_of_the_gpu_that_the_first_change_removes_does_not_look_like_good_work() -> None:
+def test_gpu_work_removed_by_the_first_change_is_drawn_as_lost() -> None:
     result, stairs = stairs_of((30.0, 28.0, 32.0), (25.0, 22.0, 30.0))
     now, after = (
         (("other_compute", None, 90.0), ("idle", "data_wait", 10.0)),
@@ -115,14 +115,14 @@ def test_a_larger_change_that_comes_later_has_a_reason() -> None:
     assert lines(stairs, 0, unsure)[1] == ""
 
 
-def test_a_headline_has_one_unit_where_that_can_be_read() -> None:
+def test_a_headline_has_one_readable_unit() -> None:
     result, stairs = stairs_of((0.8, 0.6, 2.0))
     assert lines(stairs, 1, result)[0] == "Use the fused optimizer: 100 → ≈ 0.80 ms 120 × (50–170)"
     result, stairs = stairs_of((0.04, 0.03, 0.05))
     assert lines(stairs, 1, result)[0].startswith("Use the fused optimizer: 100 ms → ≈ 40.0 µs")
 
 
-def test_an_interval_that_reaches_today_promises_no_more_than_its_best() -> None:
+def test_an_interval_that_includes_the_current_step_is_an_upper_limit() -> None:
     result, stairs = stairs_of((80.0, 50.0, 101.0))
     assert lines(stairs, 1, result)[0].endswith("up to 2.0 ×")
 
@@ -137,15 +137,15 @@ def test_an_interval_that_reaches_today_promises_no_more_than_its_best() -> None
         ("B now is about 5.95\u00a0× as fast as A was (95\u00a0%: 5.86 to 6.21\u00a0×): 158\u00a0ms to 27\u00a0ms", "B now is about 5.95\u00a0× as fast as A was.", "95\u00a0%: 5.86 to 6.21\u00a0×. 158\u00a0ms to 27\u00a0ms."),
     ],
 )  # fmt: skip
-def test_a_longer_headline_goes_on_in_the_line_below(sentence: str, head: str, rest: str) -> None:
+def test_a_long_headline_continues_in_the_line_below(sentence: str, head: str, rest: str) -> None:
     assert headline_length.split(sentence) == (head, rest)
 
 
-def test_a_number_with_its_unit_is_one_word() -> None:
+def test_a_number_and_its_unit_do_not_break() -> None:
     assert headline_length.words("Pad it: 65.7 → ≈\u00a035.1\u00a0ms") == 4
 
 
-def test_a_first_change_with_only_an_upper_limit_is_the_headline_although_others_have_bars() -> None:
+def test_a_first_change_with_only_an_upper_limit_is_the_headline() -> None:
     result, stairs = stairs_of((80.0, 70.0, 90.0), (75.0, 65.0, 88.0))
     acting = Finding("acting", "critical", "Acting costs time", Action("Act", "in more at once"), "medium", ceiling_ms_per_step=50.0)  # fmt: skip
     result = replace(result, findings=[acting, *result.findings])
@@ -159,7 +159,7 @@ def test_a_first_change_with_only_an_upper_limit_is_the_headline_although_others
     assert [change["number"] for change in staircase.picture(result, stairs, staircase.CostFacts())["changes"]] == [2, 3]
 
 
-def test_a_measured_step_whose_parts_are_not_known_is_not_called_predicted() -> None:
+def test_a_measured_step_without_parts_is_not_called_predicted() -> None:
     result, _ = stairs_of((50.0, 45.0, 55.0))
     stairs = staircase.of_run(replace(result, lead=None, ranks=[]), None)
     assert stairs is not None
@@ -167,7 +167,7 @@ def test_a_measured_step_whose_parts_are_not_known_is_not_called_predicted() -> 
     assert labels == {0: "measured, not divided", 1: "predicted"}
 
 
-def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
+def test_the_picture_has_the_remaining_parts_of_every_choice() -> None:
     result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
     drawn = staircase.picture(
         result,

@@ -34,7 +34,7 @@ def test_waits_of_most_steps_or_of_too_few_steps_are_even(ms: list[float]) -> No
     assert uneven_waits([("data_wait", each) for each in ms], max(len(ms), 2)) == {}
 
 
-def test_a_gpu_that_hardly_waits_has_no_wait_to_name() -> None:
+def test_a_nearly_busy_gpu_has_no_named_wait() -> None:
     run = run_of(ledger=[("other_compute", None, 990_000_000, 99.0), ("idle", "launch_latency", 10_000_000, 1.0)])
     answer = answer_of(run, run.lead)
     assert answer is not None and answer.waits == ""

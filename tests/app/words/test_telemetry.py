@@ -29,7 +29,7 @@ def activities_of(means: dict[str, float], profiled: float | None, of_run: float
     ("busy", "word"),
     [(0.21, "The same share in the profiled steps."), (0.50, "more than by NVML"), (0.10, "less than by NVML")],
 )
-def test_each_figure_of_activity_says_what_it_counts_and_why_it_differs(busy: float, word: str) -> None:
+def test_each_activity_value_says_what_it_counts(busy: float, word: str) -> None:
     rows = activities_of({"util_pct": 20.0, "tensor_active_pct": 2.9}, busy, 0.18)
     assert {name: value for name, (value, _) in rows.items()} == {
         "GPU utilization (NVML)": "20 %",
@@ -40,7 +40,7 @@ def test_each_figure_of_activity_says_what_it_counts_and_why_it_differs(busy: fl
     assert word in rows["GPU busy, as profiled"][1]
 
 
-def test_one_figure_alone_is_confused_with_nothing() -> None:
+def test_a_single_activity_value_needs_no_explanation() -> None:
     assert activities_of({"util_pct": 20.0}, None, None) == {}
     assert "GPU busy, as profiled" not in activities_of({"util_pct": 20.0}, 0.5, 0.5)  # the run is what was profiled
 
@@ -53,7 +53,7 @@ def test_troughs_under_the_profile_and_by_their_period() -> None:
     )
 
 
-def test_several_steps_to_a_tooth_are_workers_that_finish_together_only_where_the_loader_is_to_blame() -> None:
+def test_several_steps_per_period_are_explained_by_workers_only_for_a_slow_loader() -> None:
     two = Troughs(steps=2, by_work=True)
     assert words.troughs(replace(run_of(), troughs=two)) == "One period does the work of 2 steps."
     hidden = replace(finding_of("hidden-loader"), explains=Explains(("data_wait",), topics=frozenset({"hidden"})))
@@ -62,7 +62,7 @@ def test_several_steps_to_a_tooth_are_workers_that_finish_together_only_where_th
     assert "next 2 batches, as when 2 workers finish together" in blamed
 
 
-def test_a_tooth_and_a_step_of_two_times_say_where_each_is_from() -> None:
+def test_period_and_step_from_different_times_name_their_sources() -> None:
     run = run_of(ledger=STARVED)
     assert run.lead is not None
     lead = replace(run.lead, best=replace(run.lead.best, reading=Reading(773.0), source="telemetry"))
@@ -73,6 +73,6 @@ def test_a_tooth_and_a_step_of_two_times_say_where_each_is_from() -> None:
     assert words.both_times(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]
 
 
-def test_nothing_is_said_of_troughs_that_nothing_explains() -> None:
+def test_unexplained_troughs_are_not_mentioned() -> None:
     assert words.troughs(run_of()) is None
     assert words.troughs(replace(run_of(), troughs=Troughs())) is None

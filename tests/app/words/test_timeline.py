@@ -25,14 +25,14 @@ COUNTED = [TimelineSpan(100, 200), TimelineSpan(200, 300)]
         (TimelineSpan(50, 150), " in 1 counted step"),
     ],
 )
-def test_a_cause_is_all_that_is_lost_to_it_whatever_the_gpu_copies_meanwhile(view: TimelineSpan, where: str) -> None:
+def test_a_cause_includes_copies_during_its_lost_time(view: TimelineSpan, where: str) -> None:
     most = timeline.most_lost(InView(0.65, LOST), view, COUNTED, {})
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "the host waiting for a result (sync): 122 ms"
     assert most.of_it.replace("\xa0", " ") == f"122 ms lost{where}, 70.0 ms of it copying"
 
 
-def test_copies_that_nothing_explains_stay_apart_from_idle_time_that_nothing_does() -> None:
+def test_unexplained_copies_and_idle_time_are_separate() -> None:
     lost = (("exposed_memcpy", "unattributed", 4.0), ("idle", "unattributed", 3.0), ("idle", "host_sync", 2.0))
     most = timeline.most_lost(InView(0.9, lost), COUNTED[0], COUNTED, {})
     assert most is not None
@@ -40,14 +40,14 @@ def test_copies_that_nothing_explains_stay_apart_from_idle_time_that_nothing_doe
     assert most.of_it.replace("\xa0", " ") == "4.00 ms lost, part of its busy time"
 
 
-def test_a_copy_that_nothing_explains_is_answered_with_what_helps_copies() -> None:
+def test_an_unexplained_copy_has_general_advice_on_copies() -> None:
     row = {"owner": "exposed_memcpy", "cause": "unattributed", "start": 0, "dur": 700_000, "next_start": None, "evidence": None}
     said = timeline.gap(row, replace(run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]), findings=[]), 0)
     assert said["to_do"] == causes.HELPS["exposed_memcpy"], "more records explain no copy that was recorded"
 
 
 @pytest.mark.parametrize("phase", ["optimizer", "forward", None])
-def test_python_inside_the_optimizer_is_no_logging_to_move_away(phase: str | None) -> None:
+def test_python_inside_the_optimizer_gets_no_advice_on_logging(phase: str | None) -> None:
     row = {
         "owner": "idle",
         "cause": "python_host",
@@ -61,6 +61,6 @@ def test_python_inside_the_optimizer_is_no_logging_to_move_away(phase: str | Non
     assert ("logging" in said["to_do"]) == (phase != "optimizer")
 
 
-def test_without_causes_nothing_is_named() -> None:
+def test_without_causes_no_cause_is_named() -> None:
     assert timeline.most_lost(InView(0.9, (("idle", None, 4.0),)), COUNTED[0], COUNTED, {}) is None
     assert timeline.most_lost(InView(1.0, ()), COUNTED[0], COUNTED, {}) is None

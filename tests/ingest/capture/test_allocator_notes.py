@@ -35,7 +35,7 @@ def gpu(*, used: bool = True) -> Any:
     )
 
 
-def test_it_is_written_as_the_profile_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocator_notes_are_written_at_the_end_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     said: dict[str, str] = {}
     profiler = SimpleNamespace(add_metadata_json=said.__setitem__)
     monkeypatch.setenv(SETTINGS[1], "expandable_segments:True")
@@ -49,7 +49,7 @@ def test_it_is_written_as_the_profile_ends(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("of", [gpu(used=False), object(), None])
-def test_a_process_without_a_gpu_writes_nothing_and_is_not_harmed(of: Any) -> None:
+def test_a_process_without_a_gpu_writes_no_allocator_notes(of: Any) -> None:
     said: dict[str, str] = {}
     AllocatorNotes(of).write(SimpleNamespace(add_metadata_json=said.__setitem__))
     AllocatorNotes(gpu()).write(object())
@@ -57,7 +57,9 @@ def test_a_process_without_a_gpu_writes_nothing_and_is_not_harmed(of: Any) -> No
 
 
 @pytest.mark.parametrize("steps", [3, 2])
-def test_the_trace_holds_it_however_the_profile_ends(steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trace_contains_allocator_notes_for_every_end_of_a_profile(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted = Counted()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

@@ -69,15 +69,15 @@ def test_no_size_begins_after_the_time_limit() -> None:
     assert tried == [16] and sizes.largest == 16
 
 
-def test_no_batch_fits() -> None:
+def test_a_search_in_which_no_batch_fits() -> None:
     sizes, _ = searched(0, 8)
     assert (sizes.largest, sizes.advised) == (None, None) and report_lines(sizes) == ["sawtooth: no batch fits into memory."]
 
 
 def test_size_that_fits_only_once_is_not_the_largest() -> None:
-    """A size that fits only once is not the largest.
+    """A batch of 100 runs once and then runs out of memory.
 
-    A batch of 100 runs once and then runs out of memory. The largest batch is the largest that was timed.
+    The largest batch is the largest that was timed.
     """
     seen: list[int] = []
 
@@ -236,7 +236,7 @@ def test_batches_come_from_a_function() -> None:
     assert set(sizes) == {2, 4, 8, 16}
 
 
-def test_change_without_state_raises_before_the_first_step() -> None:
+def test_a_change_without_state_raises_before_the_first_step() -> None:
     with pytest.raises(TypeError, match="int has no state"):
         find_batch_size(lambda batch: pytest.fail("ran"), torch.ones(2, 1), changes=[3])
 

@@ -34,7 +34,7 @@ def _file(folder, pid, workers, lines, dataset="train:100", parent=None):
 FIRST = (4, 900_000_000, 1, 0, 0)  # imports, a cold cache
 
 
-def test_a_sample_is_a_batch_without_its_collating(tmp_path):
+def test_time_per_sample_excludes_collating(tmp_path):
     # 4 samples in 48 ms, 8 ms of them collating: 10 ms each; on a core (22 − 6) ÷ 4 = 4 ms
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
     loading = batch_files.loading_of(tmp_path)
@@ -44,7 +44,7 @@ def test_a_sample_is_a_batch_without_its_collating(tmp_path):
     assert cost.error_s == pytest.approx(0)
 
 
-def test_the_slowest_worker_counts_since_batches_come_in_turn(tmp_path):
+def test_the_slowest_worker_counts_because_batches_are_delivered_in_turn(tmp_path):
     for pid, ms in ((1, 10), (2, 20), (3, 12)):
         _file(tmp_path, pid, 3, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5])
     loading = batch_files.loading_of(tmp_path)
@@ -52,13 +52,13 @@ def test_the_slowest_worker_counts_since_batches_come_in_turn(tmp_path):
     assert (workers, cost.wall_s) == (3, pytest.approx(0.020))
 
 
-def test_the_training_data_counts_not_the_few_batches_of_another_set(tmp_path):
+def test_the_loader_with_most_batches_counts(tmp_path):
     _file(tmp_path, 1, 1, [FIRST, *[(8, 8_000_000, 0, 0, 0)] * 20])
     _file(tmp_path, 2, 1, [FIRST, *[(8, 80_000_000, 0, 0, 0)] * 4], dataset="test:10")
     assert batch_files.loading_of(tmp_path).cost.wall_s == pytest.approx(0.001)
 
 
-def test_of_several_trainings_the_reported_ones_loader_counts(tmp_path):
+def test_the_loader_of_the_reported_training_counts(tmp_path):
     for pid, ms, pin_ms in ((11, 10, 1), (21, 30, 4)):  # the workers of processes 10 and 20
         _file(tmp_path, pid, 1, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5], parent=pid - 1)
         (tmp_path / f"pins-{pid - 1}.txt").write_text("1\n" + f"{pin_ms * 1_000_000}\n" * 5)
@@ -69,16 +69,13 @@ def test_of_several_trainings_the_reported_ones_loader_counts(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "not json\n{}\n{}", '{"dataset": "a:1", "workers": 2}\n{"n": 4}\n'])
-def test_a_torn_or_short_file_tells_nothing(tmp_path, text):
+def test_an_incomplete_or_short_file_is_ignored(tmp_path, text):
     (tmp_path / "batches-1.jsonl").write_text(text)
     assert batch_files.loading_of(tmp_path) is None
 
 
-def test_a_batch_without_a_sample_tells_nothing_of_one(tmp_path):
-    """A batch without a sample gives no sample time.
-
-    An iterable dataset may end with an empty batch, and a sampler may return one.
-    """
+def test_a_batch_without_a_sample_gives_no_sample_time(tmp_path):
+    """An iterable dataset may end with an empty batch, and a sampler may return one."""
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000), (0, 9_000_000, 0, 0, 0)] * 5])
     cost = batch_files.loading_of(tmp_path).cost
     assert (cost.wall_s, cost.batch) == (pytest.approx(0.010), 4)
@@ -96,7 +93,7 @@ class Pauses:
         return index
 
 
-def test_where_pinning_cannot_be_timed_the_fetchers_are_left_as_they_were(tmp_path, monkeypatch):
+def test_fetchers_are_unchanged_if_pinning_cannot_be_timed(tmp_path, monkeypatch):
     utils = pytest.importorskip("torch.utils.data._utils")
     before = [getattr(utils.fetch, name).fetch for name in batches.FETCHERS]
     monkeypatch.delattr(utils.pin_memory, "pin_memory")
@@ -106,7 +103,7 @@ def test_where_pinning_cannot_be_timed_the_fetchers_are_left_as_they_were(tmp_pa
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
+def test_batches_are_timed_in_the_fetching_process(tmp_path, workers):
     data = pytest.importorskip("torch.utils.data")
     from torch.utils.data._utils import fetch
 
@@ -142,7 +139,7 @@ class Files:
 
 @pytest.mark.skipif(bytes_read() is None, reason="this system does not count what a process reads")
 @pytest.mark.parametrize(("workers", "stay"), [(0, False), (2, False), (2, True)])
-def test_what_each_epoch_reads_is_counted(tmp_path, workers, stay):
+def test_reads_of_each_epoch_are_counted(tmp_path, workers, stay):
     data = pytest.importorskip("torch.utils.data")
     from torch.utils.data._utils import fetch
 
@@ -161,7 +158,7 @@ def test_what_each_epoch_reads_is_counted(tmp_path, workers, stay):
     assert first.disk_share < 1  # just written, they are in memory
 
 
-def test_what_cannot_be_written_never_reaches_the_training(tmp_path):
+def test_write_errors_never_reach_the_training(tmp_path):
     data = pytest.importorskip("torch.utils.data")
     from torch.utils.data._utils import fetch
 
@@ -173,7 +170,7 @@ def test_what_cannot_be_written_never_reaches_the_training(tmp_path):
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_the_helper_notes_what_its_loader_takes_unless_told_not_to(tmp_path, asked):
+def test_the_helper_times_its_loader_unless_disabled(tmp_path, asked):
     data = pytest.importorskip("torch.utils.data")
     loader = data.DataLoader(Pauses(), batch_size=1, num_workers=1)
     with profile(tmp_path / "run", sampler=False, skip=2, seconds=0.01, warmup=1, active=2, time_batches=asked) as capture:
@@ -188,7 +185,7 @@ def test_the_helper_notes_what_its_loader_takes_unless_told_not_to(tmp_path, ask
         assert facts.loader_sample_ms >= 1e3 * PAUSE_S
 
 
-def test_pinning_is_timed_once_a_batch_and_not_for_its_parts(tmp_path):
+def test_pinning_is_timed_once_per_batch(tmp_path):
     def pin_memory(data, device=None):
         time.sleep(0.002)
         return [module.pin_memory(part) for part in data] if isinstance(data, list) else data
@@ -208,7 +205,7 @@ def test_pinning_is_timed_once_a_batch_and_not_for_its_parts(tmp_path):
 
 
 @pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])
-def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinning_itself(tmp_path, since_ms, pin_ms):
+def test_time_of_the_pinning_thread_between_batches_counts(tmp_path, since_ms, pin_ms):
     """The pinning thread's time between two batches counts up to the time of pinning itself.
 
     There are 10 ms of pinning, and 6 ms between two batches that were ready. If none was ready, the thread may have
@@ -219,7 +216,7 @@ def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinn
     assert 1e3 * batch_files._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
 
 
-def test_the_first_batch_of_a_pinning_thread_came_after_none(tmp_path):
+def test_the_first_batch_of_a_pinning_thread_has_no_predecessor(tmp_path):
     """The first batch of a pinning thread has no time since another batch.
 
     Each epoch has its own thread. If the first batch had a time of 0 ns, it would be the shortest wait of pinning.
@@ -234,7 +231,7 @@ def test_the_first_batch_of_a_pinning_thread_came_after_none(tmp_path):
     assert [len(line.split()) for line in file.read_text().splitlines()] == [1, 2, 1, 2, 1, 2]
 
 
-def test_pinning_that_fails_says_so_to_the_training_alone(tmp_path):
+def test_a_pinning_error_is_raised_only_in_the_training(tmp_path):
     module = SimpleNamespace(pin_memory=lambda data, device=None: [][0])
     batches.watch_pinning(module, tmp_path / "gone")
     with pytest.raises(IndexError):
@@ -299,7 +296,7 @@ def _timed(folder, make):
     ("sample_s", "collate_s", "stage", "said"),
     [(0.0, 0.02, "collate", "collating takes"), (0.004, 0.0, "sample", "a sample waits")],
 )
-def test_the_stage_that_takes_a_batch_s_time_is_the_limit(tmp_path, workers, sample_s, collate_s, stage, said):
+def test_the_slowest_stage_is_the_limit(tmp_path, workers, sample_s, collate_s, stage, said):
     facts = _timed(
         tmp_path,
         lambda data: data.DataLoader(
@@ -316,7 +313,7 @@ def test_the_stage_that_takes_a_batch_s_time_is_the_limit(tmp_path, workers, sam
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_s_collating_is_told_from_its_samples(tmp_path, workers):
+def test_collating_of_an_iterable_dataset_is_separated_from_its_samples(tmp_path, workers):
     facts = _timed(
         tmp_path,
         lambda data: data.DataLoader(
@@ -330,7 +327,7 @@ def test_a_stream_s_collating_is_told_from_its_samples(tmp_path, workers):
     )  # PyTorch's base class has a __getitem__ too
 
 
-def test_a_sampler_that_groups_lengths_leaves_no_padding(tmp_path):
+def test_a_sampler_that_groups_lengths_gives_no_padding(tmp_path):
     grouped = [[4 * row + length for row in range(first, first + 8)] for length in range(4) for first in (0, 8, 16)]
     facts = _timed(
         tmp_path, lambda data: data.DataLoader(Rows(0.0), batch_sampler=grouped, collate_fn=functools.partial(Padded(0.02)))
@@ -352,5 +349,5 @@ def test_a_sampler_that_groups_lengths_leaves_no_padding(tmp_path):
         ([], [], 0),
     ],
 )
-def test_padding_is_the_share_of_a_batch_beyond_its_samples_lengths(samples, batch, padding):
+def test_padding_is_the_share_of_a_batch_beyond_its_sample_lengths(samples, batch, padding):
     assert batches.padding_of(samples, batch) == pytest.approx(padding)

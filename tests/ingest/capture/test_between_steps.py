@@ -18,7 +18,7 @@ from sawtooth.ingest.capture.in_process.loader_waits import LoaderWaits
 torch = pytest.importorskip("torch")
 
 
-def test_a_module_is_seen_to_evaluate_and_none_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_is_counted_once_per_outermost_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Module, "eval", torch.nn.Module.eval)
     between = BetweenSteps()
     between.watch_evaluation(torch.nn.modules.module)
@@ -28,7 +28,7 @@ def test_a_module_is_seen_to_evaluate_and_none_in_it(monkeypatch: pytest.MonkeyP
     assert model[1].training and between.evaluated == 1
 
 
-def test_what_the_training_itself_saves_is_counted_and_saved_as_ever(tmp_path: Path) -> None:
+def test_checkpoints_of_the_training_are_counted_and_unchanged(tmp_path: Path) -> None:
     """The training's own checkpoints are counted and saved as before.
 
     A save in the background, such as torch.distributed.checkpoint.async_save, does not delay a step.
@@ -70,13 +70,8 @@ def test_a_compiled_function_is_compiled_once_although_it_evaluates(monkeypatch:
     assert len(graphs) == 1
 
 
-def test_a_step_that_is_compiled_is_marked_and_the_compiler_warns_of_nothing(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    """A compiled step is marked, and the compiler gives no warnings.
-
-    Dynamo traced the hook, and its warning about the hook's clock was in the training's own output.
-    """
+def test_a_compiled_step_is_marked_without_compiler_warnings(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Dynamo traced the hook, and its warning about the hook's clock was in the training's own output."""
     from torch.optim import optimizer as optimizers
 
     weight = torch.nn.Parameter(torch.zeros(2))
@@ -96,9 +91,7 @@ def test_a_step_that_is_compiled_is_marked_and_the_compiler_warns_of_nothing(
     assert not [warning for warning in recwarn if "monotonic_ns" in str(warning.message)]
 
 
-def test_the_compiler_leaves_the_recorder_out_where_a_function_is_no_graph(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_the_compiler_skips_the_recorder_outside_graphs(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """Dynamo compiled the recorder's functions between the training's, and warned of their clocks."""
     from torch._dynamo import trace_rules
     from torch.optim import optimizer as optimizers

@@ -81,7 +81,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SteppingClock:
     return made
 
 
-def test_one_file_holds_trace_telemetry_and_what_the_stopwatch_said(tmp_path: Path, clock: SteppingClock) -> None:
+def test_one_file_has_trace_telemetry_and_stopwatch(tmp_path: Path, clock: SteppingClock) -> None:
     model = torch.nn.Linear(10, 10)
     target = tmp_path / "baseline"
     with profile(
@@ -106,7 +106,7 @@ def test_one_file_holds_trace_telemetry_and_what_the_stopwatch_said(tmp_path: Pa
     assert [r.kind for r in made.recordings] == ["trace", "telemetry", "marks"] and made.facts == run.facts
 
 
-def test_the_loop_goes_on_after_the_file_is_written(tmp_path: Path, clock: SteppingClock) -> None:
+def test_the_loop_continues_after_the_file_is_written(tmp_path: Path, clock: SteppingClock) -> None:
     with profile(tmp_path / "x.sawtooth", seconds=0.1, skip=1) as capture:
         train(capture, clock, 500)
         assert capture.done and (tmp_path / "x.sawtooth").exists()
@@ -118,7 +118,7 @@ def test_the_loop_goes_on_after_the_file_is_written(tmp_path: Path, clock: Stepp
 
 
 @pytest.mark.parametrize(("chosen", "then"), [(None, "1"), ("0", "0")])
-def test_cupti_lets_go_after_the_profile_unless_somebody_chose_otherwise(
+def test_cupti_is_detached_after_the_profile_by_default(
     tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str
 ) -> None:
     monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # restored afterwards, whatever the profiler sets
@@ -129,7 +129,7 @@ def test_cupti_lets_go_after_the_profile_unless_somebody_chose_otherwise(
     assert os.environ["TEARDOWN_CUPTI"] == then
 
 
-def test_a_loop_that_ends_early_keeps_what_there_is(tmp_path: Path, clock: SteppingClock) -> None:
+def test_a_loop_that_ends_early_keeps_its_recorded_data(tmp_path: Path, clock: SteppingClock) -> None:
     with profile(tmp_path / "x", seconds=0.4, skip=2, warmup=2, active=5) as capture:
         train(capture, clock, 2 + 20 + 2 + 3)
     assert capture.path is not None and any("only 3 of 5 steps" in why for why in capture.why_not)
@@ -141,7 +141,7 @@ def test_a_loop_that_ends_early_keeps_what_there_is(tmp_path: Path, clock: Stepp
         assert bundle.manifest.runs[0].facts.step_time_ms == pytest.approx(20)
 
 
-def test_without_a_gpu_the_file_says_that_telemetry_is_missing(
+def test_without_a_gpu_missing_telemetry_is_noted(
     tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says = b"sampling into x\nsawtooth sample: This machine has no working NVIDIA driver.\n"
@@ -172,7 +172,7 @@ def test_too_few_steps_say_how_many_are_needed(
     assert "profile(steps=…)" in said
 
 
-def test_a_loop_that_ends_while_it_is_timed_is_not_said_to_be_too_short(
+def test_a_loop_that_ends_while_timed_is_not_called_too_short(
     tmp_path: Path, clock: SteppingClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with profile(tmp_path / "x", sampler=False) as capture:
@@ -182,11 +182,8 @@ def test_a_loop_that_ends_while_it_is_timed_is_not_said_to_be_too_short(
 
 
 @pytest.mark.parametrize("steps", [4, 12, 30, 60, 200])
-def test_a_short_loop_is_captured_where_its_length_is_known(tmp_path: Path, clock: SteppingClock, steps: int) -> None:
-    """A short loop of known length is captured.
-
-    10 s of undisturbed steps are wanted, and the longest of these loops takes 4 s.
-    """
+def test_a_short_loop_of_known_length_is_captured(tmp_path: Path, clock: SteppingClock, steps: int) -> None:
+    """10 s of undisturbed steps are wanted, and the longest of these loops takes 4 s."""
     with profile(tmp_path / "x", steps=steps) as capture:
         train(capture, clock, steps)
     assert capture.path is not None and capture.why_not == []
@@ -198,9 +195,7 @@ def test_a_short_loop_is_captured_where_its_length_is_known(tmp_path: Path, cloc
         assert capture.step_time_ms is None  # a stopwatch over a step or two says nothing
 
 
-def test_it_tells_when_it_starts_profiles_and_ends(
-    tmp_path: Path, clock: SteppingClock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_start_profile_and_end_are_announced(tmp_path: Path, clock: SteppingClock, capsys: pytest.CaptureFixture[str]) -> None:
     with profile(tmp_path / "x", seconds=1.0) as capture:
         train(capture, clock, 200)
     start, profiling, end = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sawtooth: ")]
@@ -227,7 +222,7 @@ with profile(sys.argv[1]) as capture:
 """
 
 
-def test_what_a_job_that_dies_had_recorded_stays_beside_its_file_and_can_be_read(tmp_path: Path) -> None:
+def test_recorded_data_of_a_killed_job_can_be_read(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DIES, str(tmp_path / "run")]
     died = subprocess.run(command, env=children.environment(), cwd=ROOT, capture_output=True, timeout=120)
     assert died.returncode == -9, died.stderr
@@ -238,7 +233,7 @@ def test_what_a_job_that_dies_had_recorded_stays_beside_its_file_and_can_be_read
     assert {ref.kind for ref in run.recordings} == {"telemetry", "marks"}
 
 
-def test_an_error_of_the_loop_stays_the_loops(tmp_path: Path, clock: SteppingClock) -> None:
+def test_an_error_of_the_loop_is_raised_unchanged(tmp_path: Path, clock: SteppingClock) -> None:
     with pytest.raises(ZeroDivisionError), profile(tmp_path / "x", sampler=False) as capture:
         train(capture, clock, 3)
         raise ZeroDivisionError
@@ -251,7 +246,7 @@ def test_a_failing_profiler_does_not_stop_the_training(tmp_path: Path, clock: St
     assert "TypeError" in capture.why_not[-1]
 
 
-def test_ranks_write_files_of_their_own_and_one_of_a_host_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ranks_write_their_own_files_and_one_per_host_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for key, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}.items():
         monkeypatch.setenv(key, value)
     capture = profile(tmp_path / "run.sawtooth")
@@ -261,7 +256,7 @@ def test_ranks_write_files_of_their_own_and_one_of_a_host_samples(monkeypatch: p
 
 
 @pytest.mark.parametrize(("rank", "size"), [("a", "8"), ("-1", "8"), ("", ""), ("3", "many"), ("0.5", "0")])
-def test_a_rank_that_is_no_number_is_none(
+def test_an_invalid_rank_is_ignored(
     rank: str, size: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: SteppingClock
 ) -> None:
     monkeypatch.setenv("RANK", rank)
@@ -271,7 +266,7 @@ def test_a_rank_that_is_no_number_is_none(
     assert capture.path == tmp_path / "x.sawtooth", capture.why_not
 
 
-def test_a_capture_that_cannot_begin_leaves_the_training_alone(
+def test_a_capture_that_cannot_begin_does_not_affect_the_training(
     tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> str:
@@ -324,7 +319,7 @@ def test_without_the_frameworks_the_callbacks_are_plain_objects(monkeypatch: pyt
     assert hasattr(lightning_callback("x"), "on_train_batch_end") and hasattr(hugging_face_callback("x"), "on_step_end")
 
 
-def test_the_helper_needs_the_standard_library_and_torch_only() -> None:
+def test_the_helper_needs_only_the_standard_library_and_torch() -> None:
     import subprocess
 
     program = (
@@ -336,11 +331,10 @@ def test_the_helper_needs_the_standard_library_and_torch_only() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_what_is_evaluated_between_steps_is_told_apart_as_under_sawtooth_run(tmp_path: Path, clock: SteppingClock) -> None:
-    """An evaluation between steps is separated from them, as under `sawtooth run`.
+def test_evaluations_between_steps_are_separated_like_in_sawtooth_run(tmp_path: Path, clock: SteppingClock) -> None:
+    """The timed steps contain a validation of 5 s.
 
-    The timed steps contain a validation of 5 s. The stopwatch includes it, so it is not the run's step time; the marks
-    give its position.
+    The stopwatch includes it, so it is not the run's step time; the marks give its position.
     """
     plain = torch.nn.Module.eval
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())

@@ -31,13 +31,13 @@ def written(root: Path, files: dict[str, str]) -> Path:
         ("0::/\n", {"cpu.max": "nonsense\n"}, 12),
     ],
 )
-def test_a_containers_limit_counts_where_it_is_less_than_the_affinity(monkeypatch, tmp_path, membership, limits, usable):
+def test_the_smaller_of_container_limit_and_affinity_counts(monkeypatch, tmp_path, membership, limits, usable):
     monkeypatch.setattr(cores, "allowed_cores", lambda pid: frozenset(range(12)))
     proc, groups = written(tmp_path / "proc", {"7/cgroup": membership}), written(tmp_path / "groups", limits)
     assert usable_cores(7, proc, groups) == usable
 
 
-def test_the_affinity_is_the_processes_own(tmp_path):
+def test_the_affinity_is_that_of_the_process(tmp_path):
     mine = os.sched_getaffinity(0)
     assert allowed_cores() == mine and allowed_cores(2**22 + 5) == mine  # one that has ended
     assert usable_cores(0, tmp_path, tmp_path) == len(mine)
@@ -48,7 +48,7 @@ def test_the_affinity_is_the_processes_own(tmp_path):
         os.sched_setaffinity(0, mine)
 
 
-def test_groups_of_cores_are_the_hosts_memory_nodes(tmp_path):
+def test_groups_of_cores_are_numa_nodes(tmp_path):
     nodes = written(tmp_path, {"node0/cpulist": "0-2,6\n", "node1/cpulist": "3-5\n", "node2/cpulist": "\n"})
     assert core_groups(nodes) == [frozenset({0, 1, 2, 6}), frozenset({3, 4, 5})]
     assert core_groups(tmp_path / "none") == core_groups(written(tmp_path / "one", {"node0/cpulist": "0-3\n"})) == []

@@ -22,19 +22,19 @@ def torch_with(uuids: list[Any], *, used: bool = True, current: int = 0) -> Any:
     )
 
 
-def test_uuids_are_written_as_nvml_does() -> None:
+def test_uuids_have_the_form_of_nvml() -> None:
     assert gpu_uuids(torch_with(["ea8d", "MIG-7f"])) == {"0": "GPU-ea8d", "1": "MIG-7f"}
     assert current_gpu(torch_with(["ea8d", "MIG-7f"], current=1)) == "MIG-7f"
 
 
-def test_a_process_without_a_gpu_or_with_an_old_pytorch_names_none() -> None:
+def test_a_process_without_gpu_or_with_old_pytorch_has_no_uuids() -> None:
     assert gpu_uuids(torch_with(["ea8d"], used=False)) == {}  # asking would start CUDA in a process that may still fork
     assert gpu_uuids(torch_with([None])) == {}
     assert gpu_uuids(None) == {}
     assert current_gpu(None) is None
 
 
-def test_a_trace_is_given_them_and_a_profiler_that_refuses_harms_nobody() -> None:
+def test_uuids_are_added_to_the_trace_if_the_profiler_accepts_them() -> None:
     said: dict[str, str] = {}
     name_gpus(SimpleNamespace(add_metadata_json=said.__setitem__), torch_with(["ea8d"]))
     assert json.loads(said[TRACE_KEY]) == {"0": "GPU-ea8d"}

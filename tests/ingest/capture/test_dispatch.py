@@ -39,6 +39,6 @@ def test_the_dispatch_time_is_found(dispatch_us: float) -> None:
 
 
 @pytest.mark.parametrize("gpu", [FakeGpu(1.1, other=0.1), FakeGpu(-0.9), FakeGpu(40.0)])
-def test_a_gpu_that_others_use_is_refused(gpu: FakeGpu) -> None:
+def test_a_gpu_in_use_by_others_is_refused(gpu: FakeGpu) -> None:
     with pytest.raises(UsageError, match="Stop other programs on the GPU"):
         calibrate(gpu)

@@ -30,7 +30,7 @@ def test_a_process_without_destructors_ends_with_its_code_and_output() -> None:
     assert (done.returncode, sorted(done.stdout.splitlines())) == (3, ["from C", "from Python"])
 
 
-def test_only_forks_of_a_profiled_process_skip_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_forks_of_a_profiled_process_skip_destructors(monkeypatch: pytest.MonkeyPatch) -> None:
     skipped: list[int] = []
     monkeypatch.setattr(profilers, "skip_destructors", lambda: skipped.append(1))
     one = profilers.Profilers()

@@ -41,7 +41,7 @@ lightning.Trainer(max_steps=int(sys.argv[1]), accelerator="cpu", logger=False, e
 
 
 @pytest.mark.parametrize(("framework", "script"), [("transformers", HUGGING_FACE), ("lightning", LIGHTNING)])
-def test_marks_and_profile_come_without_a_change_to_the_script(tmp_path: Path, framework: str, script: str) -> None:
+def test_marks_and_profile_need_no_change_to_the_script(tmp_path: Path, framework: str, script: str) -> None:
     if util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     (tmp_path / "train.py").write_text(script)

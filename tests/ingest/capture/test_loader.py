@@ -98,7 +98,7 @@ def test_the_smallest_sufficient_number_of_workers_is_certain_to_suffice():
         (8, {2: (720, 680, 2.838, 2.856, 4.286), 4: (1292, 1234, 2.877, 2.902, 4.141), 8: (2245, 2061, 3.126, 3.054, 4.422), 14: (2142, 2278, 3.003, 2.709, 4.351)}),
     ],
 )  # fmt: skip
-def test_as_many_computing_workers_as_cores_leave_the_training_one(cores, rows):
+def test_one_core_is_left_for_the_training(cores, rows):
     for seen, (_, _, wall, cpu, collate) in rows.items():
         for workers, (before, after, *_) in rows.items():
             rate = predict(SampleCost(wall / 1e3, 0.0, cpu / 1e3, collate / 1e3, 32), workers, cores, seen)
@@ -111,7 +111,7 @@ def test_an_uncertain_sample_widens_the_interval():
     assert unsure.high - unsure.low > sure.high - sure.low
 
 
-def test_what_limits_is_named():
+def test_the_limit_is_named():
     assert "cores are the limit" in limit_of(COMPUTES) and "reading is the limit" in limit_of(READS)
     assert "both count" in limit_of(SampleCost(0.010, 0.0, 0.0065, 0.0, 32))
     slow_collate = SampleCost(2e-6, 0.0, 2e-6, 0.0057, 32)
@@ -144,14 +144,14 @@ class Loader:
         self.clock.wall += 0.008
 
 
-def test_a_sample_is_timed_cold_and_warm_with_its_share_of_a_core():
+def test_a_sample_is_timed_cold_and_warm_with_its_cpu_share():
     clock = Clock()
     cost = time_samples(Loader(clock), lambda: clock.wall, lambda: clock.cpu)
     assert (cost.wall_s, cost.cpu_s, cost.collate_s, cost.first_s) == pytest.approx((0.010, 0.004, 0.008, 0.064))
     assert (cost.batch, cost.error_s) == (4, pytest.approx(0.0, abs=1e-9))
 
 
-def test_the_report_says_what_feeds_the_step():
+def test_the_report_states_the_workers_that_feed_the_step():
     text = "\n".join(report(READS, {0: 98.0, 8: 760.0}, 4, 50.0))
     assert "A step of 50 ms needs 640 samples/s: 8 workers deliver this." in text
     assert "      8          800 (683 to 880)        760" in text
@@ -159,6 +159,6 @@ def test_the_report_says_what_feeds_the_step():
 
 
 @pytest.mark.parametrize("name", ["no.such:thing", "json:dumps_not", "json:JSONDecoder"])
-def test_an_argument_that_is_no_loader_is_an_error(name, capsys):
+def test_an_argument_that_is_not_a_loader_is_an_error(name, capsys):
     assert loader.main([name]) == 2
     assert "sawtooth loader: " in capsys.readouterr().err

@@ -20,7 +20,7 @@ def lines_of(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_marks_carry_wall_times_that_do_not_follow_a_stepped_clock(tmp_path: Path) -> None:
+def test_wall_times_of_marks_ignore_clock_steps(tmp_path: Path) -> None:
     clock, wall = Clock(), iter([1_700_000_000_000_000_000])  # asked once: later steps of the wall clock do not matter
     writer = MarkWriter(tmp_path / "marks.jsonl", rank=3, recorder="1.2", wall_ns=lambda: next(wall), monotonic_ns=clock)
     for index in range(3):
@@ -34,7 +34,7 @@ def test_marks_carry_wall_times_that_do_not_follow_a_stepped_clock(tmp_path: Pat
     assert marks[2]["n"] == 512.5
 
 
-def test_a_job_that_is_killed_loses_a_second_of_marks_at_most(tmp_path: Path) -> None:
+def test_a_killed_job_loses_at_most_one_second_of_marks(tmp_path: Path) -> None:
     clock = Clock()
     writer = MarkWriter(tmp_path / "marks.jsonl", monotonic_ns=clock)
     for index in range(25):

@@ -35,7 +35,7 @@ class Process:
 
 
 @pytest.mark.parametrize(("share", "steps"), [(2.0, 2), (0.3, 3), (0.11, 9), (0.001, 50)])
-def test_a_profile_ends_before_it_holds_too_many_events(share: float, steps: int) -> None:
+def test_a_profile_ends_before_it_has_too_many_events(share: float, steps: int) -> None:
     process = Process(share * MOST_EVENTS)
     assert process.steps_until_full(process.limit()) == steps
 
@@ -78,7 +78,7 @@ def test_freed_memory_is_not_taken_for_operators() -> None:
     assert limit._memory() - limit._base > 70_000_000 and kept
 
 
-def test_ranks_end_at_the_step_that_the_first_of_them_wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_end_at_the_step_that_the_first_rank_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [ProfileCost(tmp_path, 2) for _ in range(3)]
     full = [False, True, True]
     for rank, wish in zip(ranks, full, strict=True):
@@ -87,7 +87,7 @@ def test_ranks_end_at_the_step_that_the_first_of_them_wishes(tmp_path: Path, mon
     assert ranks[0].must_end(8) and not ranks[1].must_end(7)
 
 
-def test_a_long_end_is_told_and_slows_the_next_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_end_of_a_profile_is_noted_in_the_next_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 10.4, 20.0, 27.0])
     monkeypatch.setattr(profile_cost.time, "monotonic", lambda: next(times))
     cost = ProfileCost(tmp_path, 1)

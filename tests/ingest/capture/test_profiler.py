@@ -23,7 +23,7 @@ def names_in(trace: Path) -> set[str]:
     return {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
 
 
-def test_all_until_it_is_stopped(tmp_path: Path) -> None:
+def test_a_profile_without_limit_records_until_it_is_stopped(tmp_path: Path) -> None:
     profiler = StepProfiler(torch, tmp_path / "trace.part")
     torch.ones(4) + torch.ones(4)
     profiler.stop()
@@ -32,7 +32,7 @@ def test_all_until_it_is_stopped(tmp_path: Path) -> None:
     assert not any(name.startswith("ProfilerStep") for name in names), "nobody has told where a step ends"
 
 
-def test_the_steps_after_those_that_warm_up(tmp_path: Path) -> None:
+def test_the_profile_starts_after_the_warm_up_steps(tmp_path: Path) -> None:
     profiler = StepProfiler(torch, tmp_path / "trace.json", warmup=1, active=2)
     for operation in (torch.cos, torch.sin, torch.exp, torch.tan):  # the first warms up, the last comes after the profile
         operation(torch.ones(4))
@@ -43,7 +43,7 @@ def test_the_steps_after_those_that_warm_up(tmp_path: Path) -> None:
     assert not {"aten::cos", "aten::tan"} & names
 
 
-def test_a_profile_that_is_given_up_is_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_profile_is_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", lambda self, path: written.append(path))
     for schedule in ({}, {"warmup": 1, "active": 5}):
@@ -71,7 +71,7 @@ def _torch_with_gpu(*, begun: bool = False, fails: bool = False) -> tuple[Any, l
     return SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_cuda_isHistoryEnabled=lambda: states[-1])), states
 
 
-def test_a_snapshot_of_memory_goes_beside_the_recording(tmp_path: Path) -> None:
+def test_a_memory_snapshot_is_stored_next_to_the_recording(tmp_path: Path) -> None:
     for rank in (0, 1):
         history, (with_gpu, states) = MemoryHistory(), _torch_with_gpu()
         history.begin(with_gpu)
@@ -96,7 +96,7 @@ def test_the_snapshot_of_a_training_that_ends_in_its_profile_is_kept(tmp_path: P
     assert ends[:2] == [("memory", tmp_path / "memory-1.pickle"), ("profile", None)]
 
 
-def test_no_half_snapshot_is_kept_and_a_history_of_the_training_goes_on(tmp_path: Path) -> None:
+def test_no_incomplete_snapshot_is_kept_and_the_history_continues(tmp_path: Path) -> None:
     history, (full_disk, states) = MemoryHistory(), _torch_with_gpu(fails=True)
     history.begin(full_disk)
     history.end(tmp_path / "memory-1.pickle")

@@ -23,7 +23,7 @@ def test_only_known_variables_with_a_value_are_recorded() -> None:
     assert variables(environment) == {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "4", "TRITON_CACHE_DIR": "x" * LONGEST}
 
 
-def test_a_profile_contains_them(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_profile_contains_the_set_variables(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     StepProfiler(torch, tmp_path / "trace.json").stop()

@@ -36,7 +36,7 @@ class _Runs:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_plain_data_comes_back_as_pickle_itself_reads_it(protocol: int) -> None:
+def test_plain_data_is_read_like_pickle(protocol: int) -> None:
     shared = [PLAIN, PLAIN["texts"]]
     if protocol >= 4:  # older protocols write sets and bytes by calling a function
         assert decode(pickle.dumps(shared, protocol)) == shared
@@ -44,7 +44,7 @@ def test_plain_data_comes_back_as_pickle_itself_reads_it(protocol: int) -> None:
     assert decode(pickle.dumps(kept, protocol)) == kept
 
 
-def test_nothing_is_run_or_built(tmp_path: Path) -> None:
+def test_pickles_run_no_code(tmp_path: Path) -> None:
     trap = tmp_path / "ran"
     for value in (_Runs(trap), {"entries": [_Runs(trap)]}, Path("x"), range(3), len):
         for protocol in (2, 4, 5):
@@ -61,7 +61,7 @@ def test_nothing_is_run_or_built(tmp_path: Path) -> None:
         b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc.", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x00N.", b"\x80\x05\x97.", b"",
     ],
 )  # fmt: skip
-def test_hostile_bytes_end_in_a_sentence(data: bytes) -> None:
+def test_hostile_bytes_are_refused_with_a_sentence(data: bytes) -> None:
     try:
         assert decode(data) in (None, [])
     except SourceError as error:
@@ -74,7 +74,7 @@ def _copies(data: bytes) -> list[bytes]:
     return [data[:i] for i in at] + [data[:i] + bytes([data[i] ^ 0x5A]) + data[i + 1 :] for i in at]
 
 
-def test_damaged_dumps_are_refused_or_read_whole(tmp_path: Path) -> None:
+def test_damaged_dumps_are_refused_or_read_completely(tmp_path: Path) -> None:
     entries = [call(seq) for seq in range(1, 20)]
     recorder = {
         as_json: write_flight(tmp_path / str(as_json), {3: flight(entries, GROUPS)}, as_json=as_json)[0]
@@ -99,7 +99,7 @@ def _flight(file: Path) -> Any:
     return read_dumps([file])
 
 
-def test_files_that_are_no_dumps_say_what_was_expected(tmp_path: Path) -> None:
+def test_files_that_are_not_dumps_are_refused_with_the_expected_form(tmp_path: Path) -> None:
     other = tmp_path / "rank_0"
     for content, sentence in (
         (pickle.dumps({"weights": 1}), "pg_config"), (b'{"traceEvents": []}', "pg_config"), (b"", "empty"), (b"\x1f\x8b\x08", "gzip"),

@@ -84,7 +84,7 @@ def test_planted_breaks_are_counted_exactly(ask, count):
     assert places == [(count,)]
 
 
-def test_torn_entries_cost_themselves(ask):
+def test_only_incomplete_entries_are_lost(ask):
     torn = COMPILED.replace('"co_firstlineno": 3', '"co_firstlineno": "three"')
     events, notes = ask(
         HEAD + torn + "\x00\xff<script>\n" + BREAK + AGAIN[: len(AGAIN) - 30],
@@ -106,19 +106,19 @@ def test_absurd_numbers_are_unknown(ask):
     assert events == [(1_795_321_510_341_354_000, None, None)]
 
 
-def test_rank_is_that_of_the_lines(ask):
+def test_the_rank_comes_from_the_lines(ask):
     (rank,) = ask("[rank3]:" + COMPILED, "SELECT rank FROM recording")
     assert rank == [(3,)]
 
 
-def test_a_log_without_a_compilation_is_told(tmp_path):
+def test_a_log_without_a_compilation_is_reported(tmp_path):
     path = tmp_path / "empty.log"
     path.write_text(HEAD, encoding="utf-8")
     with pytest.raises(SourceError, match="contains no compilation"):
         ingest_file(path, DataFolder(tmp_path / "data").create())
 
 
-def test_a_folder_given_whole_holds_its_logs_of_torch_compile(tmp_path):
+def test_a_folder_is_ingested_with_its_compile_logs(tmp_path):
     for name in ("dedicated_log_torch_trace_abc.log", "stdout.log", "trace.json"):
         (tmp_path / name).write_text("x", encoding="utf-8")
     assert [shown for _, shown in files_of(tmp_path)[0]] == ["dedicated_log_torch_trace_abc.log", f"{tmp_path.name}/trace.json"]

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> DataFolder:
     return DataFolder(tmp_path / "data").create()
 
 
-def test_marks_are_the_best_evidence_after_the_user_and_travel_in_a_bundle(folder: DataFolder, tmp_path: Path) -> None:
+def test_marks_are_the_best_evidence_after_the_user_and_are_in_bundles(folder: DataFolder, tmp_path: Path) -> None:
     trace = RECORDINGS / "gpt_small" / "trace.json.gz"
     first_ns = 1_700_000_000_000_000_000
     marks = written(tmp_path / "marks.jsonl", 300, first_ns - BEFORE_NS)
@@ -71,7 +71,7 @@ def test_a_phase_before_the_training_does_not_hide_its_marks(folder: DataFolder,
 @pytest.mark.parametrize(
     "odd", [{"i": -1}, {"i": 2**63}, {"w": 2**62}, {"o": 2**31}, {"o": -1}, {"b": -1.0}, {"b": 1e300}, {"n": -5}]
 )
-def test_a_number_that_no_loop_marks_is_left_out(folder: DataFolder, tmp_path: Path, odd: dict[str, float]) -> None:
+def test_a_number_without_a_loop_is_left_out(folder: DataFolder, tmp_path: Path, odd: dict[str, float]) -> None:
     path = written(tmp_path / "marks.jsonl", 20, 1_700_000_000_000_000_000)
     with path.open("a") as file:
         file.write(json.dumps({"k": "mark", "i": 20, "w": 1_700_000_001_000_000_000} | odd))
@@ -81,7 +81,7 @@ def test_a_number_that_no_loop_marks_is_left_out(folder: DataFolder, tmp_path: P
         assert recording.rows("SELECT count FROM diagnostics WHERE key = 'marks_skipped'") == [(1,)]
 
 
-def test_torn_and_strange_lines_are_left_out_and_counted(folder: DataFolder, tmp_path: Path) -> None:
+def test_incomplete_and_unknown_lines_are_left_out_and_counted(folder: DataFolder, tmp_path: Path) -> None:
     path = written(tmp_path / "marks.jsonl", 20, 1_700_000_000_000_000_000)
     with path.open("ab") as file:
         file.write(json.dumps({"k": "mark", "i": 20, "w": 1, "p": "unheard"}).encode() + b'\n{"\xff": 1}\n{"k": "mark", "i": 2')
@@ -92,13 +92,13 @@ def test_torn_and_strange_lines_are_left_out_and_counted(folder: DataFolder, tmp
         assert recording.rows("SELECT count FROM diagnostics WHERE key = 'marks_skipped'") == [(3,)]
 
 
-def test_a_file_with_no_mark_is_one_sentence(folder: DataFolder, tmp_path: Path) -> None:
+def test_a_file_without_marks_is_refused_with_one_sentence(folder: DataFolder, tmp_path: Path) -> None:
     (tmp_path / "marks.jsonl").write_text('{"k": "marks", "v": 1}\n')
     with pytest.raises(SourceError, match="contains no mark"):
         ingest_file(tmp_path / "marks.jsonl", folder)
 
 
-def test_marks_that_a_script_writes_by_itself_are_marks_and_no_telemetry(folder: DataFolder, tmp_path: Path) -> None:
+def test_marks_written_by_a_script_are_not_telemetry(folder: DataFolder, tmp_path: Path) -> None:
     """Marks that a script writes itself are marks and not telemetry.
 
     Read as samples of a GPU, 40 lines without a quantity were "telemetry without utilization", and the run had no step
@@ -117,15 +117,13 @@ def test_marks_that_a_script_writes_by_itself_are_marks_and_no_telemetry(folder:
     library.close()
 
 
-def test_samples_that_name_their_step_stay_telemetry(folder: DataFolder, tmp_path: Path) -> None:
+def test_samples_with_a_step_number_are_telemetry(folder: DataFolder, tmp_path: Path) -> None:
     sample = {"step": 1, "t_ns": 1_700_000_000_000_000_000, "gpu_util": 50}
     (tmp_path / "nvml.jsonl").write_text(json.dumps(sample) + "\n")
     assert ingest_file(tmp_path / "nvml.jsonl", folder).kind == "telemetry"
 
 
-def test_the_lines_that_call_a_step_are_kept_and_numbers_stand_where_they_are_not_in_the_file(
-    folder: DataFolder, tmp_path: Path
-) -> None:
+def test_call_sites_are_stored_and_may_be_missing(folder: DataFolder, tmp_path: Path) -> None:
     path = tmp_path / "marks.jsonl"
     writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000)
     for step in range(4):

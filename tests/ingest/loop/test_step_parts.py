@@ -21,7 +21,7 @@ def epochs(long_ms: float = 0.0, phase: str = "train") -> list[StepSpan]:
     return steps
 
 
-def test_waits_for_first_batches_are_a_part_of_all_waits() -> None:
+def test_waits_for_first_batches_are_part_of_all_waits() -> None:
     parts = step_parts(epochs(), [], cpu_only=True)
     assert parts is not None
     assert (parts.waiting_ms, parts.first_ms, parts.starting_ms) == pytest.approx((7.0, 4.8, 3.0))
@@ -29,7 +29,7 @@ def test_waits_for_first_batches_are_a_part_of_all_waits() -> None:
 
 
 @pytest.mark.parametrize(("phase", "kind"), [("eval", "evaluation"), ("checkpoint", "checkpoint"), ("train", "unknown")])
-def test_rare_work_is_apart_unless_the_profile_shows_it(phase: str, kind: str) -> None:
+def test_rare_work_is_separate_unless_the_profile_shows_it(phase: str, kind: str) -> None:
     steps = epochs(200.0, phase)
     parts, of_gpu, shown = (
         step_parts(steps, profiled, cpu_only=cpu_only) for profiled, cpu_only in (([], True), ([], False), (steps[3:8], True))
@@ -40,7 +40,7 @@ def test_rare_work_is_apart_unless_the_profile_shows_it(phase: str, kind: str) -
     assert (shown.apart_ms, shown.profiled_apart_ms) == ((), pytest.approx(40.0))
 
 
-def test_an_evaluation_leaves_the_first_batch_to_the_next_step() -> None:
+def test_the_first_batch_after_an_evaluation_belongs_to_the_next_step() -> None:
     """An evaluation of 300 ms is no part of a step, but the 50 ms for the next epoch's first batch are."""
     spans = [StepSpan(0, 10 * MS, "train"), StepSpan(1, 350 * MS, "eval", 50 * MS, 50 * MS), StepSpan(2, 10 * MS, "train")]
     moved = with_first_waits(spans, {"eval"})

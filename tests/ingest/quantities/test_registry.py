@@ -40,7 +40,7 @@ UNIT_OF_SUFFIX = {
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.column)
-def test_a_row_is_whole(quantity: Quantity) -> None:
+def test_every_row_is_complete(quantity: Quantity) -> None:
     assert quantity.unit == UNIT_OF_SUFFIX[quantity.column.rsplit("_", 1)[1]]
     assert quantity.label and quantity.about[0].isupper()
     assert quantity.panel is None or quantity.panel in PANELS
@@ -53,7 +53,7 @@ def test_a_row_is_whole(quantity: Quantity) -> None:
         assert possible(quantity.column, beyond) is None
 
 
-def test_a_name_is_of_one_quantity() -> None:
+def test_a_name_belongs_to_one_quantity() -> None:
     sources = {source for quantity in QUANTITIES for source in quantity.names}
     for source in sources:
         named = [name for quantity in QUANTITIES for name in quantity.names.get(source, {})]
@@ -64,7 +64,7 @@ def test_a_name_is_of_one_quantity() -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_lines_of_one_panel_share_a_unit_and_no_colour(panel: str) -> None:
+def test_lines_of_one_panel_share_a_unit_but_not_a_colour(panel: str) -> None:
     columns = columns_of(panel)
     assert columns and len({BY_COLUMN[column].unit for column in columns}) == 1
     for dark in (False, True):

@@ -41,7 +41,7 @@ def test_rules_and_charts_agree_on_a_reason(reason: ThrottleReason) -> None:
     assert [found.label for found in holding(reason.bit | 1 << 40)] == expected
 
 
-def test_nvidia_smi_may_give_each_reason_a_column(tmp_path: Path) -> None:
+def test_nvidia_smi_can_have_a_column_for_each_reason(tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
     path.write_text(
         "timestamp, index, utilization.gpu [%], clocks_event_reasons.sw_power_cap, clocks_event_reasons.hw_thermal_slowdown\n"

@@ -42,7 +42,7 @@ def a_run(tmp_path: Path, *, keep_source: bool = True) -> tuple[DataFolder, Mani
     )
 
 
-def test_a_run_travels_with_its_facts_and_the_same_id(tmp_path: Path) -> None:
+def test_a_bundled_run_keeps_its_facts_and_id(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     target = tmp_path / "gpt.sawtooth"
     export_runs(folder, [run.id], target)
@@ -76,7 +76,7 @@ def test_two_runs_make_a_comparison_and_share_a_source_once(tmp_path: Path) -> N
     assert {m.id for m in import_bundle(tmp_path / "c.sawtooth", DataFolder(tmp_path / "b"))} == {run.id, alone.id}
 
 
-def test_a_recording_without_a_rank_is_not_compared_with_every_rank_there_may_be() -> None:
+def test_a_recording_without_a_rank_is_not_compared_with_every_rank() -> None:
     ref = RecordingRef(id="a" * 16, kind="telemetry", source_name="nvml.jsonl")
     began = time.process_time()
     assert [of_bundles._rank(ref, BundleRecording("m", "nvml.jsonl", "telemetry")) for _ in range(10)] == [None] * 10
@@ -84,7 +84,7 @@ def test_a_recording_without_a_rank_is_not_compared_with_every_rank_there_may_be
 
 
 @pytest.mark.parametrize(("rank", "kept"), [(1, 1), (0, 0), (-1, None), (2**40, None)])
-def test_a_trace_that_tells_no_rank_has_its_recorder_s(tmp_path: Path, rank: int, kept: int | None) -> None:
+def test_a_trace_without_a_rank_gets_that_of_its_recorder(tmp_path: Path, rank: int, kept: int | None) -> None:
     folder, run = a_run(tmp_path)
     ranked = [msgspec.structs.replace(ref, rank=rank if ref.kind == "trace" else None) for ref in run.recordings]
     folder.write_manifest(msgspec.structs.replace(run, recordings=ranked))
@@ -93,7 +93,7 @@ def test_a_trace_that_tells_no_rank_has_its_recorder_s(tmp_path: Path, rank: int
     assert [ref.rank for ref in brought.traces] == [kept]
 
 
-def test_a_source_that_was_not_kept_is_named(tmp_path: Path) -> None:
+def test_a_missing_source_is_named(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path, keep_source=False)
     with pytest.raises(NotFoundError, match="--no-keep-source"):
         export_runs(folder, [run.id], tmp_path / "x.sawtooth")
@@ -119,7 +119,7 @@ MAY_BE_NOTHING = [  # what a loader's processes take or are: none where the loop
         ({"manifest.json": manifest_bytes(runs=[{"name": "r", "recordings": "x"}]), "sources/0001.gz": b""}, "cannot be read"),
     ],
 )
-def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, members: dict[str, bytes], said: str) -> None:
+def test_a_file_that_is_not_a_bundle_is_refused_with_a_sentence(tmp_path: Path, members: dict[str, bytes], said: str) -> None:
     path = packed(tmp_path / "x.sawtooth", members)
     with pytest.raises(SourceError, match=said) as error, open_bundle(path):
         pass
@@ -134,7 +134,7 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, members: dic
         for value in (-1, 1e308, *(() if fact in MAY_BE_NOTHING else (0, 5e-324)))
     ],
 )
-def test_facts_that_cannot_be_are_refused_before_anything_is_kept(tmp_path: Path, fact: str, value: float) -> None:
+def test_impossible_facts_are_refused_before_anything_is_stored(tmp_path: Path, fact: str, value: float) -> None:
     recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "trace"}]
     refused(tmp_path, {"name": "r", "recordings": recordings, "facts": {fact: value}}, fact)
 
@@ -143,7 +143,7 @@ def test_facts_that_cannot_be_are_refused_before_anything_is_kept(tmp_path: Path
     ("said", "value"),
     [("offset_ns", 10**30), ("offset_ns", -(2**63)), ("interval_ns", 0), ("interval_ns", -5), ("interval_ns", 2**63)],
 )
-def test_clocks_that_cannot_be_are_refused_before_anything_is_kept(tmp_path: Path, said: str, value: int) -> None:
+def test_impossible_clocks_are_refused_before_anything_is_stored(tmp_path: Path, said: str, value: int) -> None:
     recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "telemetry", said: value}]
     refused(tmp_path, {"name": "r", "recordings": recordings}, said)
 
@@ -157,14 +157,14 @@ def refused(tmp_path: Path, run: dict[str, Any], named: str) -> None:
     assert folder.manifests() == [] and list(folder.recordings.iterdir()) == []
 
 
-def test_what_could_not_be_read_back_is_not_kept_with_a_run(tmp_path: Path) -> None:
+def test_values_that_could_not_be_read_again_are_not_stored(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     with pytest.raises(UsageError, match="step_time_ms"):
         folder.write_manifest(msgspec.structs.replace(run, facts=UserFacts(step_time_ms=1e-300)))
     assert folder.read_manifest(run.id) == run
 
 
-def test_a_name_with_a_slash_travels_whole(tmp_path: Path) -> None:
+def test_a_name_with_a_slash_is_bundled_completely(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     folder.write_manifest(msgspec.structs.replace(run, name="sweep/lr 1/3"))
     export_runs(folder, [run.id], tmp_path / "x.sawtooth")
@@ -180,7 +180,7 @@ def test_members_named_twice_are_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_bad_source_registers_nothing(tmp_path: Path) -> None:
+def test_a_bad_source_registers_no_run(tmp_path: Path) -> None:
     path = packed(
         tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"\x89PNG....")}
     )
@@ -210,7 +210,7 @@ def test_a_loop_that_ended_before_its_first_sample_is_read_without_telemetry(tmp
     assert [ref.kind for ref in imported.recordings] == ["trace"]
 
 
-def test_a_bomb_is_stopped(tmp_path: Path) -> None:
+def test_a_decompression_bomb_is_stopped(tmp_path: Path) -> None:
     inner = gzip.compress(b"\0" * (300 << 20), 9)
     path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": inner}, zipfile.ZIP_DEFLATED)
     with pytest.raises(SourceError):
@@ -218,7 +218,7 @@ def test_a_bomb_is_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_a_bundle_cut_off_is_refused(tmp_path: Path, share: float) -> None:
+def test_a_truncated_bundle_is_refused(tmp_path: Path, share: float) -> None:
     source = tmp_path / "s.jsonl"
     source.write_bytes((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
     run = BundleRun("r", [BundleRecording("sources/0001.gz", "nvml.jsonl", "telemetry")])
@@ -255,11 +255,8 @@ def test_manifest_and_sources_must_agree(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_several_runs_all_are_published_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several runs all are published or none.
-
-    The disk fills up between the manifests of two runs.
-    """
+def test_all_runs_of_a_bundle_are_published_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up between the manifests of two runs."""
     here, there = DataFolder(tmp_path / "here").create(), DataFolder(tmp_path / "there").create()
     runs = []
     for number in (1, 2):
@@ -281,7 +278,7 @@ def test_of_several_runs_all_are_published_or_none(tmp_path: Path, monkeypatch: 
     assert written and there.manifests() == []
 
 
-def test_a_list_of_members_that_lies_is_named_as_such(tmp_path: Path) -> None:
+def test_a_false_list_of_members_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "lies.sawtooth"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("manifest.json", b"{}")
@@ -292,7 +289,7 @@ def test_a_list_of_members_that_lies_is_named_as_such(tmp_path: Path) -> None:
         pass
 
 
-def test_batch_sizes_travel_with_a_run(tmp_path: Path) -> None:
+def test_a_bundle_contains_batch_sizes(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     sizes = [BatchTrial(64, step_ms=10.0, low_ms=9.9, high_ms=10.2, optimizer_ms=1.0, memory_bytes=5e9), BatchTrial(128)]
     folder.write_manifest(msgspec.structs.replace(run, batches=sizes))
@@ -307,11 +304,8 @@ def test_batch_sizes_travel_with_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 80])
-def test_a_bundle_without_its_beginning_is_refused_in_a_sentence(tmp_path: Path, cut: int) -> None:
-    """A bundle without its beginning is refused in a sentence.
-
-    A member then begins before the file, and the system has its own error for that.
-    """
+def test_a_bundle_without_its_beginning_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> None:
+    """A member then begins before the file, and the system has its own error for that."""
     whole = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
     path = tmp_path / "cut.sawtooth"
     path.write_bytes(whole.read_bytes()[cut:])
@@ -319,7 +313,7 @@ def test_a_bundle_without_its_beginning_is_refused_in_a_sentence(tmp_path: Path,
         pass
 
 
-def test_control_characters_of_a_stranger_s_command_are_escaped(tmp_path: Path) -> None:
+def test_control_characters_in_a_command_are_escaped(tmp_path: Path) -> None:
     marks = tmp_path / "marks.jsonl"
     writer = MarkWriter(marks, monotonic_ns=iter(range(0, 10**10, 20_000_000)).__next__)
     for index in range(20):

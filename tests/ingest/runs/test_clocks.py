@@ -50,7 +50,7 @@ def test_a_zone_turns_local_times_into_absolute_ones(zone: str, offset: float) -
     assert apply(REF, "local", JULY, ClockCorrection(time_zone=zone)).offset_ns == offset
 
 
-def test_a_shift_is_added_to_the_zone_or_stands_alone() -> None:
+def test_a_shift_is_added_with_or_without_a_zone() -> None:
     assert apply(REF, "local", JULY, ClockCorrection("Europe/Berlin", shift_s=0.5)).offset_ns == -BERLIN_SUMMER + 500_000_000
     assert apply(REF, "unix", JULY, ClockCorrection(shift_s=-1.25)).offset_ns == -1_250_000_000
     assert apply(REF, "unix", JULY, ClockCorrection(time_zone="Europe/Berlin")) == REF  # absolute times have their zone
@@ -67,7 +67,7 @@ def test_a_start_places_a_file_without_times() -> None:
     "correction",
     [ClockCorrection(time_zone="Mars/Olympus"), ClockCorrection(time_zone="+99:00"), ClockCorrection(start="yesterday"), ClockCorrection(start="2026-11-21 09:30"), ClockCorrection(interval_s=0.0), ClockCorrection(shift_s=1e12)],
 )  # fmt: skip
-def test_nonsense_is_refused_in_a_sentence(correction: ClockCorrection) -> None:
+def test_invalid_corrections_are_refused_with_a_sentence(correction: ClockCorrection) -> None:
     with pytest.raises(UsageError) as refused:
         apply(REF, "local" if correction.time_zone else "unknown", JULY, correction)
     assert str(refused.value).endswith(".")
@@ -79,7 +79,7 @@ def test_zones_are_names_or_offsets() -> None:
         zone_of("../../etc/passwd")
 
 
-def test_what_is_missing_is_said_once_it_is() -> None:
+def test_a_missing_zone_is_reported() -> None:
     assert "--time-zone" in str(needs(REF, "local"))
     assert "--start" in str(needs(REF, "unknown"))
     assert needs(REF, "unix") is None
@@ -111,7 +111,7 @@ def test_the_command_line_takes_a_zone_and_says_when_one_is_missing(tmp_path: Pa
         ("--shift", "1e12"),
     ],
 )
-def test_a_wrong_statement_about_the_clock_changes_nothing(tmp_path: Path, folder: DataFolder, stated: tuple[str, str]) -> None:
+def test_a_wrong_clock_correction_changes_nothing(tmp_path: Path, folder: DataFolder, stated: tuple[str, str]) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
     log = csv_log(tmp_path / "smi.csv", ["2026/07/02 13:46:40.000", "2026/07/02 13:46:40.100", "2026/07/02 13:46:40.200"])
     (before,) = bring_in(folder, [(trace, "trace.json")], name="before").runs
@@ -121,7 +121,7 @@ def test_a_wrong_statement_about_the_clock_changes_nothing(tmp_path: Path, folde
         assert folder.manifests() == [before]
 
 
-def test_local_telemetry_is_laid_over_nothing_until_its_zone_is_given(tmp_path: Path, folder: DataFolder) -> None:
+def test_local_telemetry_is_aligned_only_with_its_zone(tmp_path: Path, folder: DataFolder) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
     begins = BASE_NS // 10**9 - 3 + 7200  # on a wall clock of Berlin's summer
     lines = [{"t": begins + 0.1 * k} for k in range(60)]
@@ -153,7 +153,7 @@ def read(library: Library, result, run: Manifest) -> series.TelemetrySeries:
         return series.telemetry(recording, 0, result.telemetry.clocks[ref.id])
 
 
-def test_an_interval_stretches_samples_and_holes(tmp_path: Path, folder: DataFolder) -> None:
+def test_an_interval_stretches_samples_and_gaps(tmp_path: Path, folder: DataFolder) -> None:
     dmon = tmp_path / "dmon.txt"
     dmon.write_text("# gpu pwr sm\n# Idx W %\n" + "".join(f"    0 {100 + k} {k}\n" for k in range(10)))
     run = bring_in(folder, [(dmon, "dmon.txt")], correction=ClockCorrection(start="1795249800", interval_s=0.1)).runs[0]
@@ -164,7 +164,7 @@ def test_an_interval_stretches_samples_and_holes(tmp_path: Path, folder: DataFol
     library.close()
 
 
-def test_a_bundle_carries_what_was_said(tmp_path: Path, folder: DataFolder) -> None:
+def test_a_bundle_contains_clock_corrections(tmp_path: Path, folder: DataFolder) -> None:
     log = csv_log(tmp_path / "smi.csv", ["2026/07/02 13:46:40.000", "2026/07/02 13:46:40.100"])
     run = bring_in(folder, [(log, "smi.csv")], correction=ClockCorrection("Europe/Berlin")).runs[0]
     export_runs(folder, [run.id], tmp_path / "r.sawtooth")
@@ -181,17 +181,17 @@ def placed(origin: ClockOrigin, ref: RecordingRef = REF, trace: RecordingRow = T
     return place([ref], origins, [trace])[ref.id]
 
 
-def test_what_was_said_beats_everything() -> None:
+def test_a_correction_by_the_user_has_priority() -> None:
     ref = RecordingRef(REF.id, "telemetry", "t", offset_ns=7)
     assert placed(ClockOrigin("unix", "b", "a", 2_000), ref).offset_ns == 7
 
 
-def test_the_same_host_is_one_clock_whatever_the_dashboard_measured() -> None:
+def test_one_host_has_one_clock_despite_measured_offsets() -> None:
     found = placed(ClockOrigin("unix", "a", "dash", 2_000))
     assert (found.name, found.offset_ns) == ("unix", 0)
 
 
-def test_of_several_traced_hosts_the_own_one_is_the_clock() -> None:
+def test_telemetry_is_compared_with_a_trace_of_its_own_host() -> None:
     traces = [TRACE_A, replace(TRACE_A, host="b")]
     assert "same host" in place([REF], {REF.id: ClockOrigin("unix", "b", "a", 9)}, traces)[REF.id].reason
     assert "were not compared" in place([REF], {REF.id: ClockOrigin("unix", "c", "a", 9)}, traces)[REF.id].reason
@@ -213,7 +213,7 @@ def test_two_hosts_that_push_to_one_dashboard_are_compared_through_it() -> None:
 
 
 @pytest.mark.parametrize(("clock", "word"), [("local", "zone"), ("unknown", "no times")])
-def test_times_without_origin_share_no_clock(clock: str, word: str) -> None:
+def test_times_without_origin_are_not_comparable(clock: str, word: str) -> None:
     found = placed(ClockOrigin(clock, "a"))
     assert not found.known
     assert not found.shares("unix")
@@ -225,7 +225,7 @@ def test_a_damaged_offset_in_a_manifest_is_not_used() -> None:
     assert placed(ClockOrigin("unix", "a"), ref) == placed(ClockOrigin("unix", "a"))
 
 
-def test_a_pushed_sessions_measured_offset_travels_with_its_file(tmp_path: Path) -> None:
+def test_the_measured_offset_of_a_pushed_session_is_in_its_file(tmp_path: Path) -> None:
     from sawtooth.ingest.sampler.segments import SegmentWriter
     from sawtooth.ingest.telemetry.session import write_session_file
 

@@ -24,7 +24,7 @@ def runs_of(folder: Path, traces: dict[str, ChromeTrace]) -> list[Manifest]:
 
 
 @pytest.mark.parametrize("mesh", [False, True])
-def test_ranks_are_one_job_by_the_groups_they_share_and_called_as_their_files_are(tmp_path: Path, mesh: bool) -> None:
+def test_ranks_with_common_groups_are_one_job(tmp_path: Path, mesh: bool) -> None:
     """Ranks with common groups are one job and have the names of their files.
 
     In the mesh ranks 0 and 3 share no group; 1 and 2 connect them.
@@ -34,7 +34,7 @@ def test_ranks_are_one_job_by_the_groups_they_share_and_called_as_their_files_ar
     assert {ref.source_name: ref.rank for ref in run.recordings} == {f"rank_{i:04d}.json": i for i in range(4)}
 
 
-def test_ranks_stay_unknown_where_file_names_do_not_tell_them(tmp_path: Path) -> None:
+def test_ranks_are_unknown_if_file_names_do_not_contain_them(tmp_path: Path) -> None:
     traces = job(3, 3, Planted())
     (run,) = runs_of(tmp_path, {f"{name}.json": trace for name, trace in zip("abc", traces, strict=True)})
     assert [ref.rank for ref in run.recordings] == [None, None, None]
@@ -46,10 +46,10 @@ def test_two_profiles_of_one_process_are_two_runs(tmp_path: Path) -> None:
     assert len(runs_of(tmp_path, {"first.json": first, "second.json": second})) == 2
 
 
-def test_a_group_has_no_more_ranks_than_its_size(tmp_path: Path) -> None:
-    """A group has no more ranks than its size.
+def test_a_group_has_at_most_its_size_in_ranks(tmp_path: Path) -> None:
+    """Two jobs of two ranks each ran at the same time.
 
-    Two jobs of two ranks each ran at the same time. Nothing shows which two belong together, but four are too many.
+    Nothing shows which two belong together, but four are too many.
     """
     traces = [*job(2, 2, Planted()), *job(2, 2, Planted(loader_us={0: 100.0}))]
     assert sorted(len(run.recordings) for run in runs_of(tmp_path, {f"{i}.json": t for i, t in enumerate(traces)})) == [2, 2]
@@ -57,10 +57,7 @@ def test_a_group_has_no_more_ranks_than_its_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [[0], [0, 1]])
 def test_a_rank_joins_the_profile_of_its_job_that_is_nearest_in_time(tmp_path: Path, first: list[int]) -> None:
-    """A rank joins the profile of its job that is nearest in time.
-
-    The job was profiled twice within two minutes, at first perhaps of rank 0 alone.
-    """
+    """The job was profiled twice within two minutes, at first perhaps of rank 0 alone."""
     data = DataFolder(tmp_path / "data").create()
     paths = []
     for profile, ranks in enumerate([first, [0, 1]]):

@@ -104,7 +104,7 @@ def test_every_fact_of_a_bundle_can_be_proposed(known: tuple[DataFolder, Manifes
     assert {name: proposed[name] for name in facts} == {name: str(value) for name, value in facts.items()}
 
 
-def test_a_fact_that_a_bundle_does_not_give_stays_when_the_proposal_is_taken(
+def test_a_fact_missing_in_a_bundle_stays_when_the_proposal_is_accepted(
     known: tuple[DataFolder, Manifest], tmp_path: Path
 ) -> None:
     folder, run = known
@@ -123,9 +123,7 @@ def test_a_fact_that_a_bundle_does_not_give_stays_when_the_proposal_is_taken(
 
 
 @pytest.mark.parametrize("end", [dismiss, delete_run])
-def test_a_new_recording_is_gone_with_the_proposal_that_brought_it(
-    known: tuple[DataFolder, Manifest], tmp_path: Path, end: Any
-) -> None:
+def test_a_new_recording_is_removed_with_its_proposal(known: tuple[DataFolder, Manifest], tmp_path: Path, end: Any) -> None:
     folder, run = known
     bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
@@ -137,9 +135,7 @@ def test_a_new_recording_is_gone_with_the_proposal_that_brought_it(
     assert folder.recording_file(run.recordings[0].id).exists() == (end is dismiss)
 
 
-def test_a_bundle_that_comes_twice_keeps_the_recordings_that_it_proposes(
-    known: tuple[DataFolder, Manifest], tmp_path: Path
-) -> None:
+def test_a_repeated_bundle_keeps_its_proposed_recordings(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
     folder, run = known
     for _ in range(2):
         bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
@@ -148,7 +144,7 @@ def test_a_bundle_that_comes_twice_keeps_the_recordings_that_it_proposes(
     assert all(folder.recording_file(ref.id).exists() for ref in taken.recordings)
 
 
-def test_a_recording_that_another_run_is_proposed_as_well_stays(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
+def test_a_recording_proposed_for_another_run_stays(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
     folder, run = known
     bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
@@ -159,7 +155,7 @@ def test_a_recording_that_another_run_is_proposed_as_well_stays(known: tuple[Dat
     assert all(folder.recording_file(ref.id).exists() for ref in accept(folder, other.id).recordings)
 
 
-def test_a_proposal_that_would_change_nothing_any_more_is_none(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
+def test_a_proposal_without_changes_is_not_listed(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
     folder, run = known
     bring_in(folder, [(bundle(tmp_path, other=another_gpu(), facts={"step_time_ms": 50.0}), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
@@ -170,9 +166,7 @@ def test_a_proposal_that_would_change_nothing_any_more_is_none(known: tuple[Data
     assert proposal_for(folder, run.id) is None
 
 
-def test_the_command_line_shows_the_proposal_and_takes_it_with_apply(
-    known: tuple[DataFolder, Manifest], tmp_path: Path
-) -> None:
+def test_the_command_line_shows_a_proposal_and_applies_it(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
     folder, run = known
     command = ["import", str(bundle(tmp_path, facts={"step_time_ms": 50.0})), "--data", str(folder.root)]
     shown = CliRunner().invoke(cli, command)
@@ -182,7 +176,7 @@ def test_the_command_line_shows_the_proposal_and_takes_it_with_apply(
     assert folder.read_manifest(run.id).facts.step_time_ms == 50.0
 
 
-def test_the_runs_page_shows_before_and_after_and_takes_it_by_its_button(
+def test_the_runs_page_shows_a_proposal_and_applies_it(
     known: tuple[DataFolder, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, run = known

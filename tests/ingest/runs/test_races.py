@@ -59,7 +59,7 @@ def whole(folder: DataFolder) -> bool:
 @pytest.mark.parametrize(
     "again", [lambda f, run: register_run(f, run.recordings), lambda f, run: attach(f, run.id, run.recordings)]
 )
-def test_a_run_that_is_deleted_while_it_is_registered_is_there_whole_or_not_at_all(
+def test_a_run_deleted_during_registration_is_complete_or_absent(
     folder: DataFolder, monkeypatch: pytest.MonkeyPatch, again: Callable[[DataFolder, Manifest], Manifest]
 ) -> None:
     (run,) = folder.manifests()
@@ -69,7 +69,7 @@ def test_a_run_that_is_deleted_while_it_is_registered_is_there_whole_or_not_at_a
     assert whole(folder)
 
 
-def test_what_was_deleted_after_it_was_read_in_makes_no_run(folder: DataFolder) -> None:
+def test_recordings_deleted_after_ingest_make_no_run(folder: DataFolder) -> None:
     (run,) = folder.manifests()
     delete_run(folder, run.id)
     for late in (lambda: register_run(folder, run.recordings, "late"), lambda: edit_run(folder, run.id, lambda now: now)):
@@ -78,7 +78,7 @@ def test_what_was_deleted_after_it_was_read_in_makes_no_run(folder: DataFolder) 
     assert folder.manifests() == []
 
 
-def test_a_proposal_is_taken_whole_while_its_run_is_deleted(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proposal_is_applied_completely_while_its_run_is_deleted(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = folder.manifests()
     propose(folder, Proposal(run.id, "a bundle", run.recordings, name="another"))
     threads = during(monkeypatch, proposals, "accepted", lambda: delete_run(folder, run.id))
@@ -105,7 +105,7 @@ def test_two_edits_at_once_are_both_kept(folder: DataFolder, monkeypatch: pytest
     assert folder.read_manifest(run.id).notes == "ab"
 
 
-def test_what_was_said_of_a_job_while_its_traces_were_read_stays(folder: DataFolder) -> None:
+def test_edits_of_a_job_during_ingest_are_kept(folder: DataFolder) -> None:
     (run,) = folder.manifests()
     traces = [ref.id for ref in run.recordings]
     made = register_job(folder, run.recordings, "0" * 16, traces, None, None)
@@ -125,9 +125,7 @@ def test_a_job_that_is_deleted_while_its_traces_are_read_does_not_come_back(fold
 
 
 @pytest.mark.slow
-def test_a_job_that_is_brought_in_again_keeps_notes_made_while_its_traces_were_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_ingested_again_keeps_notes_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "traces").mkdir()
     for rank, trace in enumerate(job(2, 2, Planted())):
         trace.write(tmp_path / "traces" / f"{rank}.json")

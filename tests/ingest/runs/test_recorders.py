@@ -29,7 +29,7 @@ from tests.support.fake_nvml import FakeClock, FakeNvml
         ("9.0", "0", False),  # a checkout that is not installed does not know what it is
     ],
 )
-def test_a_later_release_is_told(recorder: str, here: str, told: bool) -> None:
+def test_a_later_release_is_reported(recorder: str, here: str, told: bool) -> None:
     assert (too_new(recorder, here) is not None) is told
 
 
@@ -47,7 +47,7 @@ def session(folder: Path) -> Path:
     return next((folder / "live").glob("*/samples-0001.jsonl"))
 
 
-def test_marks_telemetry_and_bundles_are_checked_when_they_come_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_telemetry_and_bundles_are_checked_at_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "recorder_version", lambda: "7.1")
     monkeypatch.setattr(recorders, "tool_version", lambda: "7.0")
     made = {"marks.jsonl": marks(tmp_path, "8.0"), "telemetry.jsonl": session(tmp_path)}

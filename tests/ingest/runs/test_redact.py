@@ -59,7 +59,7 @@ from tests.support.paths import SAMPLES, TELEMETRY
         (r'"m": "{\"password\": \"two words \\\" more\", \"n\": 2}"', r'\"n\": 2}"', ("two", "words", "more")),
     ],
 )  # fmt: skip
-def test_names_go_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -> None:
+def test_names_are_removed_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -> None:
     text = Redactor().text(given)
     assert kept in text
     assert not [word for word in gone if word in text]
@@ -81,11 +81,11 @@ def test_names_go_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -
         '"Memcpy HtoD (Pinned -> Device)"',
     ],
 )
-def test_what_is_no_path_stays_as_it_is(text: str) -> None:
+def test_text_that_is_not_a_path_does_not_change(text: str) -> None:
     assert Redactor().text(text) == text
 
 
-def test_folders_stay_apart_and_hosts_stay_the_same_in_one_export_only() -> None:
+def test_replaced_names_are_consistent_within_one_export() -> None:
     one = Redactor(["node7"])
     a, b, again = (one.text(f'"/x/{folder}/train.py"') for folder in ("a", "b", "a"))
     assert a == again
@@ -97,7 +97,7 @@ def test_folders_stay_apart_and_hosts_stay_the_same_in_one_export_only() -> None
     assert one.text(one.text('"/x/a/train.py"')).endswith('train.py"')
 
 
-def test_a_session_s_checksums_fit_again(tmp_path: Path) -> None:
+def test_checksums_of_a_redacted_session_are_valid(tmp_path: Path) -> None:
     head = encode_line({"k": "head", "m": 0, "w": 0, "host": "gpu-17", "boot": "abc-def", "columns": []})
     tick = encode_line({"k": "tick", "m": 1, "w": 1, "p": [[0, 7, 1, "/home/alice/venv/bin/python"]]})
     source, target = tmp_path / "s.jsonl", tmp_path / "t.gz"
@@ -114,7 +114,7 @@ def test_a_session_s_checksums_fit_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [True, False])
-def test_names_on_the_border_of_two_chunks_go_too(tmp_path: Path, lines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_across_two_chunks_are_removed(tmp_path: Path, lines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHUNK_BYTES > 1000
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", 1000)
     dice = random.Random(2)
@@ -142,9 +142,7 @@ def _environment(values: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000, CHUNK_BYTES])
-def test_an_environment_goes_whole_wherever_it_stands_in_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
+def test_an_environment_is_removed_anywhere_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", chunk)
     before = {"traceEvents": [{"ph": "X", "name": f"f{i}"} for i in range(9)], "env": _environment(40)}
     text = _redacted(tmp_path, json.dumps(before))
@@ -164,13 +162,10 @@ ODD_VALUES = {
 
 @pytest.mark.parametrize("depth", range(5))
 @pytest.mark.parametrize("chunk", [1, 7, CHUNK_BYTES])
-def test_an_environment_inside_a_text_of_json_goes_whole(
+def test_an_environment_inside_json_text_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int, chunk: int
 ) -> None:
-    """An environment inside a JSON text is removed completely.
-
-    Launchers write it into a trace's metadata, where each surrounding text doubles the backslashes.
-    """
+    """Launchers write it into a trace's metadata, where each surrounding text doubles the backslashes."""
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", chunk)
     text = json.dumps({"env": ODD_VALUES, "n": 1})
     for _ in range(depth):
@@ -183,7 +178,7 @@ def test_an_environment_inside_a_text_of_json_goes_whole(
 
 
 @pytest.mark.parametrize("written", [str({"env": ODD_VALUES, "x": 1}), f"environ({ODD_VALUES!r}), x"])
-def test_an_environment_in_pythons_notation_goes_and_what_stands_behind_it_stays(tmp_path: Path, written: str) -> None:
+def test_an_environment_in_python_notation_is_removed(tmp_path: Path, written: str) -> None:
     left = json.loads(_redacted(tmp_path, json.dumps({"argv": written, "z": 2})))
     assert left == {"argv": written.replace(repr(ODD_VALUES), "{}"), "z": 2}
 
@@ -193,7 +188,7 @@ def test_an_environment_in_a_text_that_is_cut_off_ends_with_that_text(tmp_path: 
     assert json.loads(_redacted(tmp_path, json.dumps({"m": cut, "z": 2}))) == {"m": '{"env": {', "z": 2}
 
 
-def test_a_large_environment_goes_and_so_does_one_that_a_file_is_cut_off_in(tmp_path: Path) -> None:
+def test_large_and_truncated_environments_are_removed(tmp_path: Path) -> None:
     text = json.dumps({"n": 1, "env": _environment(5000)})
     assert len(text) > 128 << 10
     assert json.loads(_redacted(tmp_path, text)) == {"n": 1, "env": {}}
@@ -202,9 +197,7 @@ def test_a_large_environment_goes_and_so_does_one_that_a_file_is_cut_off_in(tmp_
 
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("shift", range(40))
-def test_a_flag_is_not_parted_from_its_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int, indent: int | None
-) -> None:
+def test_a_flag_keeps_its_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int, indent: int | None) -> None:
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", 100)
     text = _redacted(tmp_path, json.dumps(["x" * (shift + 20), *["--api-key", "abc def"] * 20], indent=indent))
     assert json.loads(text)[1:] == ["--api-key", "redacted"] * 20
@@ -301,7 +294,7 @@ def test_a_setting_s_name_says_that_its_value_is_a_secret(tmp_path: Path) -> Non
     assert not [word for word in ("abc123", "hunter2x", "alice") if word in manifest]
 
 
-def test_many_environments_take_as_long_each_as_a_few() -> None:
+def test_time_per_environment_does_not_grow_with_their_number() -> None:
     """Many environments take as long each to redact as a few.
 
     Each was searched for in all remaining text with three patterns. Four times as many took twenty times as long.
@@ -347,7 +340,7 @@ def test_a_run_without_anything_to_redact_gets_a_new_id_too(tmp_path: Path) -> N
     assert [(ref.kind, ref.source_name) for ref in other.recordings] == [(ref.kind, ref.source_name) for ref in run.recordings]
 
 
-def test_what_cannot_be_exported_or_imported_is_said(tmp_path: Path) -> None:
+def test_failed_exports_and_imports_are_reported(tmp_path: Path) -> None:
     data = str(tmp_path / "a")
     assert _run("export", "0123456789abcdef", "--data", data).exit_code != 0
     path = tmp_path / "x.sawtooth"
@@ -357,7 +350,7 @@ def test_what_cannot_be_exported_or_imported_is_said(tmp_path: Path) -> None:
     assert "sawtooth ingest" in str(failed.exception)
 
 
-def test_a_database_is_not_redacted_by_halves(tmp_path: Path) -> None:
+def test_a_database_is_redacted_completely_or_not_at_all(tmp_path: Path) -> None:
     data, out = str(tmp_path / "a"), tmp_path / "x.sawtooth"
     path = nsight_export.write(tmp_path / "run.sqlite", nsight_export.tables())
     run = _run("ingest", str(path), "--data", data).output.split()[-1]

@@ -32,7 +32,7 @@ def samples(folder: Path, host: str | None, name: str = "nvml.jsonl", later_s: i
 
 
 @pytest.mark.parametrize("first", ["telemetry", "trace"])
-def test_the_same_host_and_time_attach_without_a_question(tmp_path: Path, first: str) -> None:
+def test_telemetry_of_the_same_host_and_time_is_attached(tmp_path: Path, first: str) -> None:
     data = DataFolder(tmp_path / "data").create()
     files = [samples(tmp_path, "node-7"), trace(tmp_path, "node-7.cluster.example")]
     for file in files if first == "telemetry" else files[::-1]:
@@ -57,7 +57,7 @@ def test_the_same_host_and_time_attach_without_a_question(tmp_path: Path, first:
         ("node-7", "node-7", {"gpu": "NVIDIA A100-SXM4-80GB"}),
     ],
 )
-def test_what_is_not_certain_is_not_attached(tmp_path: Path, of_trace: str | None, of_samples: str | None, more: dict) -> None:
+def test_uncertain_telemetry_is_not_attached(tmp_path: Path, of_trace: str | None, of_samples: str | None, more: dict) -> None:
     data = DataFolder(tmp_path / "data").create()
     path, name = trace(tmp_path, of_trace)
     if of_trace == "node-7":  # the trace names its GPU, so that another model is known to be another GPU
@@ -78,7 +78,7 @@ def test_recordings_that_a_user_separated_stay_separate(tmp_path: Path) -> None:
     assert data.read_manifest(run.id).telemetry == []
 
 
-def test_of_two_recordings_of_the_host_none_is_chosen(tmp_path: Path) -> None:
+def test_neither_of_two_recordings_of_the_host_is_attached(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     bring_in(data, [samples(tmp_path, "node-7", "one.jsonl")])
     bring_in(data, [samples(tmp_path, "node-7", "another.jsonl")])

@@ -117,7 +117,7 @@ def test_counters_become_rates():
     assert set(found) <= set(HOST_COLUMNS) and all(possible(column, value) is not None for column, value in found.items())
 
 
-def test_the_cores_that_the_training_may_use_are_told_from_the_hosts(monkeypatch, tmp_path):
+def test_allowed_cores_are_distinguished_from_those_of_the_host(monkeypatch, tmp_path):
     """The cores that the training may use are distinguished from the host's.
 
     Of four cores with loads of 100, 50, 0 and 10 %, a training on the first two sees its own nearly full, and the first
@@ -140,7 +140,7 @@ def test_the_cores_that_the_training_may_use_are_told_from_the_hosts(monkeypatch
     assert "cpu_usable_pct" not in read_twice(host, HostReader([7], host))
 
 
-def test_workers_are_told_from_helpers_and_from_the_process_on_the_gpu():
+def test_workers_are_distinguished_from_helpers_and_the_training():
     host = FakeHost()
     found = read_twice(host, HostReader([], host), on_gpu=[7])
     assert (found["main_cpu_pct"], found["workers"], found["workers_cpu_pct"], found["workers_blocked_pct"]) == (
@@ -151,7 +151,7 @@ def test_workers_are_told_from_helpers_and_from_the_process_on_the_gpu():
     )
 
 
-def test_a_main_thread_that_waits_for_a_core_is_seen(tmp_path):
+def test_waits_of_the_main_thread_for_a_core_are_measured(tmp_path):
     host, told = FakeHost(), tmp_path / "7/task/7/schedstat"
     told.parent.mkdir(parents=True)
     told.write_text("5000000000 1000000000 40\n")
@@ -164,7 +164,7 @@ def test_a_main_thread_that_waits_for_a_core_is_seen(tmp_path):
     assert "main_waits_pct" not in reader.read(4 * SECOND)
 
 
-def test_tasks_that_wait_for_a_core_a_disk_or_memory_are_seen(tmp_path):
+def test_tasks_that_wait_for_core_disk_or_memory_are_counted(tmp_path):
     host, pressure = FakeHost(), tmp_path / "pressure"
     pressure.mkdir()
     (tmp_path / "loadavg").write_text("5.10 3.20 2.00 6/310 4242\n")
@@ -181,7 +181,7 @@ def test_tasks_that_wait_for_a_core_a_disk_or_memory_are_seen(tmp_path):
     assert "memory_pressure_pct" not in found
 
 
-def test_of_a_command_that_is_followed_only_its_own_processes_count():
+def test_only_processes_of_the_followed_command_count():
     host = FakeHost()
     host.processes[50] = Process(host, 50, 3.0)  # somebody else's, on the same GPU
     host.processes[5] = Process(host, 5, 0.0, ["torchrun", "train.py"])
@@ -196,7 +196,7 @@ def test_of_a_command_that_is_followed_only_its_own_processes_count():
     assert unseen["workers"] == 2.0
 
 
-def test_it_goes_on_where_processes_end_or_nothing_is_told():
+def test_sampling_continues_if_processes_end():
     host = FakeHost()
     reader = HostReader([7], host)
     read_twice(host, reader)
@@ -209,7 +209,7 @@ def test_it_goes_on_where_processes_end_or_nothing_is_told():
     assert HostReader([7], psutil=None).read(0) is None
 
 
-def test_a_session_carries_the_host_to_its_recording(tmp_path):
+def test_a_recording_of_a_session_has_host_samples(tmp_path):
     bench = Bench()
     bench.sampler.host = HostReader([7], FakeHost())
     session = recorded(tmp_path / "live", 5, bench=bench)
@@ -217,7 +217,7 @@ def test_a_session_carries_the_host_to_its_recording(tmp_path):
     assert host_rows(tmp_path, tmp_path / "session.jsonl") == (4, 40.0, 2)
 
 
-def test_plain_lines_carry_the_host_to_their_recording(tmp_path):
+def test_a_recording_of_plain_lines_has_host_samples(tmp_path):
     bench, path = Bench(), tmp_path / "plain.jsonl"
     bench.sampler.host = HostReader([7], FakeHost())
     bench.sampler.sinks = [PlainSink(lambda: path.open("wb"), 0.1)]

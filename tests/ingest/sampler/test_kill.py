@@ -86,7 +86,7 @@ def sampler(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-def test_twenty_kills_lose_nothing_acknowledged_and_double_nothing(tmp_path: Path) -> None:
+def test_twenty_kills_lose_or_duplicate_no_acknowledged_sample(tmp_path: Path) -> None:
     source = recorded(tmp_path / "source", 60)
     live, dice, receiver = tmp_path / "live", random.Random(7), Receiver(PushReceiver())
     receiver.start()

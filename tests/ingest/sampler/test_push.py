@@ -34,7 +34,7 @@ def files_of(folder: Path) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_unreliable_network_loses_and_doubles_nothing(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreliable_network_loses_and_duplicates_nothing(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sawtooth.ingest.sampler.segments.SEGMENT_BYTES", 5000)
     monkeypatch.setattr("sawtooth.ingest.sampler.push.BATCH_BYTES", 1500)
     folder = recorded(tmp_path, 3)
@@ -61,7 +61,7 @@ def test_unreliable_network_loses_and_doubles_nothing(tmp_path: Path, seed: int,
     assert {n: bytes(b) for n, b in server.held[folder.name].items()} == files_of(folder)
 
 
-def test_only_synced_whole_lines_are_sent(tmp_path: Path) -> None:
+def test_only_synced_complete_lines_are_sent(tmp_path: Path) -> None:
     folder = recorded(tmp_path, 2)
     server = PushReceiver()
     content = (folder / "samples-0001.jsonl").read_bytes()

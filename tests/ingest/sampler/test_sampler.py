@@ -29,7 +29,7 @@ from tests.support.sampler_bench import Bench, Direct
 from tests.support.threads import wait_for_end
 
 
-def test_a_tick_holds_every_gpu_and_only_finite_numbers() -> None:
+def test_a_tick_has_every_gpu_and_only_finite_numbers() -> None:
     bench = Bench()
     memory = bench.run(1.05)
     ticks = memory.ticks()
@@ -47,7 +47,7 @@ def test_a_tick_holds_every_gpu_and_only_finite_numbers() -> None:
     assert memory.records[-1]["k"] == "end"
 
 
-def test_capabilities_say_where_a_value_comes_from_or_why_there_is_none() -> None:
+def test_capabilities_name_the_source_of_a_value_or_the_reason_against_it() -> None:
     bench = Bench(gpm=False)
     bench.nvml.fail[("field 186", "GPU-a")] = 3
     bench.nvml.fail[("field 186", "GPU-b")] = 3
@@ -69,7 +69,7 @@ def test_capabilities_say_where_a_value_comes_from_or_why_there_is_none() -> Non
             assert (capability["source"] is None) == (capability["reason"] is not None), column
 
 
-def test_an_unsupported_gpm_metric_is_asked_once_and_said_so() -> None:
+def test_an_unsupported_gpm_metric_is_tried_once_and_reported() -> None:
     memory = Bench(("GPU-a",)).run(3.0)
     assert {e["column"] for e in memory.events("capability")} == {"nvlink_rx_bps", "nvlink_tx_bps"}
 
@@ -84,7 +84,7 @@ def test_slow_calls_are_spread_out_and_processes_are_rare() -> None:
     assert memory.ticks()[0]["p"] == [[0, 4_000_000_000, None, None]]
 
 
-def test_driver_buffers_bring_their_own_times_once_each() -> None:
+def test_values_of_driver_buffers_keep_their_times() -> None:
     bench = Bench(("GPU-a",))
     wall_us = (bench.time.m + bench.time.offset) // 1000
     rows = [(wall_us + i * 20_000, 500_000 + i) for i in range(-50, 200)]
@@ -103,7 +103,7 @@ def test_driver_buffers_bring_their_own_times_once_each() -> None:
     assert 500.0 < values[0] < 500.3
 
 
-def test_how_a_training_steps_is_a_record_each_time_it_changes(tmp_path: Path) -> None:
+def test_each_change_of_the_step_rate_is_recorded(tmp_path: Path) -> None:
     bench, file = Bench(("GPU-a",)), tmp_path / "pace.json"
     bench.sampler.step_rate = StepRateReader(file)
     known = {"step": 10, "p50_ms": 9.0, "p95_ms": 9.5, "per_s": 110.0}
@@ -118,7 +118,7 @@ def test_how_a_training_steps_is_a_record_each_time_it_changes(tmp_path: Path) -
     assert len(memory.ticks()) == len(Bench(("GPU-a",)).run(6).ticks())
 
 
-def test_a_lost_gpu_is_an_event_and_comes_back_by_uuid_while_the_other_goes_on() -> None:
+def test_a_lost_gpu_is_an_event_and_returns_by_uuid() -> None:
     bench = Bench()
 
     def lose() -> None:
@@ -138,7 +138,7 @@ def test_a_lost_gpu_is_an_event_and_comes_back_by_uuid_while_the_other_goes_on()
     assert [g["uuid"] for g in memory.heads[-1]] == ["GPU-a", "GPU-b"]  # devices keep their place
 
 
-def test_a_driver_reload_is_survived_with_back_off() -> None:
+def test_the_sampler_survives_a_driver_reload_with_back_off() -> None:
     bench = Bench()
 
     def unload() -> None:
@@ -154,7 +154,7 @@ def test_a_driver_reload_is_survived_with_back_off() -> None:
     assert bench.value(memory.ticks()[-1], "tensor_active_pct") == 5.0  # GPM was primed anew
 
 
-def test_a_hung_call_leaves_a_gap_and_heartbeats_and_no_invented_sample() -> None:
+def test_a_hung_call_causes_a_gap_without_invented_samples() -> None:
     bench = Bench()
     memory = bench.run(10, (2, lambda: setattr(bench.caller, "hung", True)), (6, lambda: setattr(bench.caller, "hung", False)))
     assert memory.events("hung")
@@ -166,7 +166,7 @@ def test_a_hung_call_leaves_a_gap_and_heartbeats_and_no_invented_sample() -> Non
     assert memory.ticks()[-1]["m"] > gap["to_m"]
 
 
-def test_the_watchdog_really_gives_up_waiting() -> None:
+def test_the_watchdog_stops_waiting() -> None:
     release = threading.Event()
     caller = CallThread(FakeClock().clock(), limit_s=0.01)
     with pytest.raises(HungError):
@@ -184,11 +184,8 @@ def test_the_watchdog_really_gives_up_waiting() -> None:
 
 
 @pytest.mark.parametrize("hangs_in", ["read", "close"])
-def test_a_driver_that_hangs_does_not_keep_the_sampler_from_its_end(hangs_in: str) -> None:
-    """A driver that hangs does not prevent the sampler from ending.
-
-    NVML's calls share a lock: while one hangs, so does the shutdown.
-    """
+def test_a_hung_driver_does_not_prevent_the_end_of_the_sampler(hangs_in: str) -> None:
+    """NVML's calls share a lock: while one hangs, so does the shutdown."""
     bench, release, lock = Bench(), threading.Event(), threading.Lock()
     read, close = bench.driver.read, bench.driver.close
 
@@ -227,7 +224,7 @@ def test_missed_ticks_are_a_gap() -> None:
     assert len({t["m"] for t in memory.ticks()}) == len(memory.ticks())
 
 
-def test_too_costly_sampling_becomes_rarer_and_says_so() -> None:
+def test_expensive_sampling_becomes_rarer_and_is_reported() -> None:
     bench = Bench(("GPU-a",))
 
     def burn() -> None:
@@ -242,7 +239,7 @@ def test_too_costly_sampling_becomes_rarer_and_says_so() -> None:
     assert [e.get("interval_ns") for e in slowed[3:5]] == [200_000_000, 400_000_000]
 
 
-def test_what_an_h200_takes_for_each_call_stays_within_the_budget() -> None:
+def test_costs_of_an_h200_stay_within_the_budget() -> None:
     bench = Bench(("GPU-a",))
     bench.nvml.cost_s |= {"nvmlGpmSampleGet": 0.00012, "nvmlGpmMetricsGet": 0.000006, "nvmlDeviceGetUtilizationRates": 0.00004}
     bench.nvml.cost_s |= {
@@ -260,7 +257,7 @@ def test_what_an_h200_takes_for_each_call_stays_within_the_budget() -> None:
     assert 58 <= len(rest) <= 60
 
 
-def test_dear_metrics_of_the_slow_group_become_rarer() -> None:
+def test_expensive_metrics_of_the_slow_group_become_rarer() -> None:
     bench = Bench(("GPU-a",))
     bench.nvml.cost_s |= {"nvmlGpmSampleGet": 0.0001, "a GPM metric": 0.0001}  # 12 of them: 1.3 ms, allowed every 2.6 s
     memory = bench.run(60)
@@ -268,7 +265,7 @@ def test_dear_metrics_of_the_slow_group_become_rarer() -> None:
     assert 20 <= len(rest) <= 26
 
 
-def test_a_transient_failure_is_a_null_with_its_code() -> None:
+def test_a_transient_failure_is_null_with_its_code() -> None:
     bench = Bench(("GPU-a",))
     memory = bench.run(
         2,
@@ -281,7 +278,7 @@ def test_a_transient_failure_is_a_null_with_its_code() -> None:
     assert "n" not in memory.ticks()[-1]
 
 
-def test_mig_instances_are_devices_of_their_own() -> None:
+def test_mig_instances_are_separate_devices() -> None:
     bench = Bench(("GPU-a",))
     bench.nvml.mig = [("MIG-1", 3), ("MIG-2", 5)]
     memory = bench.run(0.5)
@@ -323,7 +320,7 @@ def test_a_host_without_gpus_is_sampled_alone(code: int, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("code", [9, 12, 18, 4, 999])
-def test_no_driver_is_a_sentence(code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_missing_driver_is_reported_with_a_sentence(code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     time = FakeClock()
     nvml = FakeNvml(time)
     nvml.fail[("nvmlInit", None)] = code
@@ -334,7 +331,7 @@ def test_no_driver_is_a_sentence(code: int, capsys: pytest.CaptureFixture[str], 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_session_folder_holds_what_its_docstring_says(tmp_path: Path) -> None:
+def test_a_session_folder_has_the_documented_files(tmp_path: Path) -> None:
     bench = Bench()
     sink = SessionSink(tmp_path, 0.1)
     bench.sampler.sinks = [sink]
@@ -392,7 +389,7 @@ def test_the_ten_thousandth_segment_follows_those_before_it(tmp_path: Path) -> N
     assert newest_segment(tmp_path) == tmp_path / "samples-10000.jsonl"
 
 
-def test_a_full_disk_costs_samples_and_leaves_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_causes_a_telemetry_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(("GPU-a",))
     sink = SessionSink(tmp_path, 0.1)
     bench.sampler.sinks = [sink]
@@ -416,7 +413,7 @@ def test_a_full_disk_costs_samples_and_leaves_a_gap(tmp_path: Path, monkeypatch:
     assert [g["reason"] for g in gaps] == ["the disk was full"]
 
 
-def test_a_gpu_that_comes_back_on_a_full_disk_is_in_the_next_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_returns_on_a_full_disk_is_in_the_next_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     sink = SessionSink(tmp_path, 0.1)
     bench.sampler.sinks = [sink]
@@ -435,7 +432,7 @@ def test_a_gpu_that_comes_back_on_a_full_disk_is_in_the_next_segment(tmp_path: P
     assert (gap["e"], gap["from_m"], gap["to_m"], tick["k"]) == ("gap", 10**12, 2 * 10**12, "tick")
 
 
-def test_plain_lines_are_those_of_the_recordings(tmp_path: Path) -> None:
+def test_plain_lines_match_the_recordings(tmp_path: Path) -> None:
     time = FakeClock()
     out = tmp_path / "nvml.jsonl"
     arguments = ["--format", "jsonl", "--out", str(out), "--seconds", "1", "--gpus", "0"]
@@ -470,9 +467,7 @@ def test_a_command_is_waited_for_when_sampling_fails(
     assert "The command continues without sampling." in capsys.readouterr().err
 
 
-def test_a_command_that_cannot_start_and_a_folder_that_is_missing_are_told_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_command_and_a_missing_folder_are_distinguished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, ran = tmp_path / "train.sh", tmp_path / "ran"
     script.write_text("#!/bin/sh")
     for out, words, sentence in (
@@ -490,7 +485,7 @@ def test_session_ids_are_safe_names() -> None:
     assert len({new_session_id(0) for _ in range(50)}) == 50
 
 
-def test_the_sampler_imports_the_standard_library_and_nvml_only() -> None:
+def test_the_sampler_imports_only_the_standard_library_and_nvml() -> None:
     import sys
 
     for path in Path(sampler.__file__).parent.glob("*.py"):

@@ -46,7 +46,7 @@ SKIPPED = [
 
 
 @pytest.mark.parametrize("line", SKIPPED, ids=lambda line: line[:40].decode(errors="replace"))
-def test_a_line_that_is_no_sample_is_left_out(tmp_path, line):
+def test_a_line_that_is_not_a_sample_is_left_out(tmp_path, line):
     assert ingest(tmp_path, [ABOUT, *SOUND[:3], line, *SOUND[3:]]) == (SAMPLES, {"line_unreadable": 1}, False)
 
 
@@ -62,23 +62,23 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("text", "value"), VALUES)
-def test_a_value_that_is_no_number_is_not_recorded(tmp_path, text, value):
+def test_a_value_that_is_not_a_number_is_not_recorded(tmp_path, text, value):
     odd = b'{"t_ns": %d, "gpu_util": %b, "mem_used": 1e300}' % (BASE + 5 * 10**8, text)
     samples, notes, _ = ingest(tmp_path, [ABOUT, *SOUND, odd])
     assert samples == [*SAMPLES, (BASE + 5 * 10**8, value, None)] and notes == {"blank_value": 1}
 
 
-def test_a_torn_last_line_marks_the_file(tmp_path):
+def test_an_incomplete_last_line_is_noted(tmp_path):
     assert ingest(tmp_path, [ABOUT, *SOUND, SOUND[0][:20]]) == (SAMPLES, {"line_unreadable": 1}, True)
 
 
-def test_time_running_backwards_and_repeats_are_put_in_order(tmp_path):
+def test_decreasing_and_repeated_times_are_sorted(tmp_path):
     samples, notes, _ = ingest(tmp_path, [ABOUT, *reversed(SOUND), SOUND[2], b"", b"\r"])
     assert samples == SAMPLES and notes == {"samples_twice": 1}
 
 
 @pytest.mark.parametrize("lines", [[ABOUT], [ABOUT, b""]])
-def test_no_sample_is_told(tmp_path, lines):
+def test_a_file_without_samples_is_reported(tmp_path, lines):
     with pytest.raises(SourceError) as refusal:
         ingest(tmp_path, lines)
     assert refusal.value.code == "E-NOEV" and "no samples" in str(refusal.value)
@@ -109,19 +109,19 @@ ODD_LINES = {
 
 
 @pytest.mark.parametrize("line", ODD_LINES.values(), ids=ODD_LINES.keys())
-def test_an_odd_line_of_an_nvidia_smi_log_costs_itself(tmp_path, line):
+def test_only_the_odd_line_of_an_nvidia_smi_log_is_lost(tmp_path, line):
     samples, notes, _ = ingest(tmp_path, [SMI + SMI_LINE % 0 + line + SMI_LINE % 2])
     assert [util for _, util, _ in samples] == [5.0, 5.0] and notes["line_unreadable"] == 1
     assert "no_times" not in notes, "the others keep their dates"
 
 
 @pytest.mark.parametrize("odd", [b"1e300,5", b"-5,5", b",", b"nan,nan", b"inf,5", b'"1795226100,5'], ids=bytes.decode)
-def test_an_odd_record_of_wandb_costs_itself(tmp_path, odd):
+def test_only_the_odd_record_of_wandb_is_lost(tmp_path, odd):
     samples, _, _ = ingest(tmp_path, [WANDB + b"1795226089,50", odd, b"1795226104,60"])
     assert [util for _, util, _ in samples] == [50.0, 60.0]
 
 
 @pytest.mark.parametrize("odd", [b'[NaN, "5"]', b'[1e300, "5"]', b"null", b"[]", b"{}", b'["x", "5"]', b'[1795226100, "+Inf"]', b"[1795226100, 1" + b"0" * 400 + b"]"])  # fmt: skip
-def test_an_odd_value_of_prometheus_costs_itself(tmp_path, odd):
+def test_only_the_odd_value_of_prometheus_is_lost(tmp_path, odd):
     samples, _, _ = ingest(tmp_path, [PROMETHEUS % (b'[1795226089, "50"], %b, [1795226104, "60"]' % odd)])
     assert [util for _, util, _ in samples] == [50.0, 60.0]

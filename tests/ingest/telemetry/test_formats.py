@@ -167,7 +167,7 @@ def test_prometheus_dcgm(tmp_path: Path) -> None:
     assert diagnostics(con)["series_unknown"][1] == 1
 
 
-def test_half_a_character_in_a_name_costs_that_character(tmp_path: Path) -> None:
+def test_an_incomplete_character_in_a_name_is_replaced(tmp_path: Path) -> None:
     text = (TELEMETRY / "prometheus_dcgm.json").read_text()
     assert "node7" in text
     path = tmp_path / "half.json"
@@ -211,7 +211,7 @@ def test_prometheus_dcgm_of_49_in_base_units(tmp_path: Path) -> None:
     ]
 
 
-def test_prometheus_nvitop_one_answer_a_line(tmp_path: Path) -> None:
+def test_prometheus_nvitop_with_one_response_per_line(tmp_path: Path) -> None:
     con = ingested(TELEMETRY / "prometheus_nvitop.json", tmp_path)
     assert rows(con, "SELECT util_pct, mem_used_bytes FROM samples ORDER BY time_ns") == [(55.0, 1 << 30), (60.0, 2 << 30)]
 
@@ -380,7 +380,7 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", [p.name for p in TELEMETRY.iterdir() if p.suffix != ".md"])
-def test_cut_anywhere_is_read_or_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
+def test_a_file_cut_anywhere_is_read_or_refused_with_a_sentence(tmp_path: Path, name: str) -> None:
     content = (TELEMETRY / name).read_bytes()
     for cut in range(0, len(content), max(1, len(content) // 25)):
         reader = reader_for(content[:cut])
@@ -413,7 +413,7 @@ def test_cut_anywhere_is_read_or_refused_in_a_sentence(tmp_path: Path, name: str
         ("5 furlongs", 1, None),
     ],
 )
-def test_cells(cell: str, factor: float, value: float | None) -> None:
+def test_values_of_table_cells(cell: str, factor: float, value: float | None) -> None:
     found = number(cell, factor)
     assert found == (value if value is None else pytest.approx(value))
 
@@ -426,7 +426,7 @@ def test_gaps_are_pauses_of_more_than_three_periods() -> None:
     assert math.isfinite(len(find_gaps(times[:2])))
 
 
-def test_a_prometheus_answer_of_a_whole_data_centre_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_prometheus_response_of_a_data_centre_is_refused_at_once(tmp_path: Path) -> None:
     series = [
         {"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": "0", "Hostname": f"h{n}"}, "values": [[1700000000, "50"]]}
         for n in range(20_000)
@@ -444,11 +444,8 @@ def test_each_device_of_nvml_lines_has_its_own_memory() -> None:
     assert {device["device"]: device["memory_bytes"] for device in telemetry.devices} == totals
 
 
-def test_jitter_below_a_millisecond_is_no_hole_of_a_file(tmp_path: Path) -> None:
-    """Jitter below a millisecond is not a gap of a file.
-
-    The same rule as for sessions decides.
-    """
+def test_jitter_below_a_millisecond_is_not_a_gap(tmp_path: Path) -> None:
+    """The same rule as for sessions decides."""
     path = tmp_path / "nvml.jsonl"
     times = (0, 10, 20, 30, 10**6)
     path.write_text("".join(json.dumps({"t_ns": 10**18 + t, "gpu": 0, "gpu_util": 50}) + "\n" for t in times))

@@ -114,7 +114,7 @@ def read(text: str | bytes, tmp_path: Path, what: str = "time_ns, util_pct") -> 
         ),
     ],
 )
-def test_a_tool_is_read_by_its_names(tmp_path: Path, name: str, what: str, expected: list[Any], clock: str) -> None:
+def test_a_tool_is_recognised_by_its_names(tmp_path: Path, name: str, what: str, expected: list[Any], clock: str) -> None:
     con = ingested(TELEMETRY / name, tmp_path)
     found = con.execute(f"SELECT {what} FROM samples ORDER BY device, time_ns").fetchall()
     assert [tuple(map(pytest.approx, row)) if None not in row else row for row in expected] == found
@@ -198,7 +198,7 @@ def test_tables_of_scripts(tmp_path: Path, text: str, expected: list[float]) -> 
     assert [util for util, _ in found] == pytest.approx(expected) and found[0][1] in (START, 0)
 
 
-def test_an_unknown_table_is_answered_with_its_header_and_what_to_rename(tmp_path: Path) -> None:
+def test_an_unknown_table_is_refused_with_names_to_change(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("wall clock,auslastung,gpu power draw now\n1790496000,5,300\n1790496001,6,310\n1790496002,6,310\n")
     with pytest.raises(SourceError) as refusal:
@@ -226,7 +226,7 @@ def test_a_gpu_with_mig_instances_has_no_utilization_of_its_own(tmp_path: Path) 
     assert read("\n".join(lines), tmp_path, "util_pct, power_w") == [(None, 300)] * 3
 
 
-def test_a_long_table_of_unknown_quantities_is_answered_with_how_to_pivot(tmp_path: Path) -> None:
+def test_a_long_table_of_unknown_quantities_has_advice_to_pivot(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"names 'loss', 'lr'\. None of them is a known GPU quantity") as refusal:
         read("ts,key,value\n1790496000,loss,5\n1790496001,lr,0.1\n", tmp_path)
     assert "df.pivot_table(index=['ts'], columns='key', values='value')" in str(refusal.value)
@@ -251,19 +251,19 @@ def intervals(tmp_path: Path, seconds: list[float], devices: int = 1) -> list[fl
     return [(b - a) / 1e9 for a, b in itertools.pairwise(times)]
 
 
-def test_a_clock_that_is_set_back_goes_on(tmp_path: Path) -> None:
-    """Samples continue after a clock that is set back.
+def test_times_after_a_clock_set_back_continue(tmp_path: Path) -> None:
+    """After 20 s the clock is set back by 12 s.
 
-    After 20 s the clock is set back by 12 s. No sample is lost, and none is put between earlier ones.
+    No sample is lost, and none is put between earlier ones.
     """
     assert intervals(tmp_path, [*range(100, 120), *range(108, 140)], devices=2) == [1.0] * 51
 
 
-def test_lines_that_changed_places_are_sorted(tmp_path: Path) -> None:
+def test_swapped_lines_are_sorted(tmp_path: Path) -> None:
     assert intervals(tmp_path, [1, 2, 4, 3, 5, 6]) == [1.0] * 5
 
 
-def test_an_earlier_log_behind_a_later_one_stays_earlier(tmp_path: Path) -> None:
+def test_an_earlier_log_after_a_later_one_stays_earlier(tmp_path: Path) -> None:
     assert intervals(tmp_path, [*range(500, 510), *range(100, 110)]) == [1.0] * 9 + [391.0] + [1.0] * 9
 
 
@@ -288,7 +288,7 @@ def test_the_boxed_tables_of_nvidia_smi_are_samples(tmp_path: Path) -> None:
     ["2026-09-27T10:00:0{},250000000+02:00", "2026-09-27 08:00:0{},250"],
     ids=["date --iso-8601=ns", "logging"],
 )
-def test_a_decimal_comma_in_the_time_makes_no_cell_of_its_own(tmp_path: Path, stamp: str) -> None:
+def test_a_decimal_comma_in_the_time_does_not_split_a_cell(tmp_path: Path, stamp: str) -> None:
     rows = [f"{stamp.format(second)},{90 + second}, 40, 300.5" for second in range(2)]
     text = "\n".join(["timestamp,utilization.gpu,utilization.memory,power.draw", *rows])
     assert read(text, tmp_path, "time_ns, util_pct, power_w") == [
@@ -297,7 +297,7 @@ def test_a_decimal_comma_in_the_time_makes_no_cell_of_its_own(tmp_path: Path, st
     ]
 
 
-def test_a_line_break_inside_a_quoted_cell_ends_no_row(tmp_path: Path) -> None:
+def test_a_line_break_inside_a_quoted_cell_does_not_end_a_row(tmp_path: Path) -> None:
     text = 'elapsed_sec,gpu_util_pct,power_w\n0.25,20,"75.5\n0"\n0.5,21,"76\n0"\n0.75,22,"77\n1.0,23,78\n'
     assert read(text, tmp_path, "time_ns, util_pct, power_w") == [
         (250_000_000, 20, 75.5),
@@ -307,7 +307,7 @@ def test_a_line_break_inside_a_quoted_cell_ends_no_row(tmp_path: Path) -> None:
     ]
 
 
-def test_a_table_without_a_header_is_answered_with_the_names_that_its_units_suggest(tmp_path: Path) -> None:
+def test_a_table_without_a_header_is_refused_with_suggested_names(tmp_path: Path) -> None:
     row = "2026/09/27 08:00:0{}.000, 95 %, 10 %, 70000 MiB, 81559 MiB, 61, 652.10 W"
     with pytest.raises(SourceError) as refused:
         read("\n".join(row.format(second) for second in range(5)), tmp_path)

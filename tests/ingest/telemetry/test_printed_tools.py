@@ -117,7 +117,7 @@ def test_gpustat_prints_samples_with_dates_and_colours(tmp_path: Path) -> None:
     ]
 
 
-def test_rocm_smi_prints_an_overview_of_two_forms(tmp_path: Path) -> None:
+def test_rocm_smi_overviews_of_two_forms(tmp_path: Path) -> None:
     assert rows(
         (TELEMETRY / "rocm_smi_tables.txt").read_text(), tmp_path, "temp_c, power_w, clock_sm_mhz, power_limit_w, util_pct"
     ) == [
@@ -143,7 +143,7 @@ def test_the_whole_state_of_nvidia_smi_q(tmp_path: Path) -> None:
     ]
 
 
-def test_the_same_as_xml(tmp_path: Path) -> None:
+def test_nvidia_smi_q_as_xml_gives_the_same_samples(tmp_path: Path) -> None:
     assert rows(
         (TELEMETRY / "nvidia_smi_q.xml").read_text(), tmp_path, "util_pct, power_w, clock_event_mask, mem_busy_pct"
     ) == [
@@ -178,13 +178,13 @@ def test_the_same_as_xml(tmp_path: Path) -> None:
         ("2025-06-09 23:21:02,419 - INFO - waiting\n2025-06-09 23:21:03,461 - INFO - GPU #0 free\n", "neither a torch"),
     ],
 )
-def test_what_is_not_a_series_is_answered_with_what_it_lacks(text: str, says: str, tmp_path: Path) -> None:
+def test_a_file_without_a_series_is_refused_with_missing_parts(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r".") as refusal:
         rows(text, tmp_path, "util_pct")
     assert says in str(refusal.value)
 
 
-def test_times_since_the_start_have_the_unit_of_their_title(tmp_path: Path) -> None:
+def test_times_since_the_start_have_the_unit_of_their_header(tmp_path: Path) -> None:
     text = "timestamp_ms,gpu_usage_percent\n0,10\n2000,20\n90000,30\n"
     assert [at + NOON // 10**9 for _, at, _ in rows(text, tmp_path, "util_pct")] == [0, 2, 90]
 

@@ -74,7 +74,7 @@ def test_amd_smi_monitor_of_other_versions(tmp_path: Path, text: str, limit: int
         "monitor-7d9f6c-abcde main ",
     ],
 )  # fmt: skip
-def test_lines_behind_the_prefix_of_a_log_collector(tmp_path: Path, prefix: str) -> None:
+def test_lines_with_the_prefix_of_a_log_collector(tmp_path: Path, prefix: str) -> None:
     text = "".join(prefix + line + "\n" for line in AMD.splitlines())
     assert rows(text, tmp_path, "device, util_pct, power_w") == [(0, 97, 138), (1, 96, 700)]
 

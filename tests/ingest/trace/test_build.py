@@ -123,7 +123,7 @@ def test_a_refused_file_leaves_nothing(tmp_path, folder, content):
     assert not list(folder.recordings.iterdir()) and not list(folder.sources.iterdir())
 
 
-def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
+def test_ranks_are_joined_and_deleted_with_their_telemetry(tmp_path, folder):
     other = json.loads(json.dumps(TRACE))
     other["distributedInfo"]["rank"] = 0
     lines = [
@@ -166,7 +166,7 @@ def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
         ("", None),
     ],
 )
-def test_a_name_tells_one_recording_from_another(path, name):
+def test_names_distinguish_recordings(path, name):
     assert identifying_name(path) == name
 
 
@@ -186,7 +186,7 @@ def test_trace_with_a_generic_name_is_named_after_its_folder(tmp_path, folder):
         ("alone.json", {"rank": 0, "world_size": 1}, "alone"),
     ],
 )
-def test_a_run_of_one_rank_is_called_so(tmp_path, folder, file, of_job, name):
+def test_the_name_of_a_run_of_one_rank_has_the_rank(tmp_path, folder, file, of_job, name):
     trace = {key: value for key, value in TRACE.items() if key != "distributedInfo"}
     trace |= {"distributedInfo": {**TRACE["distributedInfo"], **of_job}} if of_job else {}
     run = register_run(folder, [ingest_file(put(tmp_path, trace, file), folder)])
@@ -196,7 +196,7 @@ def test_a_run_of_one_rank_is_called_so(tmp_path, folder, file, of_job, name):
     assert whole.name == name.removesuffix(", rank 1").removesuffix(", rank 3")
 
 
-def test_a_run_that_nothing_names_is_called_after_its_script_and_when_it_was_recorded(tmp_path, folder):
+def test_an_unnamed_run_is_named_after_its_script_and_time(tmp_path, folder):
     frame = {
         "ph": "X",
         "cat": "python_function",
@@ -211,7 +211,7 @@ def test_a_run_that_nothing_names_is_called_after_its_script_and_when_it_was_rec
     assert register_run(folder, [ingest_file(put(tmp_path, trace), folder)]).name == "pretrain, 14 Nov 22:13:20 UTC, rank 1"
 
 
-def test_two_runs_that_files_name_alike_are_told_apart_by_their_times_and_keep_their_names(tmp_path, folder):
+def test_runs_with_equal_file_names_are_distinguished_by_time(tmp_path, folder):
     first, second = (ingest_file(put(tmp_path, {**TRACE, "more": i}), folder, source_name="baseline.json") for i in range(2))
     assert [register_run(folder, [ref]).name for ref in (first, second, first)] == [
         "baseline, rank 1",
@@ -220,7 +220,7 @@ def test_two_runs_that_files_name_alike_are_told_apart_by_their_times_and_keep_t
     ]
 
 
-def test_a_file_that_is_called_like_all_others_is_shown_with_the_folder_that_tells_it(tmp_path):
+def test_a_file_with_a_generic_name_is_shown_with_its_folder(tmp_path):
     job = tmp_path / "eight-workers"
     assert shown_path(job / "trace.json.gz") == "eight-workers/trace.json.gz"
     assert shown_path(job / "rank_0" / "trace.json", below=job) == "eight-workers/rank_0/trace.json"
@@ -229,6 +229,6 @@ def test_a_file_that_is_called_like_all_others_is_shown_with_the_folder_that_tel
 
 
 @pytest.mark.parametrize("home", ["/home/carol", "/root", "/Users/carol", r"C:\Users\carol"])
-def test_a_run_is_not_called_after_a_user(tmp_path, folder, home):
+def test_a_run_is_not_named_after_a_user(tmp_path, folder, home):
     ref = ingest_file(put(tmp_path, {**TRACE, "traceName": f"{home}/trace.json"}), folder)
     assert register_run(folder, [ref]).name == "trace, 14 Nov 22:13:20 UTC, rank 1"

@@ -84,7 +84,7 @@ def test_another_tool_s_profile_is_named(tmp_path: Path, name: str, zipped: bool
         b"gpu;name H200;util\n0;H200;85\n",
     ],
 )
-def test_other_files_are_left_to_their_readers(head: bytes) -> None:
+def test_other_files_are_read_by_their_own_readers(head: bytes) -> None:
     refuse_other_profile(head, "file.json")
 
 

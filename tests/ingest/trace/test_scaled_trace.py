@@ -13,7 +13,7 @@ from tests.benchmarks import scaled_trace
 from tests.support import sound_trace
 
 
-def test_repetitions_are_whole_and_apart(tmp_path):
+def test_repetitions_of_a_trace_are_complete_and_separate(tmp_path):
     source, target = tmp_path / "short.json.gz", tmp_path / "long.json.gz"
     source.write_bytes(gzip.compress(json.dumps(sound_trace.sound()).encode()))
     timed = len(sound_trace.sound_events()) - 1  # all but the thread's name

@@ -17,7 +17,7 @@ from sawtooth.app.words.comparisons import setup_changes
 from tests.support.run_results import run_of, side
 
 
-def test_each_argument_that_is_another_one_is_a_difference() -> None:
+def test_each_changed_argument_is_a_difference() -> None:
     a = ["python", "train.py", "--workers", "0", "--lr", "0.1", "--profile", "--api-key", "one"]
     b = ["train.py", "--lr", "0.1", "--workers", "8", "--amp", "--api-key", "two"]
     shown = [(d.what, d.a, d.b) for d in changed_arguments(a, b)]

@@ -53,7 +53,7 @@ def differing(comparison: Comparison) -> dict[str, tuple[str | None, str | None]
     return {pair.what: (pair.a, pair.b) for pair in comparison.conditions if pair.differs}
 
 
-def test_every_condition_that_differs_is_in_the_table_and_mirrored(tmp_path: Path) -> None:
+def test_every_different_condition_is_in_the_table_and_mirrored(tmp_path: Path) -> None:
     a = recorded(
         tmp_path, "a", torch="2.12", variables={"OMP_NUM_THREADS": "1"}, batch=8, watts=700, mhz=1980,
         command=["python", "train.py", "--lr", "1", "--api-key", "a"],

@@ -32,7 +32,7 @@ def row(owner, cause, a, b):
     return RunRow(owner, cause, Fraction(a), Fraction(b))
 
 
-def test_what_both_show_in_other_ways_comes_before_advice_that_is_needed_no_more():
+def test_a_visible_change_comes_before_advice_that_is_no_longer_needed():
     a = (trait("loader", "inline"), trait("graph", "off"), trait("only here", "1"))
     b = (trait("loader", "8 workers"), trait("graph", "off"))
     advice = [advised("starves", sets=("loader",)), advised("reads"), advised("casts", "info")]
@@ -41,14 +41,14 @@ def test_what_both_show_in_other_ways_comes_before_advice_that_is_needed_no_more
     assert found[0].rules == ("starves",)
 
 
-def test_advice_to_make_the_change_is_no_difference_of_its_own_either_way():
+def test_advice_to_make_the_change_is_not_a_separate_difference():
     slow, fast, advice = (trait("dtype", "FP32"),), (trait("dtype", "bf16"),), [advised("products", sets=("dtype bf16",))]
     there, back = differences(slow, fast, advice, advice), differences(fast, slow, advice, advice, of_b=True)
     assert [(d.key, d.a, d.b, d.rules) for d in there] == [("dtype", "FP32", "bf16", ("products",))]
     assert [(d.key, d.b, d.a, d.rules) for d in back] == [("dtype", "FP32", "bf16", ("products",))]
 
 
-def test_advice_whose_choice_is_the_same_on_both_sides_was_not_followed():
+def test_advice_was_not_followed_if_both_sides_have_the_same_choice():
     off, on = trait("graph", "off"), trait("graph", "on")
     graph = advised("launch-bound", sets=("graph",))
     assert unfollowed(graph, (off,), (off,))
@@ -69,15 +69,12 @@ def test_advice_whose_choice_is_the_same_on_both_sides_was_not_followed():
     ],
 )  # fmt: skip
 def test_kernels_alone_show_the_optimizer_of_a_captured_step(kernel, value):
-    """Kernel names alone show the optimizer of a captured step.
-
-    A CUDA graph and an Nsight export have no operators. The norms are those of gradient clipping.
-    """
+    """A CUDA graph and an Nsight export have no operators. The norms are those of gradient clipping."""
     optimizer = next(choice for choice in setup_traits._CHOICES if choice.key == "optimizer")
     assert next((shown for shown, pattern in optimizer.values if re.search(pattern, kernel)), None) == value
 
 
-def test_a_number_that_one_side_does_not_know_is_no_difference():
+def test_a_number_unknown_on_one_side_is_not_a_difference():
     known = Trait("loader", "loader", "in 4 worker processes", kind="in worker processes", amount=4)
     unknown = trait("loader", "in worker processes")
     assert differences((known,), (unknown,), [], []) == differences((unknown,), (known,), [], []) == ()
@@ -96,12 +93,12 @@ def test_a_number_that_one_side_does_not_know_is_no_difference():
         (ReadBack(0.0, 0, 3), "none", "now and then, or never"),
     ],
 )
-def test_copies_to_the_host_are_told_by_the_steps_that_have_one(copies, value, kind):
+def test_copies_to_the_host_are_counted_by_the_steps_that_have_one(copies, value, kind):
     reads = next(trait for trait in setup_traits.traits_of(run_of(), None, copies) if trait.key == "reads")
     assert (reads.value, reads.kind) == (value, kind)
 
 
-def test_a_share_is_of_the_parts_that_moved_with_the_step():
+def test_a_share_refers_to_the_parts_that_changed_with_the_step():
     # 100 → 40 ms: 48 of the 60 ms are the loader's, 15 the launches', and 3 ms of copies came on top.
     waterfall = (
         row("idle", "data_wait", 50, 2),
@@ -147,7 +144,7 @@ def test_without_a_change_nothing_is_explained():
     assert [effect.share for effect in effects(found, (row("idle", None, 5, 5),))] == [None]
 
 
-def test_what_rules_say_that_their_advice_sets_is_a_choice_that_is_looked_for():
+def test_every_setting_in_the_advice_of_a_rule_is_a_known_choice():
     keys = {choice.key for choice in setup_traits._CHOICES} | {
         "reads",
         "dtype",

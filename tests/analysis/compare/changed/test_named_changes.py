@@ -92,7 +92,7 @@ def shapes(width: int, tokens: int = 4096) -> set[str]:
     return {",".join(map(str, sorted(pair))) for pair in [*pairs, (50304, width), (tokens, 50304)]}
 
 
-def test_a_padded_width_changes_nearly_every_shape_and_is_the_same_model() -> None:
+def test_a_padded_width_is_still_the_same_model() -> None:
     assert resized(shapes(774), shapes(768)) == {774: 768, 2322: 2304, 3096: 3072}
     assert resized(shapes(768), shapes(774)) == {768: 774, 2304: 2322, 3072: 3096}
     assert resized(shapes(768), shapes(1024)) == {} and resized(shapes(768), shapes(768)) == {}

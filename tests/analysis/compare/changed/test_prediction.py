@@ -35,7 +35,7 @@ def promised(rule, ms, *sets):
     )
 
 
-def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
+def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     a = replace(run_of(best_ms=200.0, source="user"), findings=[promised("loader", 159.0), promised("sync", 180.0)])
     measured = run_of("b" * 16, best_ms=157.0, source="user")
     kept = replace(measured, findings=[promised("sync", 150.0)])
@@ -60,7 +60,7 @@ def with_loader(run, value):
     return replace(side(run), traits=(Trait("loader", "Batches are loaded", value, ("data_wait",)),))
 
 
-def test_advice_that_the_set_up_shows_is_tested_whatever_else_went_with_it():
+def test_advice_visible_in_the_setup_is_tested_despite_other_changes():
     a = replace(
         run_of(best_ms=38.0, source="user"),
         findings=[
@@ -82,7 +82,7 @@ def test_advice_that_the_set_up_shows_is_tested_whatever_else_went_with_it():
     assert "100\u00a0% longer than predicted" in said
 
 
-def test_without_a_profile_of_b_what_can_be_said_is_said():
+def test_without_a_profile_of_b_the_known_parts_are_reported():
     a = replace(run_of(best_ms=38.0, source="user"), findings=[promised("loader", 6.5)])
     b = run_of("b" * 16, best_ms=7.3, source="user")
     marks = replace(
@@ -101,7 +101,7 @@ def test_without_a_profile_of_b_what_can_be_said_is_said():
     )
 
 
-def test_of_several_findings_that_advise_one_change_the_most_promising_is_tested():
+def test_the_finding_with_the_largest_gain_is_tested_if_several_advise_one_change():
     a = replace(
         run_of(best_ms=158.0, source="user"),
         findings=[promised("tf32-off", 60.0, "dtype TF32", "dtype bf16"), promised("fp32-products", 28.0, "dtype bf16")],
@@ -116,7 +116,7 @@ def test_of_several_findings_that_advise_one_change_the_most_promising_is_tested
 
 @pytest.mark.parametrize("key", ["loader", "micro_batches"])
 @pytest.mark.parametrize("number", [2, 4, 5, 6])
-def test_another_number_than_the_advised_one_does_not_test_the_prediction(tmp_path, key, number):
+def test_a_number_other_than_the_advised_one_does_not_test_the_prediction(tmp_path, key, number):
     advised = replace(promised("fix", 4.8, key), predicted_low_ms=4.0, predicted_high_ms=6.0)
     a = replace(
         run_of(best_ms=39.5, source="user"), findings=[replace(advised, action=Action("Use", "$amount of them", amount=5))]
@@ -136,7 +136,7 @@ def test_another_number_than_the_advised_one_does_not_test_the_prediction(tmp_pa
         assert not any(ratio.predicted for ratio in intervals.ratios(found)) and not prediction_record.records(folder)
 
 
-def test_runs_of_one_command_are_said_to_be():
+def test_runs_of_one_command_are_named_as_such():
     command = ["train.py", "--workers", "2"]
     a, b = (
         replace(run, manifest=msgspec.structs.replace(run.manifest, command=command))
@@ -145,7 +145,7 @@ def test_runs_of_one_command_are_said_to_be():
     assert setup_changes.nothing(compare(side(a), side(b))).startswith("Both ran the same command:")
 
 
-def test_a_run_that_changed_something_else_too_does_not_judge_the_prediction(tmp_path):
+def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):
     a = replace(
         run_of(best_ms=38.0, source="user", torch_version="2.8"),
         findings=[replace(promised("loader", 6.5, "loader"), predicted_low_ms=5.6, predicted_high_ms=8.7)],

@@ -55,7 +55,7 @@ def test_models_with_a_common_backbone_are_distinguished():
     assert compare(*(replace(one, weights=w) for one, w in zip((a, b), weights, strict=True))).other_model
 
 
-def test_a_small_network_and_a_large_one_of_other_layers_are_two_models():
+def test_networks_with_different_layers_are_two_models():
     runs = [run_of(name * 16, metrics={"flops_per_step": flops}) for name, flops in (("a", 8e11), ("b", 3e8), ("c", 4e11))]
     large, small, nearly = (of_shapes(run, shapes) for run, shapes in zip(runs, ("abcdefg", "xy", "xy"), strict=True))
     lstm, mlp = frozenset({("embedding", (1024, 8000)), ("addmm", (1024, 8000))}), frozenset({("addmm", (256, 256))})
@@ -66,7 +66,7 @@ def test_a_small_network_and_a_large_one_of_other_layers_are_two_models():
     assert not compare(replace(large, weights=lstm), replace(nearly, weights=mlp)).other_model  # about as much work
 
 
-def test_one_set_of_shapes_is_one_batch_however_operations_are_counted():
+def test_equal_sets_of_shapes_have_one_batch_size_for_any_count():
     a, b = (
         run_of(best_ms=60.0, metrics={"flops_per_step": 2e11}),
         run_of("b" * 16, best_ms=10.0, metrics={"flops_per_step": 1.2e11}),
@@ -80,7 +80,7 @@ WEIGHTS = {"168,512", "512,512", "192,512"}
 OF_64, OF_8192 = ({*WEIGHTS, f"{rows},168" if rows < 168 else f"168,{rows}", f"512,{rows}"} for rows in (64, 8192))
 
 
-def test_a_batch_multiplies_one_dimension_of_each_activation_and_the_work_alike():
+def test_a_larger_batch_multiplies_one_dimension_of_each_activation_and_the_work():
     assert batch_ratio(OF_64, OF_8192, 128.0) == 128 and batch_ratio(OF_8192, OF_64, 1 / 128) == Fraction(1, 128)
     assert batch_ratio(OF_64, OF_8192, 1.0) is None  # as much work in larger pieces
     assert batch_ratio(OF_64, OF_8192, None) is None and batch_ratio(OF_64, OF_64, 1.0) is None
@@ -115,10 +115,7 @@ def test_other_batch_size_is_recognised_from_shapes():
 
 
 def test_work_without_shapes_does_not_show_rates_or_models():
-    """Work without shapes does not show rates or models.
-
-    An LSTM in one call hides 99 % of its operations, so its step is judged by its time.
-    """
+    """An LSTM in one call hides 99 % of its operations, so its step is judged by its time."""
     cells, fused = (
         run_of(
             name * 16,
@@ -140,7 +137,7 @@ def test_work_without_shapes_does_not_show_rates_or_models():
     assert compare(side(cells), side(replace(fused, manifest=known))).throughput is not None  # a user's count is whole
 
 
-def test_as_many_operations_in_other_shapes_are_the_same_work():
+def test_equal_counts_of_operations_in_other_shapes_are_the_same_work():
     runs = [run_of(name * 16, metrics={"flops_per_step": 2.7e8, "flop_coverage": 1.0}) for name in "ab"]
     piece = PerStepWork("aten::sum [[4]]", "aten::sum", "[[4]]", "", Fraction(10**6), Fraction(1))
     together = replace(piece, name="aten::sum [[96]]", shapes="[[96]]")

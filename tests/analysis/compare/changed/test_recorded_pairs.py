@@ -35,7 +35,7 @@ def side(name):
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(("pair", "sentence"), PAIRS.items(), ids="-".join)
-def test_the_change_is_named_and_the_word_is_the_stopwatch_s(pair, sentence):
+def test_the_change_is_named_and_the_verdict_agrees_with_the_stopwatch(pair, sentence):
     a, b = (side(name) for name in pair)
     found = compare(a, b)
     assert any(line.startswith(sentence) for line in words.sentences(found)), words.sentences(found)

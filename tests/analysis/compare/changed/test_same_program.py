@@ -24,14 +24,14 @@ TORCH = kernels(at__native__add=10, at__native__mul=20, nvjet_gemm=60, at__nativ
 CUPY = kernels(cupy_fill=30, cupy_copy=30, gemv2T_kernel=30, cub__Reduce=10)
 
 
-def test_the_share_is_of_the_side_that_has_more_in_common():
+def test_the_share_refers_to_the_side_with_more_common_kernels():
     # A: 30 of 100 ns in kinds that B has too; B: 30 of 60 ns
     other = kernels(at__native__add=10, at__native__mul=20, ampere_gemm=20, at__native__mean=10)
     assert shared_kernels(TORCH, other) == shared_kernels(other, TORCH) == 0.5
     assert shared_kernels(TORCH, CUPY) == 0
 
 
-def test_template_arguments_and_void_do_not_make_another_kind():
+def test_template_arguments_and_void_do_not_change_the_kind():
     typed = tuple(replace(piece, name=f"void {piece.name}<float, 4>(int)") for piece in TORCH)
     assert shared_kernels(TORCH, typed) == 1
 
@@ -43,7 +43,7 @@ def test_hidden_kernels_do_not_show_the_program(hidden: str):
     assert shared_kernels(TORCH, CUPY[:3]) is None, "a few hand-written kernels may have been replaced by others"
 
 
-def test_two_programs_are_not_compared_without_shapes_and_one_program_is():
+def test_without_shapes_only_runs_of_one_program_are_compared():
     a, b = side(run_of(best_ms=60.0)), side(run_of("b" * 16, best_ms=40.0))
     apart = compare(replace(a, kernels=TORCH), replace(b, kernels=CUPY))
     assert (apart.verdict.word, apart.other_model, apart.other_program) == ("inconclusive", True, True)

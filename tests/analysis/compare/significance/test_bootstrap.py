@@ -133,14 +133,14 @@ def test_the_interval_equals_a_slow_one(a, b):
     assert found.change_ms == np.median(np.concatenate(b)) - np.median(np.concatenate(a))
 
 
-def test_blocks_of_resamples_are_the_same_however_many_are_drawn_at_once(monkeypatch):
+def test_resamples_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
     a, b = [drawn(30, 1)], [drawn(30, 2)]
     whole = median_change_interval(a, b, resamples=100)
     monkeypatch.setattr(statistics, "VALUES_AT_ONCE", 90)  # three at a time
     assert median_change_interval(a, b, resamples=100) == whole
 
 
-def test_one_step_a_side_is_all_block():
+def test_with_one_step_per_side_the_block_is_the_series():
     found = median_change_interval([series(10.0)], [series(12.0)])
     assert (found.change_ms, found.low_ms, found.high_ms, found.blocks) == (2.0, 2.0, 2.0, (1, 1))
     assert found.stretches == 1.0

@@ -38,10 +38,9 @@ def test_interval_includes_errors_of_both_step_times_and_of_runs() -> None:
 
 
 def test_steps_before_the_profile_are_compared_if_both_sides_have_them() -> None:
-    """Steps before the profile are compared if both sides have them.
+    """Two real loops of 14.2 and 11.9 ms took 16.7 and 16.1 ms after their profiles.
 
-    Two real loops of 14.2 and 11.9 ms took 16.7 and 16.1 ms after their profiles. By the stopwatch the second is 1.19
-    times as fast.
+    By the stopwatch the second is 1.19 times as fast.
     """
     slowed = {
         name: replace(marked(best_ms, 0.02, name), high_ms=after_ms, before_high_ms=best_ms * 1.02)
@@ -72,10 +71,7 @@ def test_marked_steps_within_host_drift_give_only_a_direction() -> None:
 
 
 def test_equal_steps_of_a_drifting_host_do_not_prove_no_change() -> None:
-    """Equal steps on a drifting host do not prove that there is no change.
-
-    Each step time may be 15 % off at 90 %: 18 % at 95 %, and the ratio e^(√2 · ln 1.18), which is more than 20 %.
-    """
+    # Each step time may be 15 % off at 90 %: 18 % at 95 %, and the ratio e^(√2 · ln 1.18), which is more than 20 %.
     assert verdict([drifting(10.0, "a")], [drifting(10.0, "b")]).answer == "cannot_tell"
     assert verdict([marked(10.0, name="a")], [marked(10.0, name="b")]).answer == "no_change"
 
@@ -87,7 +83,7 @@ def test_a_change_larger_than_the_drift_of_the_hosts_has_a_size() -> None:
     assert low is not None and high is not None and 1.5 < low < 2 < high < 2.7
 
 
-def test_a_small_change_is_of_medium_confidence_and_a_smaller_one_is_not_shown() -> None:
+def test_a_small_change_has_medium_confidence_and_a_smaller_one_is_not_shown() -> None:
     assert verdict([marked(1.0, name="a")], [marked(0.95, name="b")]).confidence == "medium"
     small = verdict([marked(1.0, name="a")], [marked(0.98, name="b")])
     assert small.word == "no_difference_shown" and "reliably show only changes of" in small.why

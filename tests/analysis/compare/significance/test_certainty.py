@@ -54,11 +54,8 @@ def of_marks(ms, *, host_bound):
         (134.0, "medium", "low"),
     ],
 )
-def test_single_runs_that_their_hosts_limit_are_never_surer_than_hosts_vary(b_ms, by_gpu, by_host):
-    """A comparison of single host-bound runs is never more certain than hosts vary.
-
-    One command ran twice on a shared host: 125 and 173 ms, 125 and 113, 118 and 113 by stopwatch.
-    """
+def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_gpu, by_host):
+    """One command ran twice on a shared host: 125 and 173 ms, 125 and 113, 118 and 113 by stopwatch."""
     both = [verdict([of_marks(125.0, host_bound=host)], [of_marks(b_ms, host_bound=host)]) for host in (False, True)]
     assert [said.word for said in both] == ["slower", "slower"]
     assert [said.confidence for said in both] == [by_gpu, by_host]
@@ -119,7 +116,7 @@ def test_profiled_steps_decide_if_they_differ_greatly():
 @pytest.mark.parametrize(
     ("low_ms", "high_ms", "sure"), [(360.0, 376.0, "high"), (260.0, 400.0, "medium"), (135.0, 444.0, "low")]
 )
-def test_a_change_of_unknown_size_is_not_sure(low_ms, high_ms, sure):
+def test_a_change_of_unknown_size_does_not_have_high_confidence(low_ms, high_ms, sure):
     """A change whose size is unknown is not called sure.
 
     One step takes 368 ms, with an interval of 135 to 444, the other 34.6 ms: 2.6 to 14 × as fast (the stopwatches gave
@@ -133,9 +130,9 @@ def test_a_change_of_unknown_size_is_not_sure(low_ms, high_ms, sure):
 
 
 def test_an_interval_that_allows_only_small_changes_shows_no_change_with_few_steps():
-    """An interval that allows only small changes shows no change, even with few steps.
+    """One loop in two processes, with three profiled steps each, takes 7.70 and 7.39 ms.
 
-    One loop in two processes, with three profiled steps each, takes 7.70 and 7.39 ms. The GPU works for most of both.
+    The GPU works for most of both.
     """
     unknown = Verdict("inconclusive", "low", "3 recorded steps are too few.", (-0.39, 0.4))
     assert limited(unknown, (0.95, 1.05)).answer == "no_change"

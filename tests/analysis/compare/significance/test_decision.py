@@ -62,7 +62,7 @@ def shares(draws, n, phi, sd, slow_down=1.0):
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(("n", "phi", "sd"), [(50, 0.5, 0.02), (20, 0.8, 0.02), (100, 0.5, 0.05)])
-def test_two_hundred_equal_pairs_give_at_most_five_percent_false_words(n, phi, sd):
+def test_two_hundred_equal_pairs_give_at_most_five_percent_false_verdicts(n, phi, sd):
     found = shares(200, n, phi, sd)
     assert found["faster"] + found["slower"] <= 0.05
 
@@ -78,7 +78,7 @@ def test_a_planted_five_percent_slow_down_is_found(n, phi, sd, power):
 @pytest.mark.parametrize("n", [20, 30, 50, 100, 200])
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.8])
 @pytest.mark.parametrize("sd", [0.01, 0.02, 0.05, 0.1])
-def test_false_words_stay_rare_over_the_whole_grid(n, phi, sd):
+def test_false_verdicts_are_rare_over_the_whole_grid(n, phi, sd):
     found = shares(400, n, phi, sd)
     # 5 % and three times the Monte-Carlo error of 400 draws (1.1 %); the worst cell, (200, 0.8, 0.1), has 7.5 %, most have under 2 %.
     assert found["faster"] + found["slower"] <= 0.083
@@ -86,7 +86,7 @@ def test_false_words_stay_rare_over_the_whole_grid(n, phi, sd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [20, 50, 100])
-def test_steps_that_drift_like_a_random_walk_do_not_make_words(n):
+def test_steps_that_drift_like_a_random_walk_give_no_verdict(n):
     found = shares(400, n, 0.9, 0.05)
     # 20 such steps do not distinguish a drift from a difference: 11 % here; a plain block bootstrap gives 35 %.
     assert found["faster"] + found["slower"] <= 0.13
@@ -183,7 +183,7 @@ def test_one_percent_is_below_the_noise_floor():
     assert (found.word, found.confidence) == ("no_difference_shown", "high")
 
 
-def test_the_profiles_spread_is_moved_to_the_stopwatch():
+def test_the_spread_of_the_profile_is_centred_on_the_stopwatch():
     # Profiled 40 → 46 ms (slower), stopwatch 32.5 → 26.3 ms (faster): the stopwatch leads.
     a = MeasuredSteps((39.5, 40.0, 40.5, 40.0), 32.5, "user", ("a",))
     b = MeasuredSteps((45.5, 46.0, 46.5, 46.0), 26.3, "user", ("b",))
@@ -199,7 +199,7 @@ def test_different_sources_of_step_time_need_a_tenth():
     assert verdict([a], [b]).word == "slower"
 
 
-def test_from_three_runs_a_side_runs_are_the_unit():
+def test_with_three_runs_per_side_runs_are_compared_instead_of_steps():
     def runs(*best):
         return [MeasuredSteps(tuple([value] * 50), value, "profile", (f"{value}",)) for value in best]
 
@@ -233,7 +233,7 @@ def test_noise_floor_is_the_difference_of_a_recording_from_itself():
     assert share_of_faster(100, 110) == share_of_faster(110, 100) == pytest.approx(0.1)
 
 
-def test_the_smallest_visible_change_is_found_four_times_of_five():
+def test_the_smallest_visible_change_is_found_in_four_of_five_cases():
     generator = np.random.default_rng(5)
     a = steps_like(generator, 100, 0.5, 0.02)
     found: Verdict = word(a, steps_like(generator, 100, 0.5, 0.02))
@@ -242,7 +242,7 @@ def test_the_smallest_visible_change_is_found_four_times_of_five():
     assert shares(60, 100, 0.5, 0.02, 1 + found.smallest_visible_share)["slower"] >= 0.7
 
 
-def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
+def test_no_step_is_shorter_than_its_gpu_work():
     # 776 (768 to 784) → 137 ms (55 to 219): B's GPU works 120 ms of a step, so that at most 784 − 120 went.
     a = MeasuredSteps((776.0,) * 3, 776.0, "estimate", low_ms=768.0, high_ms=784.0)
     b = MeasuredSteps((137.0,) * 3, 137.0, "estimate", low_ms=55.0, high_ms=219.0)

@@ -29,7 +29,7 @@ def around(level, n=60, seed=1, sd=0.001):
     return np.random.default_rng(seed).normal(level, level * sd, n)
 
 
-def test_runs_as_the_unit_by_hand():
+def test_comparison_of_runs_by_hand():
     # Variances 1 and 1 over 3 runs: error sqrt(1/3 + 1/3) = 0.8165; 4 degrees of freedom, t = 2.7764: half 2.2670.
     # Smallest: max(2 % + 0.84 * 0.8165 / 100, (2.2670 + 0.84 * 0.8165) / 100) = 2.953 %.
     found = verdict(bests(99, 100, 101), bests(105, 106, 107))
@@ -41,7 +41,7 @@ def test_runs_as_the_unit_by_hand():
     assert verdict(bests(99, 100, 100, 101), bests(105, 106, 107)).confidence == "medium"
 
 
-def test_unequal_variances_lose_freedom():
+def test_unequal_variances_reduce_the_degrees_of_freedom():
     # Variances 1 and 9: parts 1/3 and 3, error sqrt(10/3) = 1.8257; freedom 1 / (0.1^2/2 + 0.9^2/2) = 2.4390; t = 3.6400: half 6.646.
     found = verdict(bests(99, 100, 101), bests(117, 120, 123))
     assert (found.ci95_ms[1] - found.ci95_ms[0]) / 2 == pytest.approx(stats.t.ppf(0.975, 1 / 0.41) * (10 / 3) ** 0.5, rel=1e-9)
@@ -101,7 +101,7 @@ def test_smallest_visible_change_is_reported():
     assert "reliably show only changes of 65 % or more" in verdict([run([90, 100, 100, 150])], [run([90, 105, 105, 120])]).why
 
 
-def test_how_many_steps_it_takes():
+def test_number_of_steps_needed_for_a_change():
     few, many = [100.0] * 3, [150.0] * 3
     assert verdict([run(few, recorded=4)], [run(many, recorded=4)]).word == "slower"
     assert verdict([run(few, recorded=3)], [run(many, recorded=4)]).word == "inconclusive"
@@ -140,14 +140,14 @@ def test_a_few_long_steps_move_the_mean_only():
     assert (found.word, found.confidence) == ("no_difference_shown", "low") and "a few long steps move the mean" in found.why
 
 
-def test_steps_that_drift_hold_too_few_stretches():
+def test_drifting_steps_have_too_few_independent_stretches():
     found = verdict([run(np.linspace(100, 100.5, 30))], [run(np.linspace(150, 150.5, 30))])
     assert (found.word, found.confidence) == ("slower", "low")
     assert found.ci95_ms is not None and "independent stretches" in found.why and found.why[0].isupper()
 
 
 @pytest.mark.parametrize(("smallest", "confidence"), [(0.05, "high"), (0.0501, "medium"), (0.1, "medium"), (0.1001, "low")])
-def test_how_sure_a_no_is(smallest, confidence):
+def test_confidence_of_no_change(smallest, confidence):
     assert words.sure_of_none(smallest) == confidence
 
 
@@ -160,11 +160,11 @@ def test_reason_for_no_difference():
 
 
 @pytest.mark.parametrize(("sources", "floor"), [(("user", "user"), 0.0), (("user", "profile"), 0.1), (("telemetry", "telemetry"), 0.1), (("estimate", "estimate"), 0.0)])  # fmt: skip
-def test_the_floor_of_the_source(sources, floor):
+def test_noise_floor_of_each_source(sources, floor):
     assert words._source_floor([run([1.0], source=sources[0])], [run([1.0], source=sources[1])]) == floor
 
 
-def test_steps_are_moved_to_the_best_step_time():
+def test_steps_are_centred_on_the_best_step_time():
     assert run([1.0, 3.0], best=4.0, source="user").steps_at_best().tolist() == [2.0, 6.0]
     assert run([1.0, 3.0], best=4.0).steps_at_best().tolist() == [1.0, 3.0]
     assert MeasuredSteps((1.0, 3.0), None, "user").steps_at_best().tolist() == [1.0, 3.0]
@@ -182,14 +182,14 @@ def test_a_side_without_a_step_time_is_named():
     assert words._mean_best([known, unknown]) is None and words._mean_best([run([2.0]), run([4.0])]) == 3.0
 
 
-def test_steps_of_no_length_cannot_be_compared():
+def test_steps_of_zero_length_cannot_be_compared():
     half = run([0.0] * 20 + [4.0] * 10, best=2.0, source="user")
     found = verdict([half], [run([2.0] * 30, source="user")])
     assert found.word == "inconclusive" and "no time" in found.why
     assert verdict([run([2.0] * 30, source="user")], [half]).word == "inconclusive"
 
 
-def test_equal_recordings_show_no_difference_and_unnamed_ones_may():
+def test_the_same_recordings_show_no_difference_and_unnamed_ones_are_compared():
     one, two = run([1.0] * 30, name="x"), run([2.0] * 30, name="y")
     found = verdict([one, two], [two, one])
     assert (found.word, found.confidence, found.ci95_ms, found.noise_floor_share) == (
@@ -216,7 +216,7 @@ def test_smaller_change_counts_for_few_steps():
     assert verdict([run([100.0] * 4)], [run([109, 109, 109, 150])]).word == "inconclusive"
 
 
-def test_it_takes_three_runs_on_both_sides():
+def test_comparison_of_runs_needs_three_on_both_sides():
     three = [run(around(100, seed=s), name=f"a{s}") for s in (1, 2, 3)]
     assert "between these 3 and 1 recordings" in verdict(three, [run(around(110, seed=4), name="b")]).why
 
@@ -231,13 +231,13 @@ def test_stopwatch_without_steps_is_inconclusive():
     assert (found.word, found.confidence) == ("inconclusive", "low") and found.why.startswith("0 recorded steps are too few")
 
 
-def test_it_says_on_how_many_sides_no_steps_are_recorded():
+def test_the_reason_says_which_sides_have_no_steps():
     a, b = bounded(10.0, 9.0, 11.0, "a", steps=0), bounded(20.0, 19.0, 21.0, "b", steps=0)
     assert verdict([a], [b]).why.startswith("Neither side has recorded steps.")
     assert verdict([a], [bounded(20.0, 19.0, 21.0, "b")]).why.startswith("One side has no recorded steps.")
 
 
-def test_a_no_says_whether_zero_lies_inside():
+def test_no_change_says_whether_the_interval_contains_zero():
     assert "includes 0" in verdict([run(around(100))], [run(around(100, seed=2))]).why
     assert "within the 2.0 %" in verdict([run(around(100))], [run(around(100)[::-1] * 1.015)]).why
 
@@ -246,7 +246,7 @@ def bounded(best, low, high, name, source="telemetry", steps=4):
     return MeasuredSteps((best,) * steps, best, source, (name,), low_ms=low, high_ms=high)
 
 
-def test_with_few_steps_the_interval_is_that_of_the_step_times_at_95_percent():
+def test_with_few_steps_the_interval_is_the_95_percent_interval_of_the_step_times():
     # 100 (90 … 110) → 70 (66 … 76), 90 % each: √(10² + 4²) = 10.77 below and √(10² + 6²) = 11.66 above, × 1.96 / 1.645.
     # Intervals of telemetry are too wide: the part 0.65 is used where the host limits the step, else 0.5.
     found = verdict(
@@ -260,7 +260,7 @@ def test_with_few_steps_the_interval_is_that_of_the_step_times_at_95_percent():
     assert "profiled steps scaled to the run's own" in found.why  # as recorded their ranges may overlap, which the page shows
 
 
-def test_step_times_that_are_not_known_well_enough_take_the_word_back():
+def test_uncertain_step_times_withdraw_the_verdict():
     # 100 (60 … 140) → 70 (50 … 110): 30 ms of change, ± 53 ms. The steps alone lie apart.
     a, b = bounded(100.0, 60.0, 140.0, "a"), bounded(70.0, 50.0, 110.0, "b")
     other_source = bounded(70.0, 50.0, 110.0, "b", source="estimate")
@@ -270,7 +270,7 @@ def test_step_times_that_are_not_known_well_enough_take_the_word_back():
     assert verdict([a], [b]).answer == "cannot_tell"  # two recordings of one source err independently
 
 
-def test_unbounded_end_stays_open():
+def test_unbounded_end_of_the_interval_stays_open():
     open_b = verdict([bounded(100.0, 95.0, 105.0, "a")], [bounded(70.0, 66.0, None, "b")])
     assert open_b.ci95_ms is not None
     assert open_b.ci95_ms[0] == pytest.approx(-30 - 0.5 * 1.959964 / 1.644854 * 41**0.5, abs=1e-4)

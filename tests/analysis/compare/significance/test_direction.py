@@ -93,7 +93,7 @@ def test_a_contradiction_is_named():
     assert "opposite directions" in verdict(*CASES["contradiction"][:2]).why
 
 
-def test_two_marked_runs_are_clear_however_fast_their_host_is():
+def test_two_marked_runs_have_a_verdict_despite_host_variation():
     """Two runs with step marks give a clear verdict even if the host varies.
 
     There are 889 and 1,489 marked steps. The interval gives the size of the change; the host's variation limits only

@@ -29,7 +29,7 @@ def causes(trace: TinyTrace, window: tuple[float, float] | None = None) -> dict[
     return sums
 
 
-def test_launch_latency_when_the_queue_held_the_next_kernel() -> None:
+def test_launch_latency_if_the_queue_has_the_next_kernel() -> None:
     trace = TinyTrace()
     trace.step(0, 50)
     trace.launch((0, 5), (7, 20))
@@ -78,7 +78,7 @@ def test_a_kernel_launched_for_the_first_time_loads_its_code() -> None:
     assert causes(trace) == {"compilation": 1000, "launch_bound": 1020, "python_host": 8}
 
 
-def test_data_wait_while_the_loader_is_asked() -> None:
+def test_data_wait_inside_a_loader_call() -> None:
     trace = TinyTrace()
     trace.step(0, 400)
     trace.launch((0, 5), (7, 20))
@@ -93,7 +93,7 @@ def test_data_wait_while_the_loader_is_asked() -> None:
     assert "DataLoader" in waits["evidence"].iloc[0] and waits["call_id"].tolist() == [-1]
 
 
-def test_host_sync_reaches_as_far_as_the_wait_and_no_further() -> None:
+def test_host_sync_is_at_most_as_long_as_the_wait() -> None:
     trace = TinyTrace()
     trace.step(0, 500)
     trace.launch((0, 5), (7, 107))
@@ -119,7 +119,7 @@ def test_sync_with_an_idle_gpu_is_not_a_cause() -> None:
     assert causes(trace) == {"python_host": 36, "launch_bound": 11}
 
 
-def test_unused_waiting_serves_later_gaps_too() -> None:
+def test_unused_waiting_explains_later_gaps_too() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     trace.launch((0, 5), (7, 107))
@@ -191,7 +191,7 @@ def test_allocator_and_compilation() -> None:
     assert found["compilation"] == 200
 
 
-def test_the_profiler_owns_its_buffers_but_a_full_queue_is_not_its_work() -> None:
+def test_buffer_time_belongs_to_the_profiler_and_a_full_queue_does_not() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     trace.launch((0, 5), (7, 20))
@@ -201,7 +201,7 @@ def test_the_profiler_owns_its_buffers_but_a_full_queue_is_not_its_work() -> Non
     assert causes(trace) == {"profiler": 100, "python_host": 42, "launch_bound": 5}  # [18, 30) + [130, 160)
 
 
-def test_comm_wait_for_another_stream() -> None:
+def test_a_wait_for_communication_on_another_stream() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     trace.launch((0, 4), (10, 110), name="ncclDevKernel_AllReduce", stream=20)

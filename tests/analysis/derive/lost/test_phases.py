@@ -62,14 +62,14 @@ def test_each_phase_has_its_host_device_and_idle_time() -> None:
     assert table["my forward"]["idle_ms_per_step"] == pytest.approx(0.015)
 
 
-def test_names_that_count_on_are_one_phase() -> None:
+def test_numbered_names_are_one_phase() -> None:
     trace = training_loop()
     for k in range(3):
         trace.op(f"micro batch {k}", 1000.0 * k + 100, 1000.0 * k + 150, annotation=True)
     assert "micro batch" in phases_of(trace)
 
 
-def test_no_counted_steps_no_phases() -> None:
+def test_without_counted_steps_there_are_no_phases() -> None:
     trace = TinyTrace()
     trace.launch((0, 5), (7, 20))
     assert phases_of(trace) == {}

@@ -29,5 +29,5 @@ from sawtooth.analysis.derive.lost.sentences import readable
         ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"),
     ],
 )
-def test_a_long_signature_is_its_function(name: str, shown: str) -> None:
+def test_a_long_signature_is_shortened_to_its_function(name: str, shown: str) -> None:
     assert readable(name) == shown

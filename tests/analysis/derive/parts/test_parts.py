@@ -85,7 +85,9 @@ def facts_of(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["gpt", *SAME_CAUSES])
-def test_parts_give_the_result_of_the_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_give_the_same_result_as_the_complete_recording(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     con, parts = both_ways(trace_of(name), tmp_path, monkeypatch)
     assert len(parts) >= 3
     assert {table: differing(con, f"SELECT * FROM {{}}.{table}") for table in EXACT} == {table: [] for table in EXACT}
@@ -101,7 +103,9 @@ def test_parts_give_the_result_of_the_whole(name: str, tmp_path: Path, monkeypat
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", CARRIED)
-def test_only_charged_waits_change_at_a_part_border(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_attributed_waits_change_at_the_border_of_parts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At a border between parts only the causes of lost time change, not its sums.
 
     A wait explains lost time after it, and a part does not know how much of an earlier wait is left over.

@@ -44,7 +44,7 @@ def test_a_step_with_an_eventless_span_is_not_counted(begin: int, end: int) -> N
 
 
 @pytest.mark.parametrize("every", [2, 3])
-def test_steps_that_do_less_by_design_are_whole(every: int) -> None:
+def test_steps_that_do_less_by_design_are_complete(every: int) -> None:
     assert result_of(loop(every=every)).failed == ()
 
 
@@ -59,7 +59,7 @@ def test_wait_in_a_complete_step_is_not_a_loss() -> None:
 
 
 @pytest.mark.parametrize(("lost", "headline_lost"), [(1, True), (2, False)])  # the end of a recording may cut the last step off
-def test_a_step_without_launches_between_equal_ones_lacks_them(lost: int, headline_lost: bool) -> None:
+def test_a_step_without_launches_between_equal_steps_lost_them(lost: int, headline_lost: bool) -> None:
     trace = loop(3)
     within = range(2000 * lost, 2000 * lost + 2000)
     trace.events = [e for e in trace.events if e["name"].startswith("ProfilerStep") or int(e["ts"]) not in within]
@@ -68,7 +68,7 @@ def test_a_step_without_launches_between_equal_ones_lacks_them(lost: int, headli
 
 
 @pytest.mark.parametrize(("longer", "trust"), [(1_500, "caution"), (0, "ok")])
-def test_whole_steps_that_last_otherwise_than_the_lacking_ones_are_a_doubt(longer: int, trust: str) -> None:
+def test_complete_steps_of_another_length_than_incomplete_ones_cause_a_doubt(longer: int, trust: str) -> None:
     trace = loop(12)
     for event in trace.events:  # step 5 waits, and lacks records
         if event["name"] == "ProfilerStep#5":

@@ -108,19 +108,19 @@ def test_lengths_that_vary_do_not_hide_the_loop() -> None:
     assert begins_at(loop) == wanted
 
 
-def test_a_capture_that_starts_within_a_step_gives_whole_steps_between() -> None:
+def test_a_capture_that_starts_within_a_step_gives_complete_steps() -> None:
     at = begins_at((STEP * 5)[30:-20])
     assert at is not None
     assert set(np.diff(at)) == {len(STEP)}
 
 
-def test_a_generation_loop_gives_a_step_a_token_and_no_layer() -> None:
+def test_a_generation_loop_has_a_step_per_token_not_per_layer() -> None:
     token = ["aten::embedding", "aten::cos", *LAYER * 24, "aten::argmax", "aten::cat"]
     assert begins_at(token * 20) == [k * len(token) for k in range(20)]
 
 
 @pytest.mark.parametrize("model_input", ["aten::embedding", "aten::conv2d"])
-def test_the_layers_of_one_forward_pass_are_no_steps(model_input: str) -> None:
+def test_layers_of_one_forward_pass_are_not_steps(model_input: str) -> None:
     layer = [f"aten::op{i}" for i in range(20)]  # so many kinds that input and head are a small share of them
     one_pass = [model_input, "aten::add", *layer * 8, "aten::linear"]
     assert begins_at(one_pass) is None
@@ -134,7 +134,7 @@ def test_no_inferred_steps_without_repetition() -> None:
     assert begins_at([]) is None
 
 
-def test_no_steps_are_inferred_where_the_recorder_saw_no_loop() -> None:
+def test_no_steps_are_inferred_if_the_recorder_saw_no_loop() -> None:
     """Random functions on a GPU gave four steps of 256 ms by chance."""
     events = host_does([TIMED_NAME, *STEP * 4])
     assert find_host_steps(events).source == "inferred"

@@ -29,7 +29,7 @@ def without(trace: ChromeTrace, *steps: int) -> RunResult:
 
 
 @pytest.mark.parametrize("lost", [(4,), (2, 7), (1, 3, 5)])
-def test_one_lost_mark_is_the_time_between_its_neighbours(lost: tuple[int, ...]) -> None:
+def test_one_lost_mark_is_replaced_from_its_neighbours(lost: tuple[int, ...]) -> None:
     result = without(loop(), *lost)
     assert result.lead.steps["counted"].sum() == 9  # all but the first
     assert result.metrics["step_time_ms"].value == pytest.approx(1.0, abs=0.001)
@@ -40,14 +40,14 @@ def test_one_lost_mark_is_the_time_between_its_neighbours(lost: tuple[int, ...])
 
 
 @pytest.mark.parametrize("lost", [(4, 5), (0,), (9,), (0, 1, 2)])
-def test_several_lost_marks_and_those_at_the_ends_are_a_doubt(lost: tuple[int, ...]) -> None:
+def test_several_lost_marks_or_one_at_an_end_cause_a_doubt(lost: tuple[int, ...]) -> None:
     result = without(loop(), *lost)
     assert result.metrics["gpu_busy_share"].trust == "caution"
     assert "steps_without_marks" in {d.key for d in result.diagnostics}
 
 
 @pytest.mark.parametrize(("begin", "end"), [(3900, 4400), (4250, 5100)])
-def test_mark_lost_together_with_calls_of_its_step_is_a_doubt(begin: int, end: int) -> None:
+def test_a_mark_lost_together_with_calls_of_its_step_causes_a_doubt(begin: int, end: int) -> None:
     trace = loop(kernels=30)
     trace.events = [e for e in trace.events if not begin <= e["ts"] < end]
     result = without(trace, 4)
@@ -55,7 +55,7 @@ def test_mark_lost_together_with_calls_of_its_step_is_a_doubt(begin: int, end: i
 
 
 @pytest.mark.parametrize("calls", [0, 3])
-def test_a_schedule_that_waits_has_lost_no_marks(calls: int) -> None:
+def test_waiting_steps_of_the_schedule_are_not_lost_marks(calls: int) -> None:
     trace = loop()
     recorded = [e for e in trace.events if not 4000 <= e["ts"] < 5000]
     trace.events = recorded
@@ -67,7 +67,7 @@ def test_a_schedule_that_waits_has_lost_no_marks(calls: int) -> None:
 
 
 @pytest.mark.parametrize(("by_us", "doubted"), [(1000, True), (0, False)])
-def test_a_mark_over_two_steps_is_a_doubt(by_us: int, doubted: bool) -> None:
+def test_a_mark_over_two_steps_causes_a_doubt(by_us: int, doubted: bool) -> None:
     trace = loop()
     for event in trace.events:
         if event["name"] in ("ProfilerStep#2", "ProfilerStep#6"):
@@ -104,13 +104,13 @@ def training(updates: tuple[int, ...], *, apart: int = 0) -> ChromeTrace:
         ((2,), 8, False),  # a generator and its critic
     ],
 )
-def test_a_mark_over_several_updates_is_a_doubt(updates: tuple[int, ...], apart: int, doubted: bool) -> None:
+def test_a_mark_over_several_updates_causes_a_doubt(updates: tuple[int, ...], apart: int, doubted: bool) -> None:
     result = without(training(updates, apart=apart))
     assert (result.metrics["kernel_launches_per_step"].trust == "caution") == doubted
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_marks_that_only_the_gpu_has_are_a_doubt(lost: bool) -> None:
+def test_marks_only_on_the_gpu_cause_a_doubt(lost: bool) -> None:
     trace = loop(3)
     for k in range(3):
         trace.gpu((1000 * k + 10, 1000 * k + 720), f"ProfilerStep#{k}", "gpu_user_annotation")
@@ -122,7 +122,7 @@ def test_marks_that_only_the_gpu_has_are_a_doubt(lost: bool) -> None:
 
 
 @pytest.mark.parametrize(("marks", "doubted"), [(1, True), (2, False)])
-def test_a_single_step_that_may_have_begun_before_is_a_doubt(marks: int, doubted: bool) -> None:
+def test_a_single_step_that_may_have_begun_earlier_causes_a_doubt(marks: int, doubted: bool) -> None:
     trace = training((1,) * marks)
     result = without(trace, *range(marks))
     assert result.lead.step_source == "annotation"

@@ -42,7 +42,7 @@ def test_steps_with_lost_launches_are_not_counted() -> None:
         (2, 3, 6, 7),  # every second step is empty, so no step begins at a known time
     ],
 )
-def test_if_no_whole_steps_follow_each_other_it_is_the_headline(lost: tuple[int, ...]) -> None:
+def test_missing_pairs_of_complete_steps_are_the_headline(lost: tuple[int, ...]) -> None:
     result = result_of(matmul_loop(5), nth(*lost))
     assert headline(result) == LOST
     busy = result.metrics["gpu_busy_share"]

@@ -54,7 +54,7 @@ def run_ahead():
     return annotations, launches, gpu
 
 
-def test_steps_end_when_their_last_operation_ends_however_far_the_host_runs_ahead():
+def test_steps_end_with_their_last_operation_even_if_the_host_runs_ahead():
     table = place(make(*run_ahead())).table
     # Step k's only operation ends at 105 + 100 k; the first starts with its annotation at 0.
     assert table["end"].tolist() == [105, 205, 305, 405]
@@ -133,12 +133,12 @@ def test_pause_after_faster_steps_is_not_warm_up():
         ((900, 500, 300, 100, 101, 99, 100, 180, 102, 98), 2),  # a later one that is slow, but nothing like them
     ],
 )
-def test_a_warm_up_falls_and_does_not_come_again(values, warm):
+def test_warm_up_steps_get_faster_and_occur_once(values, warm):
     assert durations(values) == [False] * (1 + warm) + [True] * (len(values) - 1 - warm)
 
 
 @pytest.mark.parametrize("warm", [0, 12_000])
-def test_a_run_of_thirty_thousand_steps_is_judged_in_no_time(warm):
+def test_a_run_of_thirty_thousand_steps_is_judged_quickly(warm):
     steps = np.random.default_rng(1).normal(100_000, 500, 30_000).astype(np.int64)
     steps[:warm] = 300_000
     begin = time.process_time()
@@ -146,7 +146,7 @@ def test_a_run_of_thirty_thousand_steps_is_judged_in_no_time(warm):
     assert time.process_time() - begin < 1.0  # a median of all the rest for each length took half a minute
 
 
-def test_leading_slow_steps_are_warm_up_but_a_rhythm_is_not():
+def test_leading_slow_steps_are_warm_up_but_periodic_ones_are_not():
     assert durations([100, 300, 100, 101, 99, 100]) == [False, False, True, True, True, True]
     # Two workers that finish together: every other step waits. Nothing of it is warm-up.
     assert durations([100, 260, 20, 260, 20, 260, 20]) == [False, True, True, True, True, True, True]
@@ -171,11 +171,8 @@ def test_last_step_without_launches_is_complete_if_its_operations_ran(of_last, c
     assert place(make(annotations, launches, gpu)).table["counted"].tolist() == [False, True, True, True, counted]
 
 
-def test_two_ranges_that_are_never_popped_begin_where_they_were_pushed():
-    """Two ranges that are never popped begin where they were pushed.
-
-    The eight steps before them have no range, so they are not part of the first.
-    """
+def test_two_open_ranges_begin_where_they_were_pushed():
+    """The eight steps before them have no range, so they are not part of the first."""
     annotations = [("iteration8", 80, 200), ("iteration9", 90, 200)]
     launches = [(10 * k + 2, 10 * k + 3) for k in range(10)]
     gpu = [(10 * k + 4, 10 * k + 9, k) for k in range(10)]
@@ -185,7 +182,7 @@ def test_two_ranges_that_are_never_popped_begin_where_they_were_pushed():
 
 @pytest.mark.parametrize("name", ["Optimizer.step#AdamW.step", "iteration"])
 @pytest.mark.parametrize("unended", [0, 1])
-def test_a_range_that_is_never_popped_does_not_hide_the_next_steps(name, unended):
+def test_an_open_range_does_not_hide_the_next_steps(name, unended):
     annotations = [(name, at, 40 if k == unended else at + 2) for k, at in enumerate((8, 18, 28))]
     launches = [(at + 1, at + 2) for at in (2, 8, 12, 18, 22, 28)]
     gpu = [(at + 2, at + 3, i) for i, (at, _) in enumerate(launches)]
@@ -268,7 +265,7 @@ def fused_steps(times, kernel=FUSED_ADAM, groups=1):
     return find_host_steps(replace(events, names=[kernel if name == "kernel" else name for name in events.names]))
 
 
-def test_fused_optimizers_that_take_turns_make_one_step_together():
+def test_alternating_fused_optimizers_make_one_step_together():
     # One launch each: only the kernel's duration, here to 8 %, distinguishes a critic's step from a generator's.
     assert fused_steps([10, 25, 11, 24, 10, 25]).ends.tolist() == [120, 320, 520]
     # A critic that steps twice before its generator does

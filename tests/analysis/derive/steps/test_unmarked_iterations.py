@@ -52,25 +52,22 @@ def step_ms(result: RunResult) -> float | None:
 
 @pytest.mark.parametrize("popped", [True, False])
 @pytest.mark.parametrize("name", ["iteration{}", "train iter {} of 90"])
-def test_ranges_around_every_third_iteration(tmp_path: Path, name: str, popped: bool) -> None:
+def test_ranges_around_every_third_iteration_do_not_change_the_step(tmp_path: Path, name: str, popped: bool) -> None:
     result = analysed(tmp_path, loop([0, 3, 6, 9, 12], 14, name=name, popped=popped))
     assert step_ms(result) == pytest.approx(1.2, rel=0.01)
 
 
-def test_ranges_of_one_name_around_some_iterations(tmp_path: Path) -> None:
+def test_ranges_of_one_name_around_some_iterations_do_not_change_the_step(tmp_path: Path) -> None:
     assert step_ms(analysed(tmp_path, loop([1, 3, 4, 8, 12], 14, name="logged"))) == pytest.approx(1.2, rel=0.01)
 
 
 @pytest.mark.parametrize("marked", [[2, 5, 8, 11], [0, 3, 6, 9, 12]])
 def test_one_update_for_three_micro_batches_is_one_step(tmp_path: Path, marked: list[int]) -> None:
-    """One update for three micro-batches is one step.
-
-    The range is around the micro-batch with the update, or around the first one.
-    """
+    """The range is around the micro-batch with the update, or around the first one."""
     result = analysed(tmp_path, loop(marked, 15, update_every=3))
     assert step_ms(result) == pytest.approx(3.6, rel=0.01)
 
 
-def test_an_interval_with_other_work_leaves_a_doubt(tmp_path: Path) -> None:
+def test_an_interval_with_other_work_causes_a_doubt(tmp_path: Path) -> None:
     result = analysed(tmp_path, loop([0, 3, 6, 9, 12, 15], 17, extra=8))
     assert result.ranks[0].metrics["step_time_ms"].trust != "ok"

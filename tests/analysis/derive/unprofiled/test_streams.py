@@ -36,7 +36,7 @@ def _plain(ops: DeviceOps, ready: np.ndarray, launched: np.ndarray) -> list[int]
 
 
 @pytest.mark.parametrize("streams", [2, 5, 200])
-def test_a_late_operation_waited_for_the_last_to_end_of_those_launched_before(streams: int) -> None:
+def test_a_late_operation_waits_for_the_last_earlier_launch_to_end(streams: int) -> None:
     random = np.random.default_rng(streams)
     count = 200
     none = np.full(count, -1, np.int64)
@@ -83,7 +83,7 @@ def _trace(path: Path, streams: int) -> Path:
     return path
 
 
-def test_a_stream_for_every_kernel_takes_about_as_long_as_few_streams(tmp_path: Path) -> None:
+def test_one_stream_per_kernel_takes_about_as_long_as_few_streams(tmp_path: Path) -> None:
     def seconds(streams: int, name: str) -> float:
         folder = DataFolder(tmp_path / name).create()
         recording = ingest_file(_trace(tmp_path / f"{streams}.json", streams), folder)

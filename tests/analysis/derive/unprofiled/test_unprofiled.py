@@ -84,7 +84,7 @@ def test_a_long_recording_is_replayed_in_part_and_says_so(
     assert problem.notes == (() if covered == 12 else (f"the replay covers the first {covered} of 12 steps",))
 
 
-def test_the_ledger_knows_the_waits_of_every_step() -> None:
+def test_the_ledger_has_the_waits_of_every_step() -> None:
     trace = steps_of_one_launch(12)
     events, facts = trace.events(), trace.facts()
     view = host_view(events, facts)
@@ -114,7 +114,7 @@ def test_cost_follows_the_wrappers_and_the_launch_calls_of_the_trace() -> None:
     assert (cost.launch_ns, cost.inside_ns, cost.call_ns) == (15_750, 2_000, 2_500)
 
 
-def test_a_wrapper_that_calls_two_operators_or_launches_is_none() -> None:
+def test_an_operator_that_calls_two_operators_or_launches_is_not_a_wrapper() -> None:
     trace = host_bound(2)
     wrappers(trace, 10, own=2)
     for k in range(50):
@@ -143,7 +143,7 @@ def test_default_costs_are_used_for_too_few_calls() -> None:
     )
 
 
-def test_each_event_in_a_gap_is_paid_back() -> None:
+def test_the_cost_of_each_event_is_subtracted_from_its_gap() -> None:
     problem = problem_of(host_bound(10))
     # A step: 10 operators 4 µs apart, then a launch of 5: 45 µs. The gap of 40 loses 1 for each of 10 operators and the step's annotation
     # and 3 that the launch costs beside its call; the call loses 2: 29 µs.
@@ -163,7 +163,7 @@ def test_profiler_cost_of_calls_without_launches_is_removed() -> None:
     assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [93_000, 93_000]
 
 
-def test_host_time_never_vanishes() -> None:
+def test_host_time_never_becomes_zero() -> None:
     problem = problem_of(host_bound(10))
     fast = without_profiler(problem, RecordingCost(1_000_000, 1_000_000, 1_000_000, 0))
     assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [round(45_000 * LEAST_SHARE)] * 2
@@ -220,7 +220,7 @@ def test_cost_of_syncs_is_the_gain_without_them() -> None:
     assert estimate.ledger["idle", "host_sync"] == 35_500
 
 
-def test_no_steps_no_estimate() -> None:
+def test_without_steps_there_is_no_estimate() -> None:
     trace = TinyTrace()
     trace.launch((0, 5), (7, 20))
     events, facts = trace.events(), trace.facts()
@@ -231,7 +231,7 @@ def test_no_steps_no_estimate() -> None:
     assert estimate.why_missing
 
 
-def test_steps_without_length_are_not_divided_by() -> None:
+def test_steps_of_zero_length_are_not_divisors() -> None:
     trace = TinyTrace()
     trace.launch((0, 1), (2, 50))
     for k in range(4):
@@ -288,7 +288,7 @@ def test_removing_a_cause_never_slows_the_run(trace: TinyTrace) -> None:
     assert replay(replace(problem)).op_end.max() == before
 
 
-def test_a_calibration_at_its_limit_is_not_called_calibrated() -> None:
+def test_a_clipped_calibration_is_not_called_calibrated() -> None:
     slow = host_bound(2, launch_us=40)  # no host measured took 40 µs for its fastest launches
     wrappers(slow, 10, own=2)
     cost = recording_cost(slow.events())
@@ -316,16 +316,13 @@ def test_send_waits_for_earlier_computation() -> None:
     assert handed_over([(60, 70), (160, 170)]) == [0, 2]
 
 
-def test_communication_that_once_began_before_the_computation_ended_does_not_wait_for_it() -> None:
+def test_communication_that_can_begin_before_the_computation_ends_does_not_wait_for_it() -> None:
     assert handed_over([(60, 70), (130, 170)]) == [-1, -1]  # 130 is before 142
 
 
 def test_the_streams_of_one_operator_wait_for_each_other_and_its_caller_for_them() -> None:
-    """Streams within one operator wait for each other, and the caller's stream waits for them.
-
-    Two layers run on their own streams: the second continues after the first, which continues after the caller. None
-    had to wait in the recording, because the host was late.
-    """
+    # Two layers run on their own streams: the second continues after the first, which continues after the caller. None
+    # had to wait in the recording, because the host was late.
     trace = TinyTrace()
     for k in range(2):
         t = 1000.0 * k

@@ -12,7 +12,7 @@ from sawtooth.analysis.findings.queries.communication import cost_beside
 
 
 @pytest.mark.parametrize(("gpu", "shares"), [(SimpleNamespace(sms=132), [24 / 132, 0.0, 1.0]), (None, [0.0, 0.0, 0.0])])
-def test_a_collective_holds_a_multiprocessor_for_each_of_its_blocks(gpu: Any, shares: list[float]) -> None:
+def test_a_collective_occupies_one_multiprocessor_per_block(gpu: Any, shares: list[float]) -> None:
     context: Any = SimpleNamespace(rank=SimpleNamespace(gpu=gpu))
     rows = pd.DataFrame({"blocks": pd.array([24, None, 500], dtype="Int64")})
     assert cost_beside(context, rows).tolist() == pytest.approx(shares)

@@ -54,7 +54,7 @@ def test_breaks_are_counted_exactly_in_the_trace(library, run, count):
 
 
 @pytest.mark.parametrize("count", [1, 5, 20])
-def test_what_breaks_cost_is_what_the_stopwatch_saw(run, count):
+def test_cost_of_graph_breaks_matches_the_stopwatch(run, count):
     """The predicted cost of graph breaks agrees with the stopwatch.
 
     The step without the breaks is another recording's. Its measured blocks lie within a tenth of their mean, so the
@@ -67,10 +67,10 @@ def test_what_breaks_cost_is_what_the_stopwatch_saw(run, count):
     assert gain == pytest.approx(lost, rel=0.15, abs=noise)
 
 
-def test_the_hosts_time_in_breaks_is_of_the_runs_own_pace(library, run):
-    """The host's time in graph breaks is scaled to the run's own step.
+def test_host_time_in_graph_breaks_is_scaled_to_the_unprofiled_run(library, run):
+    """The stopwatch gives 0.7 times the replayed step.
 
-    The stopwatch gives 0.7 times the replayed step. The host's time in the title is scaled in the same way.
+    The host's time in the title is scaled in the same way.
     """
     as_replayed = run(20, "json")
     told = UserFacts(step_time_ms=0.7 * as_replayed.lead.best.ms)
@@ -103,7 +103,7 @@ ABANDONED = (  # as PyTorch 2.11 writes it of a break in a loop
 )
 
 
-def test_a_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, library):
+def test_a_graph_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, library):
     """A graph break in a loop leaves its function uncompiled, which only the log shows.
 
     The trace then has no region inside another. (Recorded on an H200: 21 layers in a loop, broken 1, 5 and 20 times.)
@@ -120,7 +120,7 @@ def test_a_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, library):
     assert [(row["place"], row["hint"]) for row in found.evidence] == [("net.py:101", "Remove the call.")]
 
 
-def test_functions_compiled_apart_break_no_graph(tmp_path, library):
+def test_separately_compiled_functions_are_not_graph_breaks(tmp_path, library):
     trace = ChromeTrace()
     for i in range(3):
         trace.host("cpu_op", f"Torch-Compiled Region: {i}/0", 10 + 20 * i, 20 + 20 * i)
@@ -152,7 +152,7 @@ def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
     assert max((entry.times, entry.reason) for entry in found.recompiled) == (2, "guard 119")
 
 
-def test_each_breaks_time_and_that_between_backward_pieces_are_the_whole(run):
+def test_times_of_breaks_and_between_backward_pieces_sum_to_the_total(run):
     result = run(20, "json", "log")
     found = next(f for f in result.findings if f.rule == "graph-breaks")
     each, (backward,) = found.evidence[:20], found.evidence[20:]
@@ -163,7 +163,7 @@ def test_each_breaks_time_and_that_between_backward_pieces_are_the_whole(run):
 
 
 @pytest.mark.parametrize("lookups", [1, 4])
-def test_calls_whose_code_is_looked_up_in_vain_run_uncompiled(tmp_path, lookups):
+def test_calls_without_cached_code_run_uncompiled(tmp_path, lookups):
     trace = ChromeTrace(made_for=f"{lookups} lookups")
     for k in range(4):
         at = 1000 * k

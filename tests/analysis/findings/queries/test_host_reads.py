@@ -43,16 +43,16 @@ def waiting(every: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("every", [1, 3, STEPS])
-def test_what_stands_directly_before_a_read_serves_it(context: Any, every: int) -> None:
+def test_work_directly_before_a_read_is_needed_only_for_it(context: Any, every: int) -> None:
     # Of a step two norms, the read and what it calls: not the additions before, nor reads that do not wait.
     assert ops_serving_only(context, waiting(every)) == tuple(call - back for call in waiting(every) for back in (3, 2, 1, 0))
 
 
-def test_no_call_no_operation(context: Any) -> None:
+def test_no_call_means_no_operation(context: Any) -> None:
     assert ops_serving_only(context, ()) == ops_serving_only(context, (3,)) == ()  # 3 is in an addition
 
 
-def test_a_read_more_costs_no_look_at_all_operators(context: Any) -> None:
+def test_another_read_does_not_search_all_operators(context: Any) -> None:
     """Twenty times as many reads take little longer.
 
     Each read was once compared with each operator of its thread.

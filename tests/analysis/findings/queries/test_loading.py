@@ -43,7 +43,7 @@ def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
         (0.0, 400, "So 1 worker is enough for a step of 400 ms."),
     ],
 )
-def test_workers_for_a_step(cpu_ms, step_ms, said):
+def test_number_of_workers_for_a_step(cpu_ms, step_ms, said):
     assert workers_needed(facts(cpu_ms), step_ms).endswith(said)
 
 
@@ -54,7 +54,7 @@ def test_a_thread_that_pins_too_slowly_is_named():
     assert "workers are enough" in workers_needed(pinned, 50)
 
 
-def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
+def test_more_workers_are_not_advised_if_the_pinning_thread_is_the_limit():
     # 12 workers give 1,200 samples a second, the thread 32 in 36 ms: 889
     pinned = msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36)
     title, advice = limited_by(pinned)
@@ -67,13 +67,13 @@ def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
     assert quickest_ms(pinned) == pytest.approx(36)
 
 
-def test_no_step_is_shorter_than_as_many_workers_feed_as_there_may_be():
+def test_no_step_is_shorter_than_the_possible_workers_can_feed():
     assert quickest_ms(facts(0)) == pytest.approx(32 / 6400 * 1e3)  # 64 workers for 16 cores, 100 a second each
     assert quickest_ms(facts(10)) == pytest.approx(32 / (1500 * 0.82) * 1e3)  # 15 cores, shared, and one for the training
     assert quickest_ms(UserFacts()) == 0
 
 
-def test_a_step_takes_what_as_many_workers_need_as_help():
+def test_predicted_step_follows_the_useful_number_of_workers():
     more = most_that_help(facts(10))
     assert more is not None and more.workers == 15 and more.ms == pytest.approx(32 / 1230 * 1e3)
     assert more.edit.paced_at_least == pytest.approx(
@@ -119,7 +119,7 @@ UNTIMED = UserFacts(loader_workers=2, loader_cores=16)
         (UserFacts(), 64, "num_workers=12)"),
     ],
 )
-def test_the_code_sets_enough_workers_or_makes_a_sample_cheaper(known, step_ms, after):
+def test_the_suggested_code_sets_enough_workers_or_makes_samples_cheaper(known, step_ms, after):
     run = SimpleNamespace(manifest=SimpleNamespace(facts=known), telemetry=SimpleNamespace(host=None))
     usual = CodeChange(
         "PyTorch",
@@ -132,7 +132,7 @@ def test_the_code_sets_enough_workers_or_makes_a_sample_cheaper(known, step_ms, 
     assert after in change.after
 
 
-def test_without_timed_workers_nothing_is_said():
+def test_without_timed_workers_nothing_is_reported():
     assert workers_needed(UserFacts(), 64) == "" and workers_needed(facts(1), None) == ""
 
 
@@ -142,7 +142,7 @@ def test_waiting_and_computing_of_a_sample_are_distinguished():
     assert limited_by(facts(6.5)) is None and limited_by(UserFacts()) is None
 
 
-def test_workers_that_are_quick_enough_are_not_blamed():
+def test_workers_that_are_fast_enough_are_not_blamed():
     # 2 workers give 200 a second, 180 for sure: 32 samples in 178 ms
     assert keeps_up(facts(10), 180) and not keeps_up(facts(10), 175)
     assert not keeps_up(facts(10, seen=0), 1000) and not keeps_up(UserFacts(), 1000)

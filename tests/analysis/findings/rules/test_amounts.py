@@ -18,7 +18,7 @@ PROFILED_LONGER = ("collected_garbage", "conv_searches", "slow_every_fourth", "s
     "name",
     [*PROFILED_LONGER, *(pytest.param(name, marks=pytest.mark.sweep(40)) for name in NAMES if name not in PROFILED_LONGER)],
 )
-def test_a_title_states_no_part_longer_than_the_run_s_step(name: str) -> None:
+def test_a_title_has_no_part_longer_than_the_step(name: str) -> None:
     """A title states no part longer than the run's step.
 
     A time measured under the profiler is scaled to the run's own step, or called profiled.

@@ -16,7 +16,7 @@ from tests.support.chrome_trace import ChromeTrace
 
 
 @pytest.mark.parametrize("host_us", [10.0, 110.0])
-def test_stack_traces_are_part_of_what_goes(tmp_path: Path, host_us: float) -> None:
+def test_gain_of_disabling_anomaly_mode_includes_its_stack_traces(tmp_path: Path, host_us: float) -> None:
     # A step: five recorded operators of 10 or 110 µs, then five that are not recorded of 10 µs, one test of a gradient and the wait for its answer.
     trace, at = ChromeTrace(), 0.0
     for k in range(4):

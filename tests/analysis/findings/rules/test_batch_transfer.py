@@ -56,7 +56,7 @@ def loop(memory: str, copy_us: int, *, after_kernel: bool = False) -> ChromeTrac
     ],
 )
 @pytest.mark.parametrize("after_kernel", [False, True])
-def test_a_slow_copy_between_the_loader_and_the_step_s_first_kernel_is_the_batch_s(
+def test_a_slow_copy_before_the_first_kernel_is_the_batch_transfer(
     tmp_path: Path, rule: str, memory: str, copy_us: int, after_kernel: bool
 ) -> None:
     """A slow copy between the loader and the step's first kernel is the batch's.

@@ -68,13 +68,13 @@ def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, m
             assert found_by(rule, context) == [], f"{rule.slug} fires without the condition {constant}"
 
 
-def test_a_case_that_is_not_there_is_named() -> None:
+def test_an_unknown_case_is_named() -> None:
     with pytest.raises(LookupError, match="no recording is called 'no_such_case'"):
         result_of("no_such_case")
 
 
 @every_rule
-def test_no_code_of_a_rule_makes_a_loader_of_single_samples(rule: Rule) -> None:
+def test_suggested_code_never_makes_a_loader_with_batch_size_one(rule: Rule) -> None:
     module = importlib.import_module(rule.measure.__module__)
     codes = [code for change in getattr(module, "CHANGES", ()) for code in (change.before, change.after)]
     calls = [call for code in codes for call in re.findall(r"DataLoader\(.*?\)(?:\s|$)", code, re.DOTALL)]
@@ -82,23 +82,23 @@ def test_no_code_of_a_rule_makes_a_loader_of_single_samples(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize(("slug", "name"), [(slug, name) for slug, case in CASES.items() for name in case.leads])
-def test_the_first_finding_names_the_planted_trouble(slug: str, name: str) -> None:
+def test_the_first_finding_names_the_planted_problem(slug: str, name: str) -> None:
     first = result_of(name).findings[0]
     assert first.rule == slug
     assert first.severity in ("critical", "warning")
     assert any(row.get("start_ns") is not None for row in first.evidence)
 
 
-def test_no_row_is_of_a_rule_that_is_not_there() -> None:
+def test_every_case_belongs_to_a_rule() -> None:
     assert set(CASES) == {rule.slug for rule in all_rules()}
 
 
-def test_a_rule_lies_in_the_file_of_its_name() -> None:
+def test_a_rule_has_a_file_with_its_name() -> None:
     files = {path.stem for path in Path(rules_folder.__path__[0]).glob("*.py")} - {"__init__"}
     assert {rule.slug.replace("-", "_") for rule in all_rules()} == files
 
 
-def test_only_the_guides_techniques_name_rules() -> None:
+def test_only_the_checklist_names_rules() -> None:
     """Only the techniques of the guides name rules outside of the rules' own modules.
 
     The relations between findings are declared by their rules. Findings of samples name three rules: the same fault has
@@ -117,7 +117,7 @@ def test_only_the_guides_techniques_name_rules() -> None:
 
 
 @every_rule
-def test_a_rule_needs_and_explains_what_there_is(rule: Rule) -> None:
+def test_requirements_and_causes_of_a_rule_exist(rule: Rule) -> None:
     assert set(rule.requires) <= set(REQUIREMENTS)
     for cause in rule.explains.causes:
         assert cause not in NOT_RANKED_FIRST, f"nothing of the user's own removes {cause}"
@@ -141,18 +141,18 @@ def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
 
 @pytest.mark.sweep(16)
 @pytest.mark.parametrize("name", [*NAMES, *HAND_MADE])
-def test_no_rule_fails_on_a_recording_that_is_here(name: str) -> None:
+def test_no_rule_fails_on_a_recording_of_the_repository(name: str) -> None:
     assert [note.rule for note in result_of(name).not_checked if FAILED in note.because] == []
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_run_is_left_in_peace(name: str) -> None:
+def test_a_healthy_run_has_no_advice(name: str) -> None:
     advised = [f for f in result_of(name).findings if f.severity != "info"]
     assert [f.title for f in advised if f.rule != "elementwise-chains"] == []  # compiling gpt_small saves 36 % (gpt_compiled)
 
 
 @pytest.mark.parametrize(("slug", "before", "after", "within"), MEASURED)
-def test_the_prediction_against_the_measured_after_run(slug: str, before: str, after: str, within: float) -> None:
+def test_the_prediction_matches_the_measured_run_after_the_change(slug: str, before: str, after: str, within: float) -> None:
     found = finding(before, slug)
     assert found is not None
     assert found.predicted_step_ms == pytest.approx(stopwatch_ms(after), rel=within)
@@ -163,6 +163,6 @@ def test_two_findings_of_one_change_are_predicted_together() -> None:
     assert both == pytest.approx(stopwatch_ms("gpt_small"), rel=0.10)
 
 
-def test_a_wait_is_named_by_the_users_own_line() -> None:
+def test_a_wait_is_named_by_the_line_of_the_user() -> None:
     first = result_of("gpt_reads_stack").findings[0]
     assert re.search(r"\.py:\d+ in ", first.title) and "<built-in" not in first.title and "torch/" not in first.title

@@ -18,7 +18,7 @@ from tests.support.chrome_trace import ChromeTrace
         ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", False),  # 16 bit, on tensor cores
     ],
 )
-def test_products_are_fp32_by_their_kernels_names(tmp_path: Path, kernel: str, fires: bool) -> None:
+def test_kernel_names_show_fp32_products(tmp_path: Path, kernel: str, fires: bool) -> None:
     trace = ChromeTrace(record_shapes=0)
     for k in range(4):  # 60 of 100 µs are products
         at = 100 * k

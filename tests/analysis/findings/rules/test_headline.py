@@ -38,7 +38,7 @@ def test_the_first_line_names_the_cause_of_the_first_finding(name: str, said: st
 
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_finding_that_explains_the_loss_has_a_name_for_it(name: str) -> None:
+def test_a_finding_that_explains_lost_time_has_a_name_for_it(name: str) -> None:
     result = result_of(name)
     verdict = judge(result.lead) if result.lead else None
     assert verdict is not None
@@ -75,7 +75,7 @@ def searching(**changed: object) -> Finding:
         (searching(explains=Explains(("data_wait",), topics=frozenset({"hidden"}))), False),  # the profile does not show it
     ],
 )
-def test_a_finding_names_the_loss_that_it_is_certain_of_and_owns_most_of(finding: Finding, named: bool) -> None:
+def test_a_finding_names_a_loss_if_it_is_certain_and_explains_most_of_it(finding: Finding, named: bool) -> None:
     result = replace(run_of(ledger=LAUNCHES), findings=[finding])
     expected = (
         "It waits for cuDNN's search for convolution algorithms." if named else "It waits for the host to launch kernels."

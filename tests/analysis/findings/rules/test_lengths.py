@@ -17,7 +17,7 @@ from sawtooth.analysis.run.model import Finding
 from tests.support.findings_of import context_of, finding
 
 
-def test_columns_of_single_matrices_are_features() -> None:
+def test_a_column_of_a_single_matrix_is_a_feature() -> None:
     rows = pd.DataFrame(
         {
             "flop_operator": ["aten::addmm", "aten::bmm", "aten::mm"],
@@ -30,7 +30,7 @@ def test_columns_of_single_matrices_are_features() -> None:
 @pytest.mark.parametrize(
     ("lengths", "what", "named"), [({3137}, "sequences of 3137", "length = 3137"), (set(), "3137", "features = 3137")]
 )
-def test_a_length_is_padded_and_masked(lengths: set[int], what: str, named: str) -> None:
+def test_a_padded_length_is_masked(lengths: set[int], what: str, named: str) -> None:
     assert _action([3137], None, lengths).object == f"{what} to a multiple of 64"
     (change,) = _changes([3137], None, lengths)
     assert change.before == named
@@ -44,11 +44,8 @@ def found_with(**facts: float) -> list[Finding]:
         return found_by(shapes_vary.RULE, replace(context, run=replace(context.run, manifest=changed)))
 
 
-def test_padding_costs_its_share_of_the_kernels_that_grow_with_length() -> None:
-    """Padding costs its share of the kernels that grow with the length.
-
-    Three products of 400 µs grow. The batch's copy, a gradient's sum and the optimizer do not.
-    """
+def test_cost_of_padding_is_its_share_of_length_dependent_kernels() -> None:
+    """Three products of 400 µs grow. The batch's copy, a gradient's sum and the optimizer do not."""
     found = finding("padded_batches", "shapes-vary")
     assert found is not None
     assert found.title == "40 % of each batch is padding, and the model's kernels compute on all of it"
@@ -61,18 +58,18 @@ def test_little_padding_is_not_reported() -> None:
     assert found_with(loader_padding=0.19) == [] and len(found_with(loader_padding=0.21)) == 1
 
 
-def test_padding_is_not_reported_where_the_host_limits_the_step() -> None:
+def test_padding_is_not_reported_if_the_host_limits_the_step() -> None:
     assert finding("padded_on_a_slow_host", "shapes-vary") is None
 
 
 @pytest.mark.parametrize("operator", ["flash_attn::_flash_attn_varlen_forward", "aten::_nested_view_from_buffer"])
-def test_padding_is_not_reported_of_a_model_that_skips_it(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_is_not_reported_for_a_model_that_skips_it(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(shapes_vary.WITHOUT_PADDING, operator) and not re.search(shapes_vary.WITHOUT_PADDING, "aten::mm")
     monkeypatch.setattr(shapes_vary, "WITHOUT_PADDING", "^aten::mm$")
     assert found_with() == []
 
 
-def test_padding_is_reported_once_beside_a_slow_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_is_reported_once_with_a_slow_loader(monkeypatch: pytest.MonkeyPatch) -> None:
     collates = {
         "loader_batch": 32,
         "loader_sample_ms": 0.001,

@@ -42,10 +42,7 @@ def replayed(names: list[str], us: float) -> ChromeTrace:
 
 @pytest.mark.parametrize("after_products", [False, True])
 def test_a_graph_of_eager_kernels_is_compiled_before_its_capture(tmp_path: Path, after_products: bool) -> None:
-    """A graph of eager kernels is compiled before its capture.
-
-    Kernels after the last product may be the optimizer's, which compiling the model does not fuse.
-    """
+    """Kernels after the last product may be the optimizer's, which compiling the model does not fuse."""
     moves = [MOVES.format(i) for i in range(20)]
     names = [GEMM, GEMM, *moves] if after_products else [GEMM, *moves, GEMM]
     found = by_rule(analysed(tmp_path, replayed(names, 20)), "elementwise-chains")
@@ -55,7 +52,7 @@ def test_a_graph_of_eager_kernels_is_compiled_before_its_capture(tmp_path: Path,
         assert found.gain_ms == pytest.approx(0.38, abs=0.03), "20 kernels of 20 µs become as long as one"
 
 
-def test_a_compiled_kernel_takes_two_microseconds_at_least(tmp_path: Path) -> None:
+def test_a_compiled_kernel_takes_at_least_two_microseconds(tmp_path: Path) -> None:
     moves = [MOVES.format(i) for i in range(60)]
     found = by_rule(analysed(tmp_path, replayed([GEMM, *moves, GEMM], 2)), "elementwise-chains")
     assert found is not None and found.gain_ms == pytest.approx(0.114, abs=0.02), "60 kernels of 2 µs become three"
@@ -96,7 +93,7 @@ def test_a_captured_optimizer_with_kernels_for_each_parameter_is_fused(tmp_path:
 
 
 @pytest.mark.parametrize("kernel", [DEPTHWISE, "void cudnn::ops::depthwise_conv2d_nhwc_kernel()"])
-def test_own_depthwise_kernels_are_replaced_by_those_of_cudnn(tmp_path: Path, kernel: str) -> None:
+def test_depthwise_kernels_of_pytorch_are_replaced_by_cudnn(tmp_path: Path, kernel: str) -> None:
     trace = ChromeTrace()
     for k in range(4):
         at = 1000 * k
@@ -111,11 +108,8 @@ def test_own_depthwise_kernels_are_replaced_by_those_of_cudnn(tmp_path: Path, ke
         assert found.ceiling_ms_per_step == pytest.approx(0.8, abs=0.1), "at most 5.8 times as fast"
 
 
-def test_changes_gain_nothing_for_sure_while_every_step_waits_for_workers() -> None:
-    """Changes have no certain gain while every step waits for workers.
-
-    The workers compute all the time, so a graph at most removes the launches, and perhaps gains nothing.
-    """
+def test_changes_may_gain_nothing_if_every_step_waits_for_workers() -> None:
+    # The workers compute all the time, so a graph at most removes the launches, and perhaps gains nothing.
     loader, graph = (finding("keywords_twelve", rule) for rule in ("data-loader-starves-gpu", "launch-bound"))
     assert loader is not None and graph is not None and graph.predicted_step_ms is None
     assert graph.gain_ms < loader.gain_ms

@@ -11,7 +11,7 @@ from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import library, result_of
 
 
-def test_pinning_promises_nothing_where_the_thread_that_pins_would_be_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinning_gains_nothing_if_the_pinning_thread_would_be_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pinned memory has no predicted gain if the pinning thread would become the limit.
 
     On an H200 with 157 MB a step, loaded by twelve workers, the prediction was 36 ms instead of 58; the run took 54.

@@ -32,7 +32,7 @@ def work_left_ms(rank: RankResult, whatif: WhatIf, edits: tuple[Edit, ...]) -> f
 
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", NAMES)
-def test_no_prediction_is_shorter_than_the_work_that_is_left_to_the_gpu(name: str) -> None:
+def test_no_prediction_is_shorter_than_the_remaining_gpu_work(name: str) -> None:
     result = result_of(name)
     rank = result.lead
     assert rank is not None and rank.best.ms is not None

@@ -16,7 +16,7 @@ STEP_US = 20_000
 
 
 @pytest.mark.parametrize("uncached", [True, False])
-def test_an_allocator_that_is_off_is_not_called_full_memory(tmp_path: Path, uncached: bool) -> None:
+def test_a_disabled_allocator_is_not_reported_as_full_memory(tmp_path: Path, uncached: bool) -> None:
     trace = ChromeTrace()
     for k in range(4):
         at = k * STEP_US
@@ -53,11 +53,8 @@ def test_compiling_is_advised_only_on_a_gpu_that_triton_supports(tmp_path: Path,
 
 
 @pytest.mark.parametrize("handle", [True, False])
-def test_the_handle_of_record_function_is_no_tensor_that_is_copied(tmp_path: Path, handle: bool) -> None:
-    """The handle of record_function is not reported as a copied tensor.
-
-    Before PyTorch 1.12 it was made with aten::zeros, directly before the range.
-    """
+def test_the_handle_of_record_function_is_not_a_copied_tensor(tmp_path: Path, handle: bool) -> None:
+    """Before PyTorch 1.12 it was made with aten::zeros, directly before the range."""
     trace = ChromeTrace()
     for k in range(4):
         at = k * STEP_US

@@ -26,13 +26,13 @@ def _said(*reasons: CompileReason) -> tuple[str, str]:
     return fix.sentence, " ".join(change.after for change in changes)
 
 
-def test_sizes_that_change_are_to_be_marked() -> None:
+def test_the_advice_marks_changing_sizes_as_dynamic() -> None:
     fix, changes = _said(SIZE, FLAG)
     assert "2 of 5 recompilations in the log are for another size" in fix and "model.py:12" in fix and "saves 655 ms" in fix
     assert "mark_dynamic" in changes and "drop_last" in changes
 
 
-def test_where_something_else_changes_dynamic_shapes_are_no_advice() -> None:
+def test_dynamic_shapes_are_not_advised_for_other_recompilations() -> None:
     fix, changes = _said(FLAG)
     assert "self.scale == 0.5" in fix and "dynamic" not in fix + changes
     assert "TORCH_LOGS=recompiles" in _said()[0]
@@ -48,7 +48,7 @@ def _with_stopwatch(ms: float) -> Finding:
     return next(f for f in run.findings if f.rule == "recompilation")
 
 
-def test_a_run_that_compiles_less_often_than_its_profile_loses_no_more_than_its_own_step_has() -> None:
+def test_a_run_that_compiles_less_often_than_its_profile_loses_at_most_its_step() -> None:
     found = _with_stopwatch(30)
     assert found.predicted_step_ms == pytest.approx(20.2, abs=0.5)
     assert found.predicted_low_ms == pytest.approx(0.85 * found.predicted_step_ms)
@@ -57,6 +57,6 @@ def test_a_run_that_compiles_less_often_than_its_profile_loses_no_more_than_its_
     assert "the run loses at most 13.2 ms per step" in found.title
 
 
-def test_a_run_as_quick_as_without_compiling_gains_nothing_for_sure() -> None:
+def test_a_run_as_fast_as_without_compiling_may_gain_nothing() -> None:
     found = _with_stopwatch(21)
     assert (found.predicted_step_ms, found.severity) == (None, "info") and "No gain is predicted" in found.prediction_note

@@ -22,7 +22,7 @@ every_rule = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.
 
 
 @every_rule
-def test_a_rule_fires_where_its_trouble_is_and_not_beside_it(rule: Rule, snapshot: SnapshotAssertion) -> None:
+def test_a_rule_fires_only_on_its_own_cases(rule: Rule, snapshot: SnapshotAssertion) -> None:
     assert rule.slug in CASES, f"{rule.slug} has no row in {Path(__file__).with_name('cases.py').name}"
     case = CASES[rule.slug]
     assert case.fires, f"{rule.slug} has no recording or hand-made trace that it fires on"

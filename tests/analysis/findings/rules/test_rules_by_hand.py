@@ -51,11 +51,8 @@ def sampled(folder: Path, **said: Any) -> RunResult:
 
 
 @pytest.mark.parametrize(("later_s", "words"), [(-120, "ends 1.9"), (90, "begins 1.5 minutes after"), (-30, None), (30, None)])
-def test_telemetry_of_another_time_judges_nothing(tmp_path: Path, later_s: int, words: str | None) -> None:
-    """Telemetry from another time than the trace is not used.
-
-    Six seconds of samples at 10 % belong to another run if they end 114.1 s before the trace or begin 90 s after it.
-    """
+def test_telemetry_of_another_time_is_not_used(tmp_path: Path, later_s: int, words: str | None) -> None:
+    # Six seconds of samples at 10 % belong to another run if they end 114.1 s before the trace or begin 90 s after it.
     result = sampled(tmp_path, later_s=later_s, util=10)
     assert result.lead is not None and result.lead.represents is not None
     told = [d.sentence for d in result.diagnostics if d.key == "telemetry_elsewhere"]
@@ -67,7 +64,7 @@ def test_telemetry_of_another_time_judges_nothing(tmp_path: Path, later_s: int, 
         assert result.lead.represents.represents is None and result.lead.best.source != "telemetry"
 
 
-def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named() -> None:
+def test_a_loader_whose_queue_was_full_during_the_profile_is_named() -> None:
     # A step takes 1 ms as profiled; telemetry sees 10 % of the time at work that fills 0.7 ms of a step and 2 µs of dispatch, so the run's takes 7.02 ms.
     found = result_of("full_queue").findings[0]
     assert (found.rule, found.severity) == ("prefetch-queue-hid-the-loader", "critical")
@@ -77,7 +74,7 @@ def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named() -> N
 
 
 @pytest.mark.parametrize(("workers", "limits_the_step"), [(1, True), (2, False)])
-def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: int, limits_the_step: bool) -> None:
+def test_workers_as_slow_as_the_step_come_before_other_losses(workers: int, limits_the_step: bool) -> None:
     """Loader workers that take as long as the step come first, whatever else is lost.
 
     4 samples of 1.75 ms take one worker 7 ms, and the step takes 7.02 ms by telemetry. Two workers would need 3.5 ms,
@@ -98,12 +95,9 @@ def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: i
         assert first_line(run).endswith("It waits for the data loader, which the profiled steps do not show.")
 
 
-def test_workers_who_give_no_more_than_the_step_takes_are_the_first_to_change() -> None:
-    """Loader workers that deliver only as fast as the step are the first change.
-
-    By a stopwatch the step takes 1.02 ms, as profiled, and one worker needs as long for its 4 samples. The GPU's own
-    work takes 0.7 ms.
-    """
+def test_workers_as_fast_as_the_step_are_the_first_change() -> None:
+    # By a stopwatch the step takes 1.02 ms, as profiled, and one worker needs as long for its 4 samples. The GPU's own
+    # work takes 0.7 ms.
     as_found = result_of("full_queue")
     facts = UserFacts(
         step_time_ms=1.02, loader_workers=1, loader_cores=8, loader_batch=4, loader_sample_ms=0.255, loader_sample_cpu_ms=0.255
@@ -119,7 +113,7 @@ def test_workers_who_give_no_more_than_the_step_takes_are_the_first_to_change() 
 
 
 @pytest.mark.parametrize(("sample_ms", "bounded"), [(0.24, True), (0.02, False)])
-def test_what_the_loader_bounds_says_how_often_batches_come(sample_ms: float, *, bounded: bool) -> None:
+def test_a_loader_bound_finding_says_how_often_batches_arrive(sample_ms: float, *, bounded: bool) -> None:
     """A gain that the loader limits is stated with the time between batches.
 
     One worker takes 0.96 or 0.08 of the step for its 4 samples. With 0.96, no CUDA graph makes the step shorter than
@@ -141,7 +135,7 @@ def test_what_the_loader_bounds_says_how_often_batches_come(sample_ms: float, *,
 
 
 @pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
-def test_clocks_held_down_by_heat_or_hardware_are_named(tmp_path: Path, reason: int) -> None:
+def test_clocks_throttled_by_heat_or_hardware_are_named(tmp_path: Path, reason: int) -> None:
     # 12 of 60 samples of 0.1 s: 1.2 s of the 5.9 s between the first sample and the last, 20 %.
     found = next(f for f in sampled(tmp_path, throttled=12, reason=reason).findings if f.rule == "thermal-slowdown")
     assert "lowered the clocks for 20 % of the sampled time at 1200 MHz" in found.title
@@ -169,7 +163,7 @@ def late_ranks(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Findin
     return list(found_by(STRAGGLING, RuleContext(job, run.lead, NoRows())))  # type: ignore[arg-type]
 
 
-def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
+def test_cost_of_a_late_rank_is_the_gain_of_the_job_without_it() -> None:
     # 20 of the 50 ms replayed are gained, which of a step of 40 is 16.
     late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, 20.0)
     (found,) = late_ranks((late,), 25.0)
@@ -181,10 +175,10 @@ def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
 
 
 @pytest.mark.parametrize(("gain_ms", "severity"), [(4.0, "critical"), (1.6, "warning")])
-def test_the_interval_of_a_late_ranks_gain_moves_no_severity(gain_ms: float, severity: str) -> None:
-    """The interval of a late rank's gain does not change the severity.
+def test_the_interval_of_a_late_ranks_gain_does_not_change_the_severity(gain_ms: float, severity: str) -> None:
+    """The replayed step is 50 ms.
 
-    The replayed step is 50 ms. At the worst end of the interval, another run's step is as long as now.
+    At the worst end of the interval, another run's step is as long as now.
     """
     late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, gain_ms)
     (found,) = late_ranks((late,), 25.0)
@@ -194,7 +188,7 @@ def test_the_interval_of_a_late_ranks_gain_moves_no_severity(gain_ms: float, sev
     assert found.predicted_high_ms > 39.999
 
 
-def test_a_slow_gpu_and_a_slow_host_are_called_so() -> None:
+def test_a_slow_gpu_and_a_slow_host_are_distinguished() -> None:
     slow = Straggler("rank", (1,), (1,), None, None, 1.25, 25.0, 20.0)
     assert late_ranks((slow,), 0.0)[0].title.endswith(": equal kernels that take 1.25 times as long on its GPU")
     host = Straggler("host", (0, 1), (8, 9), "node0001", "python_host", None, 8.0, 7.0)
@@ -202,7 +196,7 @@ def test_a_slow_gpu_and_a_slow_host_are_called_so() -> None:
     assert found.title == "Host node0001 with its 2 ranks takes 8 ms per step longer than the others: Python on its host"
 
 
-def test_of_several_late_for_reasons_of_their_own_each_is_advised() -> None:
+def test_each_late_rank_with_its_own_reason_has_advice() -> None:
     stragglers = (
         Straggler("set", (0, 1), (0, 9), None, None, None, 10.0, 9.0),
         Straggler("rank", (0,), (0,), None, "data_wait", None, 10.0, 1.0),
@@ -220,7 +214,7 @@ def test_of_several_late_for_reasons_of_their_own_each_is_advised() -> None:
     )
 
 
-def test_lateness_that_only_the_profiler_makes_is_not_predicted() -> None:
+def test_delay_caused_only_by_the_profiler_is_not_predicted() -> None:
     (found,) = late_ranks((), 25.0)
     assert (found.severity, found.predicted_step_ms, found.ceiling_ms_per_step) == ("info", None, None)
     assert "without it, all ranks take about the same time" in found.title
@@ -237,18 +231,18 @@ def test_lateness_that_only_the_profiler_makes_is_not_predicted() -> None:
         (9, 3, "3 times per step"),
     ],
 )
-def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: str) -> None:
+def test_the_finding_says_how_often_python_delays_launches(times: int, steps: int, words: str) -> None:
     assert how_often(times, steps) == words
 
 
-def test_python_that_holds_up_one_step_is_not_said_of_each_step() -> None:
+def test_python_that_delays_one_step_is_not_reported_for_each_step() -> None:
     assert steps_with_most([(1, 17, 4), (2, 6, 4), (3, 1, 1), (4, 1, 2)]) == 1  # 23 of 25
     assert steps_with_most([(1, 5, 1), (2, 5, 2), (3, 5, 3)]) == 3
     assert in_most_steps([(k, 32 if k == 5 else 2, k) for k in range(10)], 10)  # the mean is 5: each step has 2 or more
     assert not in_most_steps([(1, 32, 1), (2, 1, 2), (3, 1, 3)], 10)
 
 
-def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_batch_is_recognised_by_its_gpu_work(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stopwatch says 4 ms, the estimate loses 4.2 ms to launches: the GPU works 1 of the 4 ms, so four times the batch fits, not millions.
     monkeypatch.setattr(launches, "searching_convolutions", lambda given: SimpleNamespace(count=0))
     monkeypatch.setattr(launches, "plan_builds", lambda given: SimpleNamespace(count=0))
@@ -282,7 +276,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
         ("pauses_to_save", 2.0, "Writing checkpoints is not included in these times: 100 ms every 100 steps (1.00 ms per step on average)."),
     ],
 )  # fmt: skip
-def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(name: str, times: float, below_it: str) -> None:
+def test_cost_of_pauses_between_steps_refers_to_the_run(name: str, times: float, below_it: str) -> None:
     """The cost of pauses between steps is reported for the run and not for its step.
 
     They take 100 ms twice in 250 steps of 1 ms. A checkpoint after steps 100 and 200 repeats every 100 steps. If the
@@ -307,7 +301,7 @@ def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(n
 @pytest.mark.parametrize(
     ("name", "advised"), [("rounds", None), ("rounds_not_profiled", "Profile a whole round: at least 8 steps")]
 )
-def test_what_comes_before_each_round_is_no_rare_step_where_the_profile_holds_it(name: str, advised: str | None) -> None:
+def test_time_before_each_round_is_not_rare_if_the_profile_contains_it(name: str, advised: str | None) -> None:
     result = result_of(name)
     hidden = next((f for f in result.findings if f.rule == "profile-not-representative"), None)
     assert (hidden and hidden.fix[: len(advised or "")]) == advised
@@ -318,7 +312,7 @@ def test_what_comes_before_each_round_is_no_rare_step_where_the_profile_holds_it
     )
 
 
-def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> None:
+def test_a_larger_batch_is_not_advised_if_it_slows_the_host() -> None:
     """A larger batch is not advised if the host needs longer for it.
 
     Linear layers over 8 sequences at once leave the GPU waiting for launches. So do 16 samples one by one, where a
@@ -338,7 +332,7 @@ def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> Non
     assert rates["called_sample_by_sample"] == rates["full_queue"] == []
 
 
-def test_a_read_goes_with_the_synchronization_that_ends_it(tmp_path: Path) -> None:
+def test_a_read_is_removed_with_its_synchronization(tmp_path: Path) -> None:
     """A host read is removed together with the synchronization that ends it.
 
     Of each 1,000 µs the GPU works 600. The host waits for it in a test of a tensor and briefly in the synchronization
@@ -367,11 +361,8 @@ def test_a_read_goes_with_the_synchronization_that_ends_it(tmp_path: Path) -> No
     assert "Turn such checks off" in reads.fix  # each tests a tensor in Python
 
 
-def test_of_a_wait_for_a_long_copy_the_gpu_waits_for_the_host_only_after_it(tmp_path: Path) -> None:
-    """After a long copy that the host waits for, the GPU waits for the host only afterwards.
-
-    Of each 1,000 µs the GPU computes 300 and copies 400 to the host, which then needs the rest.
-    """
+def test_the_gpu_waits_for_the_host_only_after_a_long_copy(tmp_path: Path) -> None:
+    """Of each 1,000 µs the GPU computes 300 and copies 400 to the host, which then needs the rest."""
     loop = ChromeTrace()
     for k in range(6):
         t = 1000 * k
@@ -395,7 +386,7 @@ def run_in(library: Library, trace: Path) -> Manifest:
     return bring_in(library.folder, [(trace, trace.name)]).runs[0]
 
 
-def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
+def test_an_uncertain_gain_saves_at_most_the_end_of_its_interval() -> None:
     # A wait of 32.4 ms, but the cores keep a step at 17.1 to 36.2 ms: at most 34.6 - 17.1 ms are saved.
     whatif: Any = SimpleNamespace(
         predict_ms=lambda best, edits: 17.1,
@@ -410,7 +401,7 @@ def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
     assert (result.predicted_step_ms, result.ceiling_ms_per_step) == (None, pytest.approx(17.5))
 
 
-def test_time_outside_the_profiled_steps_has_one_explanation_that_is_no_surer_than_likely(tmp_path: Path) -> None:
+def test_time_outside_the_profiled_steps_has_one_likely_explanation(tmp_path: Path) -> None:
     # A tensor is drawn on the host in each profiled step of 1 ms; telemetry sees steps of several ms, which nothing else explains.
     loop = matmul_loop()
     for k in range(4):
@@ -432,11 +423,10 @@ def test_time_outside_the_profiled_steps_has_one_explanation_that_is_no_surer_th
     ("steps", "best", "told"),
     [("annotation", "marks", 0), ("annotation", "estimate", 1), ("inferred", "marks", 0), ("none", "marks", 1)],
 )
-def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: str, best: str, told: int) -> None:
-    """A run recorded with marks gets no advice to mark the profile's steps.
+def test_a_run_with_step_marks_gets_no_advice_to_mark_steps(steps: str, best: str, told: int) -> None:
+    """`sawtooth run` marks each optimizer step, which PyTorch also annotates in the profile.
 
-    `sawtooth run` marks each optimizer step, which PyTorch also annotates in the profile. If a graph holds the whole
-    step, it marks each replay.
+    If a graph holds the whole step, it marks each replay.
     """
     rank = SimpleNamespace(
         trace=SimpleNamespace(by_nsight=False), step_source=steps, best=SimpleNamespace(source=best), counted=[1]
@@ -445,7 +435,7 @@ def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: st
     assert len(list(steps_not_marked.RULE.measure(context))) == told  # type: ignore[arg-type]
 
 
-def test_what_waits_for_a_first_read_that_is_over_is_no_fault_of_the_loader() -> None:
+def test_waits_for_the_first_read_of_a_dataset_do_not_blame_the_loader() -> None:
     """A wait for a first read that is over is not a fault of the loader.
 
     Half of a step's wait is the loader's. From the second epoch on, the page cache holds what the loader reads. A
@@ -457,7 +447,7 @@ def test_what_waits_for_a_first_read_that_is_over_is_no_fault_of_the_loader() ->
     assert "data-loader-starves-gpu" in again
 
 
-def test_without_unused_gradients_the_step_ends_behind_the_last_that_is_trained() -> None:
+def test_without_unused_gradients_the_step_ends_after_the_last_trained_layer() -> None:
     # Six products forward (24 µs of the host each), ones_like; backward two that are trained (25 each), four that are not (49.5 each); the optimizer's step.
     found = finding("trained_above", "unused-gradients")
     assert found is not None and "4 of 6 parameters" in found.title and "96 µs" in found.title  # 4 × (20 + 4) µs of kernels
@@ -469,12 +459,12 @@ def test_without_unused_gradients_the_step_ends_behind_the_last_that_is_trained(
 
 
 @pytest.mark.parametrize(("name", "pads"), [("convolutions_planned", "images"), ("attention_planned", "length")])
-def test_what_plans_for_new_shapes_is_padded_as_its_shapes_are_called(name: str, pads: str) -> None:
+def test_planning_for_new_shapes_is_answered_with_padding(name: str, pads: str) -> None:
     planned = finding(name, "plans-for-new-shapes")
     assert planned is not None and pads in planned.changes[-1].after
 
 
-def test_workers_that_were_timed_are_judged_without_samples_of_the_host_too() -> None:
+def test_timed_workers_are_judged_without_host_samples() -> None:
     facts = UserFacts(loader_workers=8, loader_cores=2, loader_batch=32, loader_sample_ms=10.0, loader_sample_cpu_ms=10.0)
     run = run_of(ledger=[("other_compute", None, 1_000_000, 1.0)])
     run = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=facts))

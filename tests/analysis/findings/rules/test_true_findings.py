@@ -67,7 +67,7 @@ def test_a_closure_inside_the_optimizer_is_not_the_optimizer(tmp_path: Path, own
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_without_workers_starts_none_anew(tmp_path: Path, workers: int) -> None:
+def test_a_loader_without_workers_does_not_restart_workers(tmp_path: Path, workers: int) -> None:
     # Making the iterator and its first batch take 300 of 1,000 µs of every step.
     trace = ChromeTrace(with_stack=1)
     for k in range(4):
@@ -124,7 +124,7 @@ def products(folder: Path, kernel: str) -> RunResult:
     return analysed(folder, trace)
 
 
-def test_a_chosen_precision_is_an_opportunity_and_no_critical_finding(tmp_path: Path) -> None:
+def test_a_chosen_precision_is_not_a_critical_finding(tmp_path: Path) -> None:
     found = of_rule(
         products(tmp_path, "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_tensor16x8x8_kernel"),
         "fp32-products",
@@ -139,7 +139,7 @@ def test_one_cause_is_one_critical_finding(tmp_path: Path) -> None:
     assert second is not None and second.severity == "warning" and "gains do not add up" in second.prediction_note
 
 
-def test_without_the_reads_the_work_that_only_served_them_is_gone(tmp_path: Path) -> None:
+def test_removing_reads_removes_the_work_only_they_need(tmp_path: Path) -> None:
     # A step: a kernel of 200 µs, then ten norms of 20 µs, each read at once. What is left without the reads is the kernel and the launches.
     trace = ChromeTrace()
     for k in range(4):
@@ -166,7 +166,7 @@ def test_without_the_reads_the_work_that_only_served_them_is_gone(tmp_path: Path
 @pytest.mark.parametrize(
     ("estimates", "share", "trust"), [((0, 40), 0.2, "caution"), ((0, 0), None, "unusable"), ((30, 50), 0.4, "ok")]
 )
-def test_an_estimate_of_no_occupancy_with_full_sms_is_no_estimate(
+def test_an_occupancy_of_zero_with_full_sms_is_ignored(
     tmp_path: Path, estimates: tuple[int, int], share: float | None, trust: str
 ) -> None:
     trace = ChromeTrace()
@@ -208,14 +208,14 @@ def _converting(image: list[int], norm: str, kernel: str) -> ChromeTrace:
         (48, "aten::native_batch_norm", "norm_kernel", False),
     ],
 )
-def test_channels_last_is_advised_where_a_network_can_gain(
+def test_channels_last_is_advised_only_if_the_network_can_gain(
     tmp_path: Path, channels: int, norm: str, kernel: str, advised: bool
 ) -> None:
     trace = _converting([32, channels, 32, 32], norm, kernel)
     assert (of_rule(analysed(tmp_path, trace), "layout-conversions") is not None) == advised
 
 
-def test_volumes_have_a_layout_of_their_own_and_a_less_sure_gain(tmp_path: Path) -> None:
+def test_volumes_have_their_own_layout_and_a_less_certain_gain(tmp_path: Path) -> None:
     found = of_rule(
         analysed(tmp_path, _converting([8, 128, 8, 32, 32], "aten::native_batch_norm", "norm_kernel")), "layout-conversions"
     )
@@ -228,7 +228,7 @@ def test_volumes_have_a_layout_of_their_own_and_a_less_sure_gain(tmp_path: Path)
     assert all(change.after.count("channels_last_3d") == change.after.count("channels_last") for change in found.changes)
 
 
-def test_a_layout_that_may_bring_nothing_is_not_critical() -> None:
+def test_a_layout_that_may_gain_nothing_is_not_critical() -> None:
     """A change of memory layout that may bring no gain is not critical.
 
     Three output channels do not fill a tile. In NHWC cuDNN used another kernel for their gradient, which took ten times
@@ -240,7 +240,7 @@ def test_a_layout_that_may_bring_nothing_is_not_critical() -> None:
     assert layout.predicted_low_ms < stopwatch_ms("sharper_last") < layout.predicted_high_ms
 
 
-def test_a_graph_is_not_advised_without_the_masks_that_no_graph_holds(tmp_path: Path) -> None:
+def test_a_graph_needs_removal_of_waits_that_it_cannot_contain(tmp_path: Path) -> None:
     trace = ChromeTrace()
     for k in range(4):
         at = STEP_US * k
@@ -256,10 +256,7 @@ def test_a_graph_is_not_advised_without_the_masks_that_no_graph_holds(tmp_path: 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, packed: bool) -> None:
-    """A graph of a recurrent layer is captured by hand.
-
-    torch.compile stops at nn.LSTM, so neither the advice nor its code suggests it.
-    """
+    """torch.compile stops at nn.LSTM, so neither the advice nor its code suggests it."""
     trace = ChromeTrace()
     for k in range(4):
         at = STEP_US * k
@@ -276,7 +273,7 @@ def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, pac
     assert ("pad them to one length first" in launches.risk) is packed
 
 
-def test_cells_inside_one_call_are_launched_without_their_operators() -> None:
+def test_cells_inside_one_call_cost_launches_but_no_operators() -> None:
     """Cells within one call are launched without their operators.
 
     Per remaining kernel the host pays for a launch, not for an operator and a line of Python (76 ms became 7.4 on an
@@ -307,7 +304,7 @@ def test_a_recurrent_layer_without_tf32_is_in_the_interval(tmp_path: Path) -> No
     assert sum(products.high_ns) > 3 * sum(products.dur_ns) > 3 * sum(products.low_ns)
 
 
-def test_one_iteration_of_a_server_asks_for_more_of_them(tmp_path: Path) -> None:
+def test_one_iteration_of_a_server_gets_advice_to_record_more(tmp_path: Path) -> None:
     """One recorded iteration of vLLM asks for more iterations.
 
     A server's user cannot call profiler.step().
@@ -321,7 +318,7 @@ def test_one_iteration_of_a_server_asks_for_more_of_them(tmp_path: Path) -> None
     assert found is not None and "Profile more iterations" in found.fix and not found.changes
 
 
-def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_launches(tmp_path: Path) -> None:
+def test_first_launches_of_kernels_are_not_used_to_judge_launches(tmp_path: Path) -> None:
     """A step whose kernels are launched for the first time gives no finding about launches.
 
     Of 8 ms, one launch takes 7 to load its kernel's code. A CUDA graph does not save that, and no later step pays it.
@@ -342,9 +339,7 @@ def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_la
 @pytest.mark.parametrize(
     ("more", "words"), [({}, "40 copies per step"), ({"bytes": 4096}, "40 copies per step of 4.1 kB each")]
 )
-def test_a_trace_of_copies_alone_says_so_whether_they_name_their_bytes_or_not(
-    tmp_path: Path, more: dict[str, int], words: str
-) -> None:
+def test_a_trace_with_only_copies_is_reported_with_and_without_bytes(tmp_path: Path, more: dict[str, int], words: str) -> None:
     trace = ChromeTrace()
     for k in range(4):
         at = 8000 * k
@@ -362,10 +357,9 @@ def test_a_trace_of_copies_alone_says_so_whether_they_name_their_bytes_or_not(
 
 @pytest.mark.parametrize("us", [650, 900])
 def test_first_launches_below_a_millisecond_load_code_too(tmp_path: Path, us: int) -> None:
-    """First launches of less than a millisecond count as loading code too.
+    """The limit is half a millisecond.
 
-    The limit is half a millisecond. Four such launches in the only recorded step are not a recompilation, and no text
-    says "0 of 1" steps.
+    Four such launches in the only recorded step are not a recompilation, and no text says "0 of 1" steps.
     """
     trace = ChromeTrace()
     trace.step(1, 0, 8000)
@@ -383,9 +377,7 @@ def test_first_launches_below_a_millisecond_load_code_too(tmp_path: Path, us: in
 @pytest.mark.parametrize(
     ("stall", "stall_us", "named"), [("optimizer", 500, False), ("optimizer", 2500, True), ("forward", 500, True)]
 )
-def test_half_a_millisecond_of_pytorchs_own_python_is_no_advice(
-    tmp_path: Path, stall: str, stall_us: float, named: bool
-) -> None:
+def test_short_python_code_of_pytorch_gets_no_advice(tmp_path: Path, stall: str, stall_us: float, named: bool) -> None:
     """Half a millisecond of PyTorch's own Python gives no advice.
 
     A slow host takes that long to sort an optimizer's tensors. The same time before a forward pass belongs to the
@@ -410,21 +402,21 @@ def launched(trace: ChromeTrace, at: float, count: int) -> None:
         trace.launch((start + 30, start + 36), (start + 38, start + 43), ADDS)
 
 
-def test_what_the_profiler_costs_is_told_against_the_run_and_not_against_an_estimate_that_telemetry_refutes() -> None:
+def test_profiler_cost_is_not_based_on_an_estimate_that_telemetry_refutes() -> None:
     distorted = finding("llama_norm_by_hand", "profiler-distorts")  # profiled 14.1 ms, by the stopwatch 7.3
     assert distorted is not None and distorted.title.endswith("by telemetry")
     assert distorted.evidence[0]["run_ms"] == pytest.approx(stopwatch_ms("llama_norm_by_hand"), rel=0.05)
     assert "estimate" not in distorted.fix
 
 
-def test_a_step_that_allocates_is_as_long_as_its_stopwatch_says() -> None:
+def test_a_step_with_allocations_matches_its_stopwatch() -> None:
     emptied = result_of(
         "empty_cache"
     )  # NVML counts what the driver does for new memory as well: 9.83 ms where 11.15 were measured
     assert emptied.lead is not None and emptied.lead.best.ms == pytest.approx(stopwatch_ms("empty_cache"), rel=0.03)
 
 
-def test_reads_that_a_late_host_need_not_wait_for_stand_before_the_graph_that_they_cut() -> None:
+def test_avoidable_reads_come_before_the_graph_that_they_cut() -> None:
     findings = result_of("density_prints").findings
     assert [f.rule for f in findings[:2]] == ["host-waits-for-gpu", "launch-bound"]
     assert findings[0].severity == "warning" and findings[0].predicted_step_ms is None  # nothing was gained: 26.4 and 26.0 ms
@@ -432,13 +424,13 @@ def test_reads_that_a_late_host_need_not_wait_for_stand_before_the_graph_that_th
     assert not any(f.rule == "host-waits-for-gpu" for f in result_of("density").findings)
 
 
-def test_what_python_does_with_pictures_that_were_copied_goes_with_the_copy() -> None:
+def test_python_work_on_copied_images_is_removed_with_the_copy() -> None:
     found = finding("likeness_copies", "host-waits-for-gpu")
     assert found is not None and found.predicted_low_ms is not None and found.predicted_high_ms is not None
     assert found.predicted_low_ms < stopwatch_ms("likeness") < found.predicted_high_ms
 
 
-def test_a_layout_that_conv1d_has_not_is_not_advised_as_two_lines() -> None:
+def test_channels_last_is_not_advised_for_conv1d() -> None:
     found = finding("wavenet", "layout-conversions")
     assert found is not None and found.severity != "critical" and found.confidence == "low"
     assert "one-dimensional" in found.title and "Conv2d of height 1" in found.fix
@@ -447,7 +439,7 @@ def test_a_layout_that_conv1d_has_not_is_not_advised_as_two_lines() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 8])
-def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(tmp_path: Path, rows: int) -> None:
+def test_repeats_read_by_the_host_come_before_the_graph_that_they_cut(tmp_path: Path, rows: int) -> None:
     """Repeated operations whose sum the host reads come before the graph that they interrupt.
 
     The host is late anyway, so its waits alone cost little.
@@ -474,7 +466,7 @@ def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(t
     "sizes", [(64,) * 24, (64, 64, 48, 40) * 6, (17, 25, 12) * 8], ids=("one", "shrinking", "each its own")
 )
 @pytest.mark.parametrize("between", ["aten::tanh", "aten::index_add_"])
-def test_cells_are_time_steps_only_of_sequences(tmp_path: Path, sizes: tuple[int, ...], between: str) -> None:
+def test_cells_are_time_steps_only_in_sequences(tmp_path: Path, sizes: tuple[int, ...], between: str) -> None:
     """Cells count as time steps only if they process a sequence.
 
     Graphs of 17, 25 and 12 nodes that pass one after the other are not a sequence, and neither are messages between
@@ -498,7 +490,7 @@ def test_cells_are_time_steps_only_of_sequences(tmp_path: Path, sizes: tuple[int
 
 
 @pytest.mark.parametrize(("second", "named"), [([], True), ([512, 8192], False)], ids=("number", "tensor"))
-def test_a_gate_or_a_scan_of_tensors_alone_is_no_activation(tmp_path: Path, second: list[int], named: bool) -> None:
+def test_gates_and_scans_are_not_activations(tmp_path: Path, second: list[int], named: bool) -> None:
     """A gate or a scan of tensors alone is not an activation.
 
     h = tanh(a * h + b) has no number in it; x / (1 + exp(-1.702 * x)) has.
@@ -515,7 +507,7 @@ def test_a_gate_or_a_scan_of_tensors_alone_is_no_activation(tmp_path: Path, seco
 
 
 @pytest.mark.parametrize(("last", "named"), [("aten::sum", False), ("aten::mul", True)])
-def test_a_softmax_written_out_is_no_activation(tmp_path: Path, last: str, named: bool) -> None:
+def test_a_hand_written_softmax_is_not_an_activation(tmp_path: Path, last: str, named: bool) -> None:
     trace = ChromeTrace()
     for k in range(4):
         at = STEP_US * k
@@ -529,7 +521,7 @@ def test_a_softmax_written_out_is_no_activation(tmp_path: Path, last: str, named
 
 
 @pytest.mark.parametrize("picks", [True, False])
-def test_a_log_softmax_by_hand_over_a_vocabulary_is_a_loss_head_and_no_activation(tmp_path: Path, picks: bool) -> None:
+def test_a_hand_written_log_softmax_over_a_vocabulary_is_a_loss_head(tmp_path: Path, picks: bool) -> None:
     """A handwritten log-softmax over a vocabulary is a loss head and not an activation.
 
     Its backward pass takes the exponential of the logits less one number per row: five kernels over one tensor. A
@@ -558,12 +550,12 @@ def test_a_log_softmax_by_hand_over_a_vocabulary_is_a_loss_head_and_no_activatio
         assert found.predicted_step_ms is not None and found.predicted_step_ms < 8
 
 
-def test_a_graph_that_would_skip_python_too_says_how_much_there_is() -> None:
+def test_a_graph_that_would_skip_python_reports_its_time() -> None:
     note = next(f.prediction_note for f in result_of("mlp_eager").findings if f.rule == "launch-bound")
     assert "Python outside any operator" in note and "with_stack=True" in note
 
 
-def test_launches_that_the_gpu_may_not_wait_for_are_no_warning() -> None:
+def test_launches_that_may_not_delay_the_gpu_are_not_a_warning() -> None:
     """Launches that the GPU may not wait for give no warning.
 
     The GPU works 8.24 of 9.04 ms, dispatch included, and telemetry's step may be 8.46. By stopwatch it is 8.73, of
@@ -611,13 +603,10 @@ def activation_by_hand(power_us: float) -> ChromeTrace:
     return trace
 
 
-def test_an_activation_may_run_as_quick_as_its_narrowest_kernel(tmp_path: Path) -> None:
-    """A fused activation may run as fast as its narrowest kernel.
-
-    The prediction is 1.1 × the longest kernel that it replaces: 80 µs in FP32 give 88, and at least 44, because the
-    fused kernel may move 16 bits like the other kernels (a bound of 0.5 instead of 0.8). If all kernels are alike, it
-    is 44 and at least 35. (A fused GELU of 16 bits was faster than 0.8 of the longest kernel.)
-    """
+def test_an_activation_can_run_as_fast_as_its_narrowest_kernel(tmp_path: Path) -> None:
+    # The prediction is 1.1 × the longest kernel that it replaces: 80 µs in FP32 give 88, and at least 44, because the
+    # fused kernel may move 16 bits like the other kernels (a bound of 0.5 instead of 0.8). If all kernels are alike, it
+    # is 44 and at least 35. (A fused GELU of 16 bits was faster than 0.8 of the longest kernel.)
     margins = []
     for power_us in (80, 40):
         found = of_rule(analysed(tmp_path / str(power_us), activation_by_hand(power_us)), "unfused-activation")
@@ -627,7 +616,7 @@ def test_an_activation_may_run_as_quick_as_its_narrowest_kernel(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_convolution_of_many_kernels_searches_only_where_it_waits(tmp_path: Path, waits: bool) -> None:
+def test_a_convolution_with_many_kernels_is_searching_only_if_it_waits(tmp_path: Path, waits: bool) -> None:
     # A 5x5 convolution over 64 channels by Fourier transforms: three kernels for each of nine parts of the batch, at every step the same.
     trace = ChromeTrace()
     for k in range(4):
@@ -650,7 +639,7 @@ def test_a_convolution_of_many_kernels_searches_only_where_it_waits(tmp_path: Pa
     assert (found is not None) == waits
 
 
-def test_the_time_of_searches_is_of_the_run_s_step_and_not_of_the_slower_profiled_one() -> None:
+def test_search_time_refers_to_the_unprofiled_step() -> None:
     # The host searches 744 of 754 ms as profiled. The run's own step is 625 ms, in which the GPU waits 601 ms.
     (found,) = (f for f in result_of("conv_searches").findings if f.rule == "convolution-search")
     best = result_of("conv_searches").lead.best
@@ -658,7 +647,7 @@ def test_the_time_of_searches_is_of_the_run_s_step_and_not_of_the_slower_profile
     assert 595 < found.ceiling_ms_per_step < 601  # a search that the GPU works through costs nothing
 
 
-def test_without_plans_a_step_takes_what_its_layers_and_another_backend_take() -> None:
+def test_predicted_step_without_planning_includes_another_backend() -> None:
     # Four layers of 0.2 ms follow 5 ms of planning; with flash attention's kernels they last 0.2 to 0.46 ms each.
     result = result_of("attention_planned")
     first = result.findings[0]
@@ -673,7 +662,7 @@ def test_without_plans_a_step_takes_what_its_layers_and_another_backend_take() -
     }
 
 
-def test_steps_of_changing_shapes_are_no_one_graph() -> None:
+def test_steps_with_changing_shapes_are_not_one_graph() -> None:
     many, one = (finding(f"short_kernels_of_{lengths}", "launch-bound") for lengths in ("many_lengths", "one_length"))
     assert many is not None and one is not None
     assert (many.predicted_step_ms, many.confidence) == (None, "low") and "few lengths" in many.fix

@@ -77,7 +77,7 @@ def test_growing_memory_by_the_allocations_of_the_profile() -> None:
         assert judged[0] == state
 
 
-def test_what_no_profile_shows_is_said_to_be_of_telemetry_alone() -> None:
+def test_findings_only_from_telemetry_say_so() -> None:
     own, other = Trouble("thermal-throttling", (0,), 0.5, 300, 900), Trouble("thermal-throttling", (2,), 0.6, 300, 900)
     said = joined(own, other)
     assert said["Heat slows GPU 0 to 50 % of its clock"] == (
@@ -87,6 +87,6 @@ def test_what_no_profile_shows_is_said_to_be_of_telemetry_alone() -> None:
     assert said["Heat slows GPU 2 to 60 % of its clock"] == ("telemetry alone", "The profile is of another GPU.")
 
 
-def test_without_samples_of_the_profiled_gpu_there_is_nothing_to_judge() -> None:
+def test_without_samples_of_the_profiled_gpu_nothing_is_judged() -> None:
     result = run_of()
     assert statements(result, result.ranks[0], [], ()) == ()

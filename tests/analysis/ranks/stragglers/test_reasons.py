@@ -39,7 +39,7 @@ def gain_of(all_late: Sequence[Late]) -> Callable[[Sequence[Late]], float]:
         ((9.0, 8.9), [0, 1]),  # the job gains only from both
     ],
 )
-def test_ranks_without_which_the_job_gains_as_much_are_not_late(delays_ms: tuple[float, ...], positions: list[int]) -> None:
+def test_ranks_without_effect_on_the_gain_are_not_late(delays_ms: tuple[float, ...], positions: list[int]) -> None:
     late = [Late(position, 10.0 - position, delay_ms) for position, delay_ms in enumerate(delays_ms)]
     assert [rank.position for rank in needed(late, gain_of(late), 1.0)] == positions
 

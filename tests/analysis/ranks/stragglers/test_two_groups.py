@@ -22,10 +22,7 @@ def analysed(folder: Path, planted: Planted) -> RunResult:
 
 
 def test_two_late_hosts_of_three_are_a_group(tmp_path: Path) -> None:
-    """Two late hosts of three are a group.
-
-    Hosts node0001 and node0002 load for 0.8 ms of each step.
-    """
+    """Hosts node0001 and node0002 load for 0.8 ms of each step."""
     result = analysed(tmp_path, Planted(loader_us=dict.fromkeys(range(2, 6), 800.0), clock_us={2: 3000.0}))
     communication = result.communication
     assert communication is not None and communication.stragglers == () and communication.split is not None

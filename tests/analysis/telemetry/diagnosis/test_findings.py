@@ -104,9 +104,9 @@ def test_a_finding_of_an_amd_gpu_names_no_tool_of_nvidia() -> None:
 
 
 def test_short_work_between_idle_times_is_not_called_idle(tmp_path: Path) -> None:
-    """Short work between idle times is not called idle.
+    """Bursts of 2 s and 4 s in 65 s are typical of single requests.
 
-    Bursts of 2 s and 4 s in 65 s are typical of single requests. The text says which part of the log the mean covers.
+    The text says which part of the log the mean covers.
     """
     (gpu,) = host(3, gpus=1, seconds=65)
     at = np.arange(len(gpu.times))
@@ -119,7 +119,7 @@ def test_short_work_between_idle_times_is_not_called_idle(tmp_path: Path) -> Non
     assert "s of 64.0 s)" in headline(result).replace("\u00a0", " ")
 
 
-def test_a_counter_of_errors_that_reads_nothing_once_had_no_errors() -> None:
+def test_an_error_counter_that_reads_zero_once_shows_no_errors() -> None:
     (gpu,) = host(3, gpus=1, seconds=60)
     count = np.full(len(gpu.times), 5.0)
     count[30] = 0.0
@@ -185,9 +185,9 @@ def test_no_warning_for_a_healthy_log(tmp_path: Path) -> None:
 
 
 def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) -> None:
-    """With a profile, samples report only what the profile cannot show.
+    """The trace is of one GPU and some steps.
 
-    The trace is of one GPU and some steps. GPU 2 of the host is hot, and all GPUs are idle at first.
+    GPU 2 of the host is hot, and all GPUs are idle at first.
     """
     troubles = (Trouble("thermal-throttling", (2,), 0.5, 300, 539), Trouble("idle-stretch", (0, 1, 2, 3), 200, 0))
     log = smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=600, troubles=troubles))
@@ -200,10 +200,7 @@ def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) 
 
 
 def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large fleet's samples are thinned, with a note.
-
-    There is room for 1,200 of 3,600 rows, so every third is read.
-    """
+    """There is room for 1,200 of 3,600 rows, so every third is read."""
     monkeypatch.setattr(device_samples, "MOST_VALUES", 1200 * len(device_samples.USED))
     heat = Trouble("thermal-throttling", (2,), 0.5, 300, 699)
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=900, troubles=(heat,))))
@@ -214,10 +211,7 @@ def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_gpu_in_a_scrape_of_several_hosts_is_named_with_its_host(tmp_path: Path) -> None:
-    """A GPU in a scrape of several hosts is named with its host.
-
-    GPU 1 of node-2 is busy 20 % of the time, the other seven 95 %.
-    """
+    """GPU 1 of node-2 is busy 20 % of the time, the other seven 95 %."""
     lines = [
         f'DCGM_FI_DEV_GPU_UTIL{{gpu="{gpu}",UUID="GPU-{host}{gpu}",Hostname="node-{host}"}} {20 if (host, gpu) == (2, 1) else 95} {at}'
         for at in range(1790496000000, 1790496000000 + 100 * 30_000, 30_000)
@@ -237,7 +231,7 @@ def test_node_labels_replace_all_numbers_of_a_list() -> None:
     assert name_gpus("All 8 GPUs, 0.9 GPU-hours", places) == "All 8 GPUs, 0.9 GPU-hours"
 
 
-def test_the_mean_of_a_log_with_holes_is_of_the_job_with_most_samples(tmp_path: Path) -> None:
+def test_the_mean_of_a_log_with_gaps_is_that_of_the_job_with_most_samples(tmp_path: Path) -> None:
     """The first of two jobs lasts longer, but most of it is a gap in the samples."""
     (first,), (second,) = host(3, gpus=1, seconds=120), host(4, gpus=1, seconds=900)
     step = int(first.times[1] - first.times[0])
@@ -256,7 +250,7 @@ def test_the_mean_of_a_log_with_holes_is_of_the_job_with_most_samples(tmp_path: 
     )
 
 
-def test_growing_memory_and_its_time_are_of_the_same_windows(tmp_path: Path) -> None:
+def test_growing_memory_and_its_time_come_from_the_same_windows(tmp_path: Path) -> None:
     """The first windows, below 30 % of the peak, are start-up; memory grows by 300 MB a minute throughout."""
     path = tmp_path / "creep.csv"
     rows = [f"{1_700_000_000 + seconds},97,{10_000 + seconds * 5 / 1.048576:.0f}" for seconds in range(0, 10_800, 10)]

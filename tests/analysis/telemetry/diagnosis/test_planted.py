@@ -57,7 +57,7 @@ PLANTED = [
 
 @pytest.mark.sweep(6)
 @pytest.mark.parametrize("trouble", PLANTED, ids=lambda t: f"{t.kind}-{t.size:g}-{'all' if len(t.gpus) == 8 else t.gpus[0]}")
-def test_planted_trouble_is_found_with_its_size(trouble: Trouble) -> None:
+def test_a_planted_problem_is_found_with_its_size(trouble: Trouble) -> None:
     missed = []
     for seed in range(4):
         hours = 6 if trouble.size == -13 else 1  # a slow drift
@@ -78,7 +78,7 @@ def test_planted_trouble_is_found_with_its_size(trouble: Trouble) -> None:
 @pytest.mark.parametrize(
     "trouble", [t for t in PLANTED if t.end_s < HOUR and t.kind.endswith("throttling")], ids=lambda t: f"{t.kind}-{t.size}"
 )
-def test_time_of_a_trouble_is_reported(trouble: Trouble) -> None:
+def test_the_time_of_a_problem_is_reported(trouble: Trouble) -> None:
     for one in diagnose(host(1, troubles=(trouble,))):
         if one.kind == trouble.kind:
             lasts = trouble.end_s - trouble.start_s
@@ -95,10 +95,10 @@ def test_no_warning_for_healthy_hours() -> None:
     assert len(alarms) <= 2, alarms
 
 
-def test_trouble_of_one_of_several_jobs_is_reported_with_its_job() -> None:
-    """A problem of one of several jobs is reported with its job.
+def test_a_problem_of_one_of_several_jobs_is_reported_with_its_job() -> None:
+    """There are two jobs of half an hour.
 
-    There are two jobs of half an hour. In the second, GPU 1 is hot and utilization falls by 40 points.
+    In the second, GPU 1 is hot and utilization falls by 40 points.
     """
     first, second = host(3, gpus=2, seconds=1800), host(
         4, gpus=2, seconds=1800, troubles=(Trouble("thermal-throttling", (1,), 0.5, 900, 1500), Trouble("utilization-trend", (0, 1), -40))
@@ -125,10 +125,7 @@ def test_gpu_slower_than_peers_at_the_same_power_cap_is_reported() -> None:
 
 
 def test_jobs_on_different_gpus_at_different_times() -> None:
-    """Jobs on different GPUs at different times are separate.
-
-    GPU 0 works in the first 20 minutes of 50, GPU 1 in the last 20.
-    """
+    """GPU 0 works in the first 20 minutes of 50, GPU 1 in the last 20."""
     jobs = host(3, gpus=2, seconds=1200)
     (first, _), (_, second) = jobs, jobs
     waits = np.arange(1800)
@@ -168,10 +165,7 @@ def _after(one: DeviceSamples, other: DeviceSamples, idle_s: int) -> DeviceSampl
 
 
 def test_duplicate_samples_do_not_change_the_diagnosis() -> None:
-    """Duplicate samples do not change the diagnosis.
-
-    Every second is written twice, as by two loops that append to one file.
-    """
+    """Every second is written twice, as by two loops that append to one file."""
     trouble = Trouble("utilization-sawtooth", (0, 1), 8)
     once = host(2, gpus=2, seconds=900, troubles=(trouble,))
     twice = [
@@ -183,10 +177,7 @@ def test_duplicate_samples_do_not_change_the_diagnosis() -> None:
 
 
 def test_clock_jump_is_not_idle_time() -> None:
-    """A clock jump is not idle time.
-
-    An idle minute before and after a jump of nine days is not nine idle days.
-    """
+    """An idle minute before and after a jump of nine days is not nine idle days."""
     (gpu,) = host(2, gpus=1, seconds=900, troubles=(Trouble("idle-stretch", (0,), 100, 400),))
     jumped = DeviceSamples(0, gpu.name, np.where(np.arange(900) < 450, gpu.times, gpu.times + 9 * 86_400 * 10**9), gpu.values)
     idle = [one for one in diagnose([jumped]) if one.kind == "idle-stretch"]

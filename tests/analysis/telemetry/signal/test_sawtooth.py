@@ -181,7 +181,7 @@ def test_duplicate_samples_do_not_change_the_period() -> None:
     assert find_sawtooth(np.repeat(times, 2), np.repeat(values, 2)) == find_sawtooth(times, values)
 
 
-def test_stairs_of_a_slow_reading_are_recognised() -> None:
+def test_steps_of_a_slow_counter_are_recognised() -> None:
     slow = np.random.default_rng(3).uniform(10, 90, 60)
     assert renewal(np.repeat(slow, 2)) == 2
     assert renewal(np.repeat(slow, 5)) == 5
@@ -237,10 +237,7 @@ def test_periods_of_recordings_with_known_truth(path: Path) -> None:
 
 @pytest.mark.parametrize(("between", "period"), [((1.8, 1.9, 1.9, 2.0), 1.9), ((1.8, 2.5, 1.2, 2.1), None), ((1.9, 1.9), None)])
 def test_few_equal_bursts_have_a_period(between: tuple[float, ...], period: float | None) -> None:
-    """A few equal bursts have a period.
-
-    There is a checkpoint every tenth step: bursts of 0.25 s, each up to a tenth of a period early or late.
-    """
+    # There is a checkpoint every tenth step: bursts of 0.25 s, each up to a tenth of a period early or late.
     starts = np.cumsum([0.0, *between])
     times = np.arange(0, starts[-1], 0.1)
     since = times - starts[np.searchsorted(starts, times, side="right") - 1]

@@ -101,10 +101,7 @@ def test_shift_of_level_is_a_change_point_and_noise_is_not() -> None:
 
 
 def test_periodic_waits_stay_in_the_steady_part() -> None:
-    """Periodic waits stay in the steady part.
-
-    A checkpoint of 1.5 s after every 0.4 s of work belongs to the loop: 21 % utilization, not 100.
-    """
+    """A checkpoint of 1.5 s after every 0.4 s of work belongs to the loop: 21 % utilization, not 100."""
     times, values = series((1.2, 0), *([(0.4, 98), (1.5, 0)] * 4), (0.4, 98), (2, 0))
     found = find_steady(times, values)
     assert len(found.periods) >= 4
@@ -122,10 +119,7 @@ def test_profile_is_not_a_pause() -> None:
     ("before", "level"), [((7, 33), 98), ((7, 98), 33), ((0.3, 0), 98)], ids=["a search", "a full GPU", "nothing"]
 )
 def test_marks_limit_the_training_time(before: tuple[float, float], level: float) -> None:
-    """Marks limit the training time.
-
-    A search for kernels before the first step is not training, though it takes longer.
-    """
+    """A search for kernels before the first step is not training, though it takes longer."""
     times, values = series((1, 0), before, (5, level), (1, 0), (3, 60))
     first = START_NS + round((1 + before[0]) * 1e9)
     part = find_steady(times, values, marked=(first, first + 5 * 10**9))
@@ -150,10 +144,9 @@ def test_marks_of_another_time_are_ignored() -> None:
 def test_inserted_work_is_cut_or_widens_the_interval(
     level: float, noise: float, start_up: tuple[float, float], evaluation: tuple[float, float], idle: float, seed: int
 ) -> None:
-    """Inserted work is cut out or widens the interval.
+    """Start-up, evaluation and idle time have other levels than training.
 
-    Start-up, evaluation and idle time have other levels than training. The result is right within 10 %, or the interval
-    contains the truth.
+    The result is right within 10 %, or the interval contains the truth.
     """
     rng = np.random.default_rng(seed)
     times, values = series(
@@ -241,10 +234,7 @@ def test_day_with_a_slow_period_is_read_quickly() -> None:
 
 
 def test_clock_that_jumps_by_years_needs_no_memory() -> None:
-    """A clock that jumps by years needs no memory.
-
-    Levels of half-second parts over 36 years would take 25 GB.
-    """
+    """Levels of half-second parts over 36 years would take 25 GB."""
     times = START_NS + np.arange(60, dtype=np.int64) * 10**8
     times[30:] += 36 * 365 * 86_400 * 10**9
     part = Steady(int(times[0]), int(times[-1]), runs_ns=(int(times[0]), int(times[-1])))

@@ -30,7 +30,7 @@ from tests.support.run_results import finding_of, run_of, side
 READING = Reading(2e-5, trust="caution")
 
 
-def test_rows_that_rest_on_the_step_say_what_the_headline_says():
+def test_rows_based_on_the_step_agree_with_the_headline():
     """Rows that depend on the step time agree with the headline.
 
     30 ± 6 → 28 ± 6 ms is no change. MFU and utilization are work and busy time divided by that step, so they show no
@@ -58,7 +58,7 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
     assert "cannot tell" in report and "no measurable change" not in report and "✓ better" not in words.tab_title(found)
 
 
-def test_a_run_beside_itself_is_called_so_and_one_without_a_step_time_is_divided_nowhere():
+def test_a_run_compared_with_itself_is_named_as_such():
     run = run_of("a" * 16, best_ms=15.0, source="marks")
     same = compare(side(run), side(run))
     assert words.headline(same).startswith("A and B are the same run") and "confidence" not in words.below(same)
@@ -74,7 +74,7 @@ def test_a_run_beside_itself_is_called_so_and_one_without_a_step_time_is_divided
     assert words.below(found) == "Record both sides with `sawtooth run`, which times every step."
 
 
-def test_a_reason_that_several_rows_share_is_written_once():
+def test_a_reason_shared_by_several_rows_is_written_once():
     why = "No shapes of matrix products are recorded. Profile with `record_shapes=True`."
     rows = [
         ComparisonRow("MFU", "—", "22 %", why),
@@ -85,7 +85,7 @@ def test_a_reason_that_several_rows_share_is_written_once():
     assert [row.change for row in reasons_once(rows)] == [why, "+1 ms", "for the same reason", "+1 ms"]
 
 
-def test_a_comparison_says_whose_training_failed():
+def test_a_comparison_names_the_failed_training():
     """A comparison names the side whose training failed.
 
     Two trainings that ended with an error were compared without a message.
@@ -97,10 +97,7 @@ def test_a_comparison_says_whose_training_failed():
 
 
 def test_less_than_a_percent_is_neither_better_nor_worse():
-    """A change of less than a percent is neither better nor worse.
-
-    The step is certainly a third shorter; utilization changes by 0.04 % of itself.
-    """
+    """The step is certainly a third shorter; utilization changes by 0.04 % of itself."""
     a, b = (
         side(
             run_of(n * 16, best_ms=ms, source="user", metrics={"nvml_gpu_util_mean": used, "mfu": used}),
@@ -117,7 +114,7 @@ def test_less_than_a_percent_is_neither_better_nor_worse():
     )
 
 
-def test_what_describes_a_run_is_better_only_where_the_run_is():
+def test_descriptive_values_are_better_only_with_a_faster_run():
     """A value that describes a run is called better only if the run is better.
 
     The step is a quarter shorter. The GPU is busy for less of it, fewer shapes are in the trace, and 11.3 % is followed
@@ -145,7 +142,7 @@ def test_shares_change_by_points_in_the_audit_too():
     assert fmt.points(0.796) == "+80\u00a0points" and fmt.points(-0.0031) == "−0.31\u00a0points"
 
 
-def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
+def test_a_cpu_step_and_a_gpu_step_are_not_a_change():
     gpu = run_of("a" * 16, best_ms=773.0, source="user")
     cpu = run_of("b" * 16, best_ms=39.5, source="user")
     found = compare(side(gpu), replace(side(cpu), runs=(replace(cpu, lead=None, ranks=[]),)))
@@ -163,7 +160,7 @@ def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
     assert words.headline(found) == f"No verdict. {cpu.manifest.name}: The GPU's records are missing."
 
 
-def test_a_kernel_s_time_that_hardly_moves_is_no_finding():
+def test_a_nearly_constant_kernel_time_is_not_mentioned():
     def match(ns_a, ns_b):
         return Match("name", "k", "", "", "", (), (), Fraction(ns_a), Fraction(ns_b))
 
@@ -173,20 +170,17 @@ def test_a_kernel_s_time_that_hardly_moves_is_no_finding():
     assert changes.match_title((), "kernel") == "No kernel's time changed by as much as 0.10\u00a0% of the step"
 
 
-def test_the_time_of_a_part_is_spoken_of_as_time():
+def test_the_change_of_a_part_is_described_as_time():
     assert WaterfallBar("idle", "data_wait", 56.3, 0.3).label_in_sentence == "waiting for the data loader"
     assert WaterfallBar("exposed_comm", "comm_transfer", 20.7, 1.7).label == "communication transfer"
 
 
-def test_no_approximation_of_a_bound():
+def test_a_bound_is_not_written_as_approximate():
     assert audit.shown(AuditRow("mfu", "MFU", "share", "higher", READING), READING) == "<\u00a00.01\u00a0%"
 
 
-def test_what_no_profiled_step_shows_is_waiting_of_the_gpu():
-    """Time in no profiled step counts as waiting of the GPU.
-
-    A step takes 12 ms, of which the profiled steps show 6 (1 of work, 5 of launches): the GPU waits 11.
-    """
+def test_time_outside_the_profiled_steps_is_gpu_waiting():
+    # A step takes 12 ms, of which the profiled steps show 6 (1 of work, 5 of launches): the GPU waits 11.
     bars = [
         WaterfallBar("other_compute", None, 1.0, 1.0),
         WaterfallBar("idle", "launch_bound", 11.0, 5.0),
@@ -210,12 +204,12 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
     assert words.below(without).startswith("The profile of B contains no GPU work.")
 
 
-def test_a_part_that_is_gone_is_none_and_a_narrow_interval_one_number():
+def test_a_removed_part_is_none_and_a_narrow_interval_is_one_number():
     assert setup_changes._ms(WaterfallBar("idle", "data_wait", 0.0, 1.0), 0.0, "none") == "none"
     assert fmt.span_ms(101.9, 102.1) == "102\u00a0ms"
 
 
-def test_the_parts_that_grow_are_not_told_with_those_that_fall():
+def test_growing_and_shrinking_parts_are_described_separately():
     """Parts that grow are not summed with parts that fall.
 
     Products and other work grew, and only the launches fell. Their sum was reported as a fall of all other parts.
@@ -236,7 +230,7 @@ def test_the_parts_that_grow_are_not_told_with_those_that_fall():
     )
 
 
-def test_advice_that_another_finding_of_b_repeats_is_still_advised():
+def test_advice_repeated_by_another_finding_of_b_is_still_open():
     a = run_of("a" * 16, best_ms=30.0, source="user", findings=("starves",))
     b = run_of("b" * 16, best_ms=20.0, source="user")
     other = replace(finding_of("hidden"), predicted_step_ms=15.0, predicted_speedup=1.3)
@@ -244,14 +238,14 @@ def test_advice_that_another_finding_of_b_repeats_is_still_advised():
     assert other.claims == "gain" and said == ["no longer needed", "still advised"]
 
 
-def test_a_lost_part_is_none_in_the_profiled_steps_alone_where_the_run_takes_longer():
+def test_a_loss_gone_from_the_profile_may_remain_in_a_longer_run():
     waits = (("other_compute", None, 10_000_000, None), ("idle", "data_wait", 40_000_000, None))
     a, b = run_of("a" * 16, ledger=waits, source="user"), run_of("b" * 16, ledger=waits[:1], best_ms=15.0, source="user")
     assert setup_changes._nothing(compare(side(a), side(b)), "b") == "none in the profiled steps"
     assert setup_changes._nothing(compare(side(a), side(run_of("c" * 16, ledger=waits[:1], source="user"))), "b") == "none"
 
 
-def test_operations_of_another_batch_stand_for_samples():
+def test_more_operations_of_a_larger_batch_count_as_samples():
     rate = Throughput("FLOP", 5e12, 1e14, Verdict("faster", "high", ""), (19.0, 20.9), Fraction(64))
     assert intervals.of_rate(rate) == ": 19.0 to 20.9\u00a0× the samples per second (95 % interval)"
     assert (
@@ -263,7 +257,7 @@ def test_operations_of_another_batch_stand_for_samples():
     assert intervals.of_rate(slower) == ": 16.0 to 25.0\u00a0× as long (95 % interval)"
 
 
-def test_runs_that_are_no_change_of_each_other_have_no_change():
+def test_unrelated_runs_have_no_change():
     a, b = (
         run_of(n * 16, best_ms=ms, source="user", metrics={"mfu": mfu}) for n, ms, mfu in (("a", 18.0, 0.2), ("b", 20.0, 0.3))
     )
@@ -274,7 +268,7 @@ def test_runs_that_are_no_change_of_each_other_have_no_change():
     assert setup_changes.left(found) is None
 
 
-def test_what_each_side_rests_on_is_said_with_its_steps_and_workers():
+def test_the_evidence_of_each_side_is_named_with_steps_and_workers():
     facts = UserFacts(loader_workers=14)
     a, b = (
         run_of("a" * 16, counted=5, best_ms=9.0, source="marks"),

@@ -29,7 +29,7 @@ def stretch(identifier, step, *, allocator_ms, compute_ms=7.0, notes="Recorded b
     return side(run)
 
 
-def test_a_later_step_that_is_slower_says_what_grew():
+def test_a_slower_later_step_names_the_growing_part():
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8))
     assert words.headline(comparison).startswith("step 40,000 takes about 1.08\u00a0× as long as step 1,000")
     (sentence, *_) = words.sentences(comparison)
@@ -37,7 +37,7 @@ def test_a_later_step_that_is_slower_says_what_grew():
     assert "fragmented" not in sentence, "nothing shows it"
 
 
-def test_what_the_later_profile_shows_of_the_cause_itself_is_said():
+def test_evidence_of_the_cause_in_the_later_profile_is_named():
     title, fix = "Memory is fragmented (2 of 7 GB free): the allocator asks again", "Use expandable segments."
     finding = Finding("allocator-churn", "warning", title, act(fix), "high", 0.8, explains=Explains(("allocator",)))
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8, findings=[finding]))
@@ -53,5 +53,5 @@ def test_what_the_later_profile_shows_of_the_cause_itself_is_said():
         stretch("b", None, allocator_ms=0.8),
     ],
 )
-def test_it_says_nothing_of_the_cause_otherwise(later):
+def test_without_evidence_no_cause_is_named(later):
     assert profiles_of_one_run.why(compare(stretch("a", 1000, allocator_ms=0.0), later)) is None

@@ -136,7 +136,7 @@ def launcher(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
 
 
 @pytest.mark.slow
-def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_meanwhile(
+def test_ranks_of_a_launcher_can_be_recorded_twice_and_may_end_meanwhile(
     launcher: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attaching, "LEAST_S", 0.0)
@@ -182,7 +182,7 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
     assert profiled[0] == profiled[1] != []
 
 
-def test_a_recording_waits_for_the_profile_of_each_rank_but_not_for_ever(tmp_path: Path) -> None:
+def test_a_recording_waits_a_limited_time_for_the_profile_of_each_rank(tmp_path: Path) -> None:
     me = read_process(os.getpid())
     assert me is not None
     recording = attaching._Recording([me, me], tmp_path, AttachOptions(), BySignal(tmp_path))
@@ -195,7 +195,7 @@ def test_a_recording_waits_for_the_profile_of_each_rank_but_not_for_ever(tmp_pat
     assert again._are_profiled(2) and not again._are_profiled(3)
 
 
-def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
+def test_a_hook_without_renewal_ends_itself(tmp_path: Path) -> None:
     """A hook that is no longer renewed ends itself.
 
     The recorder was killed and could not remove the hook.
@@ -232,7 +232,7 @@ def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("boundary", ["backward", "batch", "call"])
-def test_a_loop_without_an_optimizer_is_marked_at_its_boundary_and_left_as_it_was(tmp_path: Path, boundary: str) -> None:
+def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, boundary: str) -> None:
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach import inside
 
@@ -286,7 +286,7 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary_and_left_as_it_wa
     assert marks.read_text() == written
 
 
-def test_a_running_program_without_a_loop_is_profiled_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_program_without_a_loop_has_a_timed_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach import inside
 
@@ -308,7 +308,7 @@ def test_a_running_program_without_a_loop_is_profiled_for_a_while(tmp_path: Path
     assert sentence.startswith(attaching.NO_STEP) and sentence.endswith(attaching.PROFILED)
 
 
-def test_a_profiler_of_the_training_that_runs_already_is_seen(tmp_path: Path) -> None:
+def test_a_running_profiler_of_the_training_is_detected(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach import inside
 
@@ -327,7 +327,7 @@ def test_a_profiler_of_the_training_that_runs_already_is_seen(tmp_path: Path) ->
         assert not inside.PROFILERS.busy
 
 
-def test_the_hooks_of_an_optimizer_are_not_changed_while_they_are_gone_through() -> None:
+def test_hooks_of_an_optimizer_are_not_changed_during_iteration() -> None:
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach.inside import obey
 
@@ -346,7 +346,7 @@ def test_the_hooks_of_an_optimizer_are_not_changed_while_they_are_gone_through()
     assert "stays" in answers[0] and answers[-1] == {"again": True}
 
 
-def test_what_sawtooth_run_watches_is_watched_in_a_running_training_too() -> None:
+def test_attach_observes_the_same_events_as_run() -> None:
     from sawtooth.ingest.capture.attach.inside import LOADER_PATCHES, OPTIMIZERS, PATCHES
 
     startup = Path(hook.__file__).with_name("startup") / "sitecustomize.py"
@@ -357,7 +357,7 @@ def test_what_sawtooth_run_watches_is_watched_in_a_running_training_too() -> Non
     } == modules
 
 
-def test_a_process_that_does_not_answer_or_is_recorded_already_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_or_already_recorded_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Deaf(BySignal):
         def execute(self, target: Process, script: Path) -> str | None:
             self.script = script

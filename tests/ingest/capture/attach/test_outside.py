@@ -24,7 +24,7 @@ def me() -> Process:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python takes code from outside")
-def test_a_python_that_takes_no_code_is_asked_for_its_version() -> None:
+def test_a_python_without_remote_execution_is_named_with_its_version() -> None:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert f"runs Python {version}, but only Python 3.14 or newer accepts code from another process" in str(
         remote.RemoteExecution().why_not(me())
@@ -42,7 +42,9 @@ def test_a_python_that_takes_no_code_is_asked_for_its_version() -> None:
         ("", "cannot be asked for its version (no answer)"),
     ],
 )
-def test_why_a_python_takes_no_code_is_said(answer: str, why_not: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_against_remote_execution_is_reported(
+    answer: str, why_not: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote, "_ask", lambda *_: (answer, ""))
     why = remote.RemoteExecution().why_not(me())
     assert why is None if why_not is None else why_not in str(why)
@@ -60,12 +62,12 @@ def test_a_process_that_refuses_remote_execution_is_not_asked() -> None:
     assert call.execute(gone, Path("/nothing.py")) == f"process {gone.pid} has ended"
 
 
-def test_a_refused_call_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_call_names_the_needed_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_ask", lambda *_: ("", "PermissionError: [Errno 1] Operation not permitted"))
     assert "ptrace_scope=0" in str(remote.RemoteExecution().execute(me(), Path("/nothing.py")))
 
 
-def test_what_a_process_takes_is_said() -> None:
+def test_resources_of_a_process_are_described() -> None:
     first = readings.ProcessReading(0, 5.0, 4.0, 1.0, 2 * readings.GIB, 40)
     last = readings.ProcessReading(10_000_000_000, 20.0, 13.0, 1.5, 2.5 * readings.GIB, 48)
     assert readings.in_words(7, first, last) == (
@@ -75,7 +77,7 @@ def test_what_a_process_takes_is_said() -> None:
     assert readings.in_words(7, first, first) == readings.in_words(7, None, last) == ""
 
 
-def test_this_process_is_read() -> None:
+def test_this_process_can_be_read() -> None:
     before = readings.read(os.getpid(), 0)
     until = time.process_time() + 0.05
     while time.process_time() < until:
@@ -108,7 +110,7 @@ def test_the_functions_of_the_main_thread_are_named_by_their_innermost_own_frame
         ("Error: no Python", "failed (no Python)"),
     ],
 )
-def test_a_py_spy_that_reads_nothing_says_why(error: str, sentence: str, tmp_path: Path) -> None:
+def test_a_failing_py_spy_is_reported_with_the_reason(error: str, sentence: str, tmp_path: Path) -> None:
     program = tmp_path / "py-spy"
     program.write_text(f"#!/bin/sh\necho '{error}' >&2\nexit 1\n")
     program.chmod(0o755)
@@ -118,11 +120,8 @@ def test_a_py_spy_that_reads_nothing_says_why(error: str, sentence: str, tmp_pat
     assert stacks.Stacks(os.getpid(), tmp_path, str(tmp_path / "missing")).end() == [stacks.INSTALL]
 
 
-def test_a_process_without_a_hook_is_sampled_and_asked_for_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process without a hook is sampled only.
-
-    The telemetry becomes a file, with the observations of the process in its notes.
-    """
+def test_a_process_without_a_hook_is_only_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The telemetry becomes a file, with the observations of the process in its notes."""
 
     class No(remote.RemoteExecution):
         def why_not(self, target: Process) -> str | None:

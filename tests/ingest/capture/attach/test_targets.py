@@ -51,7 +51,7 @@ def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
 
 
-def test_a_training_is_itself_and_its_loaders_workers_are_none(proc: Proc) -> None:
+def test_loader_workers_are_not_trainings(proc: Proc) -> None:
     proc.add(10, 1, "python train.py", gpu=True)
     proc.add(11, 10, "python train.py", gpu=True)  # forked: it has its parent's open files
     proc.add(12, 10, "python -c from multiprocessing.spawn import spawn_main")
@@ -59,7 +59,7 @@ def test_a_training_is_itself_and_its_loaders_workers_are_none(proc: Proc) -> No
     assert proc.trainings(10) == [10]
 
 
-def test_torchruns_ranks_are_taken_in_their_order_and_their_workers_are_none(proc: Proc) -> None:
+def test_ranks_of_torchrun_are_found_in_order_without_workers(proc: Proc) -> None:
     proc.add(10, 1, "bash job.sh", torch=False)
     proc.add(11, 10, "python /env/bin/torchrun --nproc-per-node 2 train.py")
     proc.add(13, 11, "python -u train.py", gpu=True, RANK="0")
@@ -70,26 +70,26 @@ def test_torchruns_ranks_are_taken_in_their_order_and_their_workers_are_none(pro
 
 
 @pytest.mark.parametrize("gpu", [True, False])
-def test_what_a_launcher_starts_by_another_command_is_the_training(proc: Proc, gpu: bool) -> None:
+def test_the_process_that_a_launcher_starts_is_the_training(proc: Proc, gpu: bool) -> None:
     proc.add(10, 1, "python /env/bin/accelerate launch train.py")
     proc.add(11, 10, "python train.py", gpu=gpu)
     assert proc.trainings(10) == [11]
 
 
-def test_a_training_that_starts_another_program_stays_the_training(proc: Proc) -> None:
+def test_a_training_that_starts_another_program_is_still_the_training(proc: Proc) -> None:
     proc.add(10, 1, "python train.py", gpu=True)
     proc.add(11, 10, "python evaluate.py", gpu=True)
     assert proc.trainings(10) == [10]
 
 
-def test_spawned_ranks_are_those_that_hold_a_gpu(proc: Proc) -> None:
+def test_spawned_ranks_are_processes_that_use_a_gpu(proc: Proc) -> None:
     proc.add(10, 1, "python train.py")
     proc.add(11, 10, "python -c from multiprocessing.spawn import spawn_main(tracker_fd=3)", gpu=True)
     proc.add(12, 10, "python -c from multiprocessing.spawn import spawn_main(tracker_fd=4)", gpu=True)
     assert proc.trainings(10) == [11, 12]
 
 
-def test_what_is_no_training_of_the_users_own_is_refused(proc: Proc) -> None:
+def test_a_process_that_is_not_a_training_of_the_user_is_refused(proc: Proc) -> None:
     proc.add(10, 1, "python train.py", user=USER + 1)
     proc.add(20, 1, "bash", torch=False)
     proc.add(21, 20, "python other.py", user=USER + 1)
@@ -107,7 +107,7 @@ def test_what_is_no_training_of_the_users_own_is_refused(proc: Proc) -> None:
             proc.trainings(pid)
 
 
-def test_a_later_process_with_the_same_pid_is_another(proc: Proc) -> None:
+def test_a_later_process_with_the_same_pid_is_distinguished(proc: Proc) -> None:
     proc.add(10, 1, "python train.py")
     process = read_process(10, proc.folder)
     assert process is not None and process.is_alive(proc.folder)

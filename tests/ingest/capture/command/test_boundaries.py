@@ -123,7 +123,7 @@ def test_a_loop_without_steps_of_an_optimizer_is_marked_by_the_best_boundary(
     assert marks[0]["at"][0].startswith("test_boundaries.py:")
 
 
-def test_calls_of_the_outermost_module_are_steps_and_the_module_stays_as_it_was(tmp_path: Path) -> None:
+def test_calls_of_the_outermost_module_are_steps_and_the_module_is_unchanged(tmp_path: Path) -> None:
     model = Model(0.02)
     with detector_in(tmp_path) as detector:
         while detector.boundary is None:
@@ -139,7 +139,7 @@ def test_calls_of_the_outermost_module_are_steps_and_the_module_stays_as_it_was(
     assert ATTRIBUTE not in twin.__dict__
 
 
-def test_two_calls_a_step_are_one_step(tmp_path: Path) -> None:
+def test_two_calls_per_step_are_one_step(tmp_path: Path) -> None:
     def guided(model: Model) -> None:
         for _ in range(STEPS):
             model(torch.ones(2, 4)), model(torch.zeros(2, 4))
@@ -154,7 +154,7 @@ def test_two_calls_a_step_are_one_step(tmp_path: Path) -> None:
     assert max(mark["i"] for mark in marks) < STEPS
 
 
-def test_an_optimizer_that_steps_twice_is_the_loop_whatever_came_before(tmp_path: Path) -> None:
+def test_an_optimizer_that_steps_twice_defines_the_loop(tmp_path: Path) -> None:
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = torch.autograd._engine_run_backward
@@ -186,7 +186,7 @@ def test_an_optimizer_that_exists_delays_the_profile_of_another_boundary(tmp_pat
         assert detector.patience() > 1.0
 
 
-def test_a_few_backward_passes_before_a_long_generation_are_no_loop(tmp_path: Path) -> None:
+def test_a_few_backward_passes_before_a_long_generation_are_not_a_loop(tmp_path: Path) -> None:
     model = Model()
     with detector_in(tmp_path) as detector:
         for _ in range(LEAST + 1):
@@ -251,7 +251,7 @@ def test_a_module_that_transforms_data_is_not_the_outermost() -> None:
     assert outermost == [None, "Embedded", None]
 
 
-def test_a_long_call_is_seen_once(tmp_path: Path) -> None:
+def test_a_long_call_is_counted_once(tmp_path: Path) -> None:
     finder = OutermostModule(torch.nn.Module, lambda: None)
     model, over = Model(0.2), threading.Event()
 
@@ -268,7 +268,7 @@ def test_a_long_call_is_seen_once(tmp_path: Path) -> None:
     assert [times for _, times in finder._seen.values()] == [1]
 
 
-def test_a_step_is_said_in_words() -> None:
+def test_a_step_boundary_is_described_in_words() -> None:
     assert step_in_words("call", "GPT", "generate.py:42") == (
         "No optimizer stepped, so a step is one call of GPT.forward (generate.py:42)."
     )

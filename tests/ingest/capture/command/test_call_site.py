@@ -58,9 +58,7 @@ def below(file: str, here: Callable[[], CallSite]) -> CallSite:
         ("/home/ann/pytorch/torch/optim/train.py", False),
     ],
 )
-def test_packages_pytorch_and_console_scripts_are_no_lines_of_the_user(
-    monkeypatch: pytest.MonkeyPatch, file: str, own: bool
-) -> None:
+def test_packages_pytorch_and_console_scripts_are_not_user_lines(monkeypatch: pytest.MonkeyPatch, file: str, own: bool) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/home/ann/pytorch/torch/__init__.py"))
     lines = names(below(file, CallSites().here))
     assert (Path(file).name in lines) == own
@@ -69,7 +67,7 @@ def test_packages_pytorch_and_console_scripts_are_no_lines_of_the_user(
     )
 
 
-def test_a_program_of_packages_alone_has_their_lines_but_pytorch_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_user_code_has_lines_of_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/env/site-packages/torch/__init__.py"))
     places = []
 
@@ -83,7 +81,7 @@ def test_a_program_of_packages_alone_has_their_lines_but_pytorch_s(monkeypatch: 
     assert names(places[0]) == [HERE, HERE], "neither sgd.py nor threading.py"
 
 
-def test_a_stack_that_is_another_at_each_step_fills_no_memory() -> None:
+def test_changing_stacks_do_not_fill_the_memory() -> None:
     sites = CallSites()
     made: dict[str, Callable[[], CallSite]] = {}
     for number in range(MOST_SITES + 5):
@@ -142,7 +140,7 @@ class Program:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_place_is_the_whole_way_up_however_little_of_it_is_looked_at(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_site_is_the_complete_stack(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_site, "MOST_SITES", 10_000)
     program = Program(seed)
     program.run()
@@ -150,7 +148,7 @@ def test_a_place_is_the_whole_way_up_however_little_of_it_is_looked_at(seed: int
     assert len(set(program.seen)) == len({number for number, _ in program.seen}) == len({stack for _, stack in program.seen})
 
 
-def test_a_loop_s_steps_look_at_its_own_lines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_loop_inspect_only_their_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     sites, walks = CallSites(), []
     monkeypatch.setattr(CallSites, "_walk", counted(CallSites._walk, walks))
 
@@ -170,7 +168,7 @@ def counted(function: Callable[..., CallSite], calls: list[None]) -> Callable[..
     return lambda *given: (calls.append(None), function(*given))[1]
 
 
-def test_a_debugger_keeps_its_trace_functions_and_finds_none_of_ours_in_its_way() -> None:
+def test_a_debugger_keeps_its_trace_functions() -> None:
     sites, lines = CallSites(), []
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:

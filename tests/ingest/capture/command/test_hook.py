@@ -101,9 +101,7 @@ def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path)
 @pytest.mark.parametrize(
     ("phase", "what"), [("eval", ["evaluated"]), ("checkpoint", ["saved"]), ("eval", ["evaluated", "saved"])]
 )
-def test_the_step_after_an_evaluation_or_a_checkpoint_says_so_of_every_optimizer(
-    tmp_path: Path, phase: str, what: list[str]
-) -> None:
+def test_the_step_after_an_evaluation_or_a_checkpoint_is_marked(tmp_path: Path, phase: str, what: list[str]) -> None:
     loop = Loop(tmp_path, steps=0)
     for turn in range(4):
         loop.run(1, 50, "critic")
@@ -116,7 +114,7 @@ def test_the_step_after_an_evaluation_or_a_checkpoint_says_so_of_every_optimizer
 
 
 @pytest.mark.parametrize(("after_s", "needed"), [(0.0, 25), (2.0, 45)])
-def test_as_many_steps_suffice_as_a_loop_without_a_profile_is_told(tmp_path: Path, after_s: float, needed: int) -> None:
+def test_the_stated_number_of_steps_suffices_for_a_profile(tmp_path: Path, after_s: float, needed: int) -> None:
     """A loop with as many steps as the message asks for is profiled.
 
     There are 20 before it, and 2 s of 50 ms are 40; then 3, and one more at either end.
@@ -131,12 +129,12 @@ def test_as_many_steps_suffice_as_a_loop_without_a_profile_is_told(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("chosen", "then"), [(None, "1"), ("0", "0")])
-def test_the_training_is_as_quick_after_the_profile_as_before_it(
+def test_the_training_is_as_fast_after_the_profile_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str
 ) -> None:
-    """The training is as fast after the profile as before it.
+    """CUPTI stays attached unless PyTorch is told to detach it.
 
-    CUPTI stays attached unless PyTorch is told to detach it. A host-bound step then stays a fifth longer.
+    A host-bound step then stays a fifth longer.
     """
     monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # restored afterwards, whatever the hook sets
     if chosen is None:
@@ -148,7 +146,7 @@ def test_the_training_is_as_quick_after_the_profile_as_before_it(
     assert os.environ["TEARDOWN_CUPTI"] == then
 
 
-def test_a_loop_that_still_warms_up_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+def test_a_profile_waits_a_limited_time_for_the_warm_up(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     for step in range(60):  # each step a twentieth shorter than the one before
         loop.run(1, 500 * 0.95**step)
@@ -162,7 +160,7 @@ def test_a_loop_that_still_warms_up_is_waited_for_but_not_for_ever(tmp_path: Pat
     assert restless.profiled[0][0] == "start"
 
 
-def test_with_two_optimizers_the_one_that_steps_least_makes_the_steps(tmp_path: Path) -> None:
+def test_the_optimizer_with_fewest_steps_defines_the_steps(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     for _ in range(60):
         loop.run(1, 30, "critic")
@@ -176,10 +174,7 @@ def test_with_two_optimizers_the_one_that_steps_least_makes_the_steps(tmp_path: 
 
 @pytest.mark.parametrize("first", [1, 5, 22, 24, 60])
 def test_a_phase_that_ends_is_not_waited_for(tmp_path: Path, first: int) -> None:
-    """A phase that ends is not waited for.
-
-    An example is a search for the learning rate before the training, which has another optimizer.
-    """
+    """An example is a search for the learning rate before the training, which has another optimizer."""
     loop = Loop(tmp_path)
     loop.run(first, 50, "search")
     loop.run(200, 50, "training")
@@ -192,7 +187,7 @@ def test_a_phase_that_ends_is_not_waited_for(tmp_path: Path, first: int) -> None
     assert ended[-1] - begun[-1] == 4, "as many steps as were wanted, of one phase"
 
 
-def test_two_optimizers_that_take_turns_are_profiled(tmp_path: Path) -> None:
+def test_alternating_optimizers_are_profiled(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     for _ in range(60):
         loop.run(1, 30, "matrices")
@@ -238,7 +233,7 @@ def test_ranks_that_share_no_folder_profile_from_a_fixed_step(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("broken", ["start", "stop", "mark"])
-def test_what_fails_in_the_hook_ends_the_hook_and_never_the_training(tmp_path: Path, broken: str) -> None:
+def test_an_error_in_the_hook_ends_only_the_hook(tmp_path: Path, broken: str) -> None:
     loop = Loop(tmp_path)
     if broken == "mark":
         loop.hook.settings = HookSettings(tmp_path / "gone", 3, 1.0, None, 1, 1)
@@ -260,7 +255,7 @@ def test_what_fails_in_the_hook_ends_the_hook_and_never_the_training(tmp_path: P
         assert len(marks_of(tmp_path)) >= LEAST_STEPS, "what was marked before is kept"
 
 
-def test_what_a_launcher_writes_that_is_no_number_is_no_rank() -> None:
+def test_an_invalid_rank_of_a_launcher_is_ignored() -> None:
     folder = {"SAWTOOTH_RUN_FOLDER": "run"}
     for odd in ({"RANK": "a", "WORLD_SIZE": "8"}, {"RANK": "3", "WORLD_SIZE": "all"}, {"RANK": "-1", "WORLD_SIZE": "-1"}):
         settings = HookSettings.of(folder | odd)
@@ -284,7 +279,7 @@ def test_a_loop_that_begins_in_a_forked_process_is_marked_there(tmp_path: Path, 
     assert counts == {"marks-rank1": 2, f"marks-{os.getpid()}": 1}
 
 
-def test_a_rank_that_is_recorded_by_itself_waits_for_no_other(tmp_path: Path) -> None:
+def test_a_rank_recorded_alone_waits_for_no_other(tmp_path: Path) -> None:
     job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "SAWTOOTH_RUN_FOLDER": str(tmp_path)}
     assert HookSettings.of(job).ranks_here == 2
     assert HookSettings.of(job | {BY_ITSELF: "rank 1"}).ranks_here == 1, (
@@ -292,13 +287,13 @@ def test_a_rank_that_is_recorded_by_itself_waits_for_no_other(tmp_path: Path) ->
     )
 
 
-def test_no_profile_where_none_is_wanted(tmp_path: Path) -> None:
+def test_no_profile_is_taken_if_none_is_requested(tmp_path: Path) -> None:
     loop = Loop(tmp_path, steps=0)
     loop.run(200, 50)
     assert loop.profiled == []
 
 
-def test_the_profile_is_taken_again_and_the_newest_are_kept(tmp_path: Path) -> None:
+def test_profiles_are_repeated_and_the_newest_are_kept(tmp_path: Path) -> None:
     loop = Loop(tmp_path, every=50)
     loop.run(1000, 50)
     loop.hook.finish()
@@ -354,7 +349,7 @@ def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("several_processes")
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_whole_rounds_are_profiled(
+def test_complete_rounds_are_profiled(
     tmp_path: Path, ranks: int, steps: int, long_ms: float, ms: float, wanted: int, taken: int
 ) -> None:
     """A profile contains whole rounds.
@@ -374,7 +369,7 @@ def test_whole_rounds_are_profiled(
     assert all(other == loops[0].profiled for other in others)
 
 
-def test_long_rounds_that_have_hardly_begun_are_waited_for(tmp_path: Path) -> None:
+def test_a_profile_waits_for_the_start_of_a_long_round(tmp_path: Path) -> None:
     """The profile waits for long rounds that have hardly begun.
 
     Two rounds of 1.2 s have begun when the loop has run for long enough. The third shows whether they have a constant
@@ -387,7 +382,7 @@ def test_long_rounds_that_have_hardly_begun_are_waited_for(tmp_path: Path) -> No
     assert loop.profiled == [("start", 32), ("stop", 32 + 12)]
 
 
-def test_a_later_profile_begins_as_far_into_a_round(tmp_path: Path) -> None:
+def test_a_later_profile_begins_at_the_same_place_of_a_round(tmp_path: Path) -> None:
     loop = Loop(tmp_path, every=50)
     for _ in range(60):
         loop.run(1, 28)
@@ -399,11 +394,8 @@ def test_a_later_profile_begins_as_far_into_a_round(tmp_path: Path) -> None:
 WARM_UP, MAIN = CallSite(0, ("train.py:40",)), CallSite(1, ("train.py:55",))
 
 
-def test_a_longer_loop_after_the_profiled_one_is_profiled_in_its_stead(tmp_path: Path) -> None:
-    """A longer loop after the profiled one is profiled in its place.
-
-    After a warm-up of 2 s with a profile, the training is profiled as soon as it has run for longer than that.
-    """
+def test_a_longer_loop_after_the_profiled_one_replaces_it(tmp_path: Path) -> None:
+    # After a warm-up of 2 s with a profile, the training is profiled as soon as it has run for longer than that.
     loop = Loop(tmp_path)
     loop.site = WARM_UP
     loop.run(40, 50)
@@ -420,7 +412,7 @@ def test_a_longer_loop_after_the_profiled_one_is_profiled_in_its_stead(tmp_path:
     assert sum(mark["p"] == "profile" for mark in marks[40:]) == 4
 
 
-def test_a_loop_that_ended_with_its_profile_counts_as_long_as_it_was(tmp_path: Path) -> None:
+def test_a_loop_that_ended_with_its_profile_counts_with_its_length(tmp_path: Path) -> None:
     """A loop that ended with its profile counts with its own duration.
 
     It has 25 steps of 200 ms, and the last of them are profiled. The training is then profiled after the same time, not
@@ -436,7 +428,7 @@ def test_a_loop_that_ended_with_its_profile_counts_as_long_as_it_was(tmp_path: P
     assert [what for what, _ in loop.profiled] == ["start", "stop"] * 2
 
 
-def test_a_process_that_leaves_at_once_writes_its_marks_and_waits_for_no_profiler(tmp_path: Path) -> None:
+def test_a_process_that_exits_at_once_still_writes_its_marks(tmp_path: Path) -> None:
     """A process that exits at once writes its marks and does not wait for the profiler.
 
     An example is a watchdog's exit when the GPU hangs: stopping the profiler would hang too.
@@ -476,7 +468,7 @@ def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path
     assert sentences_in(tmp_path) == early
 
 
-def test_a_profile_in_which_another_loop_begins_is_given_up(tmp_path: Path) -> None:
+def test_a_profile_is_cancelled_if_another_loop_begins(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     loop.site = WARM_UP
     loop.run(LEAST_STEPS + 2, 50)
@@ -488,7 +480,7 @@ def test_a_profile_in_which_another_loop_begins_is_given_up(tmp_path: Path) -> N
     assert {mark["l"] for mark in marks[-4:]} == {1}
 
 
-def test_an_engine_that_updates_its_groups_one_by_one_takes_one_step(tmp_path: Path) -> None:
+def test_updates_of_separate_groups_are_one_step(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
 
     class Engine:
@@ -532,7 +524,7 @@ class CUDAGraph:
 
 
 @pytest.mark.parametrize("holds_step", [True, False])
-def test_each_replay_of_a_graph_that_holds_a_step_is_one(
+def test_each_replay_of_a_graph_with_a_step_is_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds_step: bool
 ) -> None:
     graphs, loop, graph = Graphs(), Loop(tmp_path), type("CUDAGraph", (CUDAGraph,), {})
@@ -552,7 +544,7 @@ def test_each_replay_of_a_graph_that_holds_a_step_is_one(
     assert len(marks_of(tmp_path)) == 3 + (5 if holds_step else 0)
 
 
-def test_a_capture_that_does_not_begin_hides_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_graph_capture_hides_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(CUDAGraph):
         def capture_begin(self, pool: Any = None) -> None:
             raise RuntimeError("a stream is capturing already")

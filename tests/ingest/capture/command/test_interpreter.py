@@ -61,7 +61,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         ("", "torch", "torch vision", "second"),
     ],
 )
-def test_the_first_that_has_what_the_script_imports(
+def test_the_first_interpreter_with_the_imported_packages_is_chosen(
     make: Make, tmp_path: Path, ours: str, first: str, second: str, taken: str
 ) -> None:
     make(ours, first, second)
@@ -75,7 +75,7 @@ def test_the_first_that_has_what_the_script_imports(
     )
 
 
-def test_of_an_activated_environment_without_pytorch_another_is_named(
+def test_another_interpreter_is_named_if_the_active_one_lacks_pytorch(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make("", "torch", "torch vision")
@@ -85,7 +85,7 @@ def test_of_an_activated_environment_without_pytorch_another_is_named(
     assert said == f"-m rl.train is run with {words[0]}, because {sys.executable}, the first Python on the PATH, lacks torch."
 
 
-def test_a_command_with_its_own_python_is_as_it_was_given(make: Make) -> None:
+def test_a_command_with_its_own_python_is_not_changed(make: Make) -> None:
     make("", "torch vision", "")
     for command in (["python", "train.py"], ["torchrun", "train.py"], ["./train.sh"]):
         assert command_with_python(command) == (command, None)

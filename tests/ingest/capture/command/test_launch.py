@@ -50,7 +50,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         (900, 0.02, 5.0, "the loop was never steady during 900 steps (18 s), or it ended while it was profiled. After 60 s a loop is profiled even if it is not steady. Train longer."),
     ],
 )  # fmt: skip
-def test_the_steps_a_profile_needs_follow_from_the_loop_s_pace(
+def test_the_needed_steps_follow_from_the_step_rate(
     tmp_path: Path, steps: int, step_s: float, after_s: float, sentence: str
 ) -> None:
     clock = SteppingClock(step_s)
@@ -62,7 +62,7 @@ def test_the_steps_a_profile_needs_follow_from_the_loop_s_pace(
     assert no_profile_sentence(run, 5, after_s) == f"No profile: {sentence}"
 
 
-def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tmp_path: Path) -> None:
+def test_a_command_without_a_loop_is_reported_and_keeps_its_exit_code(tmp_path: Path) -> None:
     done = started("--no-sample", "echo", "hi", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "hi\n")
     assert "No Python of this command loaded the recorder" in done.stderr
@@ -72,13 +72,13 @@ def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tm
 
 
 @pytest.mark.parametrize("words", [("--", "sh", "-c", "echo out; echo err >&2; exit 3"), ("sh", "-c", "echo out; exit 3")])
-def test_any_command_runs_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_any_command_runs_unchanged(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = started("--no-sample", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "out\n")
     assert not list(tmp_path.glob("*.sawtooth"))
 
 
-def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_command_gives_one_sentence(tmp_path: Path) -> None:
     done = started("--no-sample", "no-such-command", cwd=tmp_path)
     assert done.returncode == NOT_FOUND
     assert "There is no command 'no-such-command'." in done.stderr
@@ -94,7 +94,7 @@ def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         (("./no-such-script", "x"), NOT_FOUND, "There is no command './no-such-script'."),
     ],
 )
-def test_a_name_with_a_typo_is_said_once_with_the_shell_s_exit_code(
+def test_a_misspelled_command_is_reported_once_with_the_exit_code_of_a_shell(
     tmp_path: Path, words: tuple[str, ...], code: int, told: str
 ) -> None:
     done = started(*words, cwd=tmp_path)
@@ -119,9 +119,7 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
     }
 
 
-def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sampler_stopped_during_its_start_is_described_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         telemetry.sampler_process, "SAMPLER_STOP_S", 240.0
     )  # it ends by the signal, however busy the machine is
@@ -144,7 +142,7 @@ def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(
         ("No permission to read the GPUs.", "No telemetry: No permission to read the GPUs. The command runs"),
     ],
 )
-def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
+def test_missing_telemetry_is_announced_before_the_training_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], complaint: str, told: str
 ) -> None:
     refusing = [sys.executable, "-c", f"import sys; sys.exit('sawtooth sample: {complaint}')"]
@@ -181,7 +179,7 @@ def test_a_port_in_use_does_not_stop_the_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("sampled")
-def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_python_without_torch_is_named_with_advice(tmp_path: Path) -> None:
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho "ModuleNotFoundError: No module named \'torch\'" >&2\nexit 1\n')
     python.chmod(0o755)
@@ -192,7 +190,7 @@ def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path) -> None
         assert done.at_end == [launch.NO_TORCH.format(python=python, command=tmp_path / "train.py")]
 
 
-def test_a_training_that_fails_where_torch_is_there_is_not_told_to_find_it(tmp_path: Path) -> None:
+def test_a_failed_training_with_torch_gets_no_advice_to_install_it(tmp_path: Path) -> None:
     done = launch.run(
         [sys.executable, "-c", "import sys; sys.exit(1)"], tmp_path / "x.sawtooth", launch.RunOptions(sample=False)
     )
@@ -213,11 +211,11 @@ def test_a_training_that_fails_where_torch_is_there_is_not_told_to_find_it(tmp_p
         (["python", "-m", "torch.distributed.run", "-m", "vision.train"], "vision.train"),
     ],
 )
-def test_the_file_is_called_as_the_script_or_module(command: list[str], name: str, tmp_path: Path) -> None:
+def test_the_file_is_named_after_the_script_or_module(command: list[str], name: str, tmp_path: Path) -> None:
     assert launch.name_of(command) == name
 
 
-def test_a_run_is_called_after_the_file_that_was_chosen_for_it() -> None:
+def test_a_run_is_named_after_its_output_file() -> None:
     assert name_from_file(Path("runs/bert_before.sawtooth")) == "bert_before"
     assert name_from_file(None) == name_from_file(Path("runs/run.sawtooth")) == ""
 
@@ -232,7 +230,7 @@ def test_a_run_is_called_after_the_file_that_was_chosen_for_it() -> None:
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, "task 0"),
     ],
 )
-def test_ranks_that_are_recorded_each_by_itself_have_names_and_files_of_their_own(
+def test_separately_recorded_ranks_have_their_own_names_and_files(
     variables: dict[str, str], member: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Path, str]] = []
@@ -248,7 +246,7 @@ def test_ranks_that_are_recorded_each_by_itself_have_names_and_files_of_their_ow
     assert bundle.name.startswith("train-" if member is None else f"train-{member.replace(' ', '')}-")
 
 
-def test_of_several_trainings_one_is_recorded_and_said_to_be_so(tmp_path: Path) -> None:
+def test_one_of_several_trainings_is_recorded_and_named(tmp_path: Path) -> None:
     for process, steps in ((1, 30), (2, 50), (3, 2)):
         writer = MarkWriter(tmp_path / f"marks-{process}.jsonl")
         for step in range(steps):
@@ -280,7 +278,7 @@ def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> No
         process.wait()
 
 
-def test_the_training_sees_its_own_packages_and_sitecustomize(tmp_path: Path) -> None:
+def test_the_training_imports_its_own_packages_and_sitecustomize(tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__init__.py").write_text("whose = 'mine'")
     (tmp_path / "site").mkdir()
@@ -309,7 +307,7 @@ sys.exit(5)
 
 @pytest.mark.usefixtures("sampled")
 @pytest.mark.parametrize(("error", "why"), [(ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"), (OSError(28, "No space left on device"), "No space left on device")])  # fmt: skip
-def test_what_was_recorded_is_kept_where_it_cannot_be_packed_and_the_exit_code_stands(
+def test_recorded_files_are_kept_if_packing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
     def fails(*_: object) -> None:
@@ -327,9 +325,7 @@ def test_what_was_recorded_is_kept_where_it_cannot_be_packed_and_the_exit_code_s
 
 
 @pytest.mark.usefixtures("sampled")
-def test_times_of_the_loader_that_cannot_be_read_cost_the_recording_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_loader_times_do_not_affect_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(recorded_runs.batch_files, "loading_of", lambda _: 1 // 0)
     done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")

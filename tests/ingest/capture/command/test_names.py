@@ -64,7 +64,7 @@ def manifest_and_kinds(bundle: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         return run, {about["kind"]: gzip.decompress(archive.read(about["member"])) for about in run["recordings"]}
 
 
-def test_a_training_keeps_its_own_modules_whatever_they_are_called(tmp_path: Path) -> None:
+def test_a_training_keeps_modules_with_any_name(tmp_path: Path) -> None:
     for name in NAMES:
         path = tmp_path / name / "__init__.py" if name in ("ingest", "analysis") else tmp_path / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
@@ -108,10 +108,7 @@ print(sorted(name for name in sys.modules if name.endswith("capture.marks")))
     ],
 )
 def test_a_training_that_captures_itself_is_patched_once(tmp_path: Path, imports: str) -> None:
-    """A training that captures itself is patched once.
-
-    Both recorders have their marks, with the evaluation in them, and the times of all batches that they saw.
-    """
+    # Both recorders have their marks, with the evaluation in them, and the times of all batches that they saw.
     (tmp_path / "train.py").write_text(WITHOUT_COMPILER + BOTH.format(imports=imports))
     done = run(tmp_path, "--no-profile", "train.py")
     assert done.stdout.splitlines() == [
@@ -125,7 +122,7 @@ def test_a_training_that_captures_itself_is_patched_once(tmp_path: Path, imports
         assert about["facts"]["loader_batch"] == 1, bundle
 
 
-def test_a_function_is_patched_by_its_first_watcher_and_restored_by_its_last() -> None:
+def test_a_function_is_patched_by_the_first_observer_and_restored_by_the_last() -> None:
     def original(x: int) -> int:
         return x + 1
 
@@ -154,7 +151,7 @@ def test_a_function_is_patched_by_its_first_watcher_and_restored_by_its_last() -
     assert owner.function is other, "whoever replaced it since then has it"
 
 
-def test_an_object_of_the_process_is_the_same_under_another_name_of_this_code() -> None:
+def test_shared_objects_exist_once_under_all_import_names() -> None:
     code = (
         "import importlib.util, sys\n"
         f"spec = importlib.util.spec_from_file_location('other', {shared.__file__!r})\n"

@@ -33,7 +33,7 @@ def started() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_a_training_with_a_profiler_of_its_own_is_the_same(tmp_path: Path, started: tuple[str, str], name: str) -> None:
+def test_a_training_with_its_own_profiler_is_not_changed(tmp_path: Path, started: tuple[str, str], name: str) -> None:
     missing = "no GPU" if PATTERNS[name].needs == "GPU" else lacks(PATTERNS[name])
     if missing is not None:
         pytest.skip(missing)
@@ -65,7 +65,7 @@ def module() -> Any:
     return SimpleNamespace(calls=calls, **{name: noting(name) for name in names})
 
 
-def test_ours_ends_before_another_begins_and_never_by_our_own_calls() -> None:
+def test_the_profile_ends_before_another_profiler_begins() -> None:
     profilers, profiler = Profilers(), module()
     leave = profilers.watch(profiler)
     profilers.ours = ours = Ours(profilers)
@@ -85,7 +85,7 @@ def test_ours_ends_before_another_begins_and_never_by_our_own_calls() -> None:
     assert not profilers.busy and profiler.calls[-1] == "_prepare_profiler"
 
 
-def test_what_is_said_of_another_profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_about_another_profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
     profilers = Profilers()
     postponed = Postponed(tmp_path, profilers)
@@ -123,7 +123,7 @@ def test_what_is_said_of_another_profiler(tmp_path: Path, monkeypatch: pytest.Mo
         ({"LD_PRELOAD": "/opt/nvidia/libTreeLauncherTargetInjection.so"}, "Nsight Compute"),
     ],
 )
-def test_a_tool_that_holds_cupti_is_known_by_the_environment(
+def test_a_tool_that_uses_cupti_is_known_by_the_environment(
     variables: dict[str, str], tool: str | None, tmp_path: Path
 ) -> None:
     """A tool that uses CUPTI is recognised by its environment variable.
@@ -137,7 +137,7 @@ def test_a_tool_that_holds_cupti_is_known_by_the_environment(
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["same environment", "environment emptied by a forked child"])
-def test_kineto_prints_again_for_another_profiler(monkeypatch: pytest.MonkeyPatch, emptied: bool) -> None:
+def test_messages_of_kineto_are_restored_for_another_profiler(monkeypatch: pytest.MonkeyPatch, emptied: bool) -> None:
     called: list[str] = []
     library = SimpleNamespace(suppressLibkinetoLogMessages=lambda: called.append(os.environ.get(kineto.LOG_LEVEL, "unset")))
     monkeypatch.setattr(kineto.ctypes, "CDLL", lambda path: library)
@@ -152,7 +152,7 @@ def test_kineto_prints_again_for_another_profiler(monkeypatch: pytest.MonkeyPatc
     assert called == ["unset"]
 
 
-def test_the_users_own_level_of_kineto_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_level_of_kineto_set_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(kineto.LOG_LEVEL, "2")
     silence = kineto.Silence()
     silence.begin(SimpleNamespace(__file__="torch/__init__.py"))

@@ -57,7 +57,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_while_it_trains_is_what_is_said(tmp_path: Path, temporary: Path, capfd: Any) -> None:
+def test_a_full_disk_during_training_is_reported(tmp_path: Path, temporary: Path, capfd: Any) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     assert done.exit_code == 3 and capfd.readouterr().out == "trained\n"
@@ -67,7 +67,7 @@ def test_a_disk_that_is_full_while_it_trains_is_what_is_said(tmp_path: Path, tem
     assert list(temporary.iterdir()) == []
 
 
-def test_a_temporary_folder_that_takes_nothing_keeps_no_training_from_starting(
+def test_a_read_only_temporary_folder_does_not_prevent_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     def full(**_: object) -> Any:
@@ -137,7 +137,7 @@ def test_an_error_is_noted_on_a_disk_without_a_free_byte(tmp_path: Path) -> None
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_deleted_temporary_folder_is_what_is_said(tmp_path: Path, temporary: Path, capfd: Any) -> None:
+def test_a_deleted_temporary_folder_is_reported(tmp_path: Path, temporary: Path, capfd: Any) -> None:
     (tmp_path / "train.py").write_text("import os, shutil\nshutil.rmtree(os.environ['SAWTOOTH_RUN_FOLDER'])\n")
     done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     (sentence,) = done.at_end
@@ -145,7 +145,7 @@ def test_a_deleted_temporary_folder_is_what_is_said(tmp_path: Path, temporary: P
     assert sentence.startswith("Nothing was recorded:") and "was deleted while the command ran" in sentence
 
 
-def test_a_trace_that_was_cut_off_is_not_whole(tmp_path: Path) -> None:
+def test_a_truncated_trace_is_not_complete(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     for text, whole in (('{"traceEvents": []}\n', True), ('{"traceEvents": [{"ts": 1', False), ("", False)):
         trace.write_text(text)
@@ -153,7 +153,7 @@ def test_a_trace_that_was_cut_off_is_not_whole(tmp_path: Path) -> None:
             check_whole(trace)
 
 
-def test_half_of_the_parts_never_lie_beside_the_file(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_parts_are_never_next_to_the_file(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def runs_full(source: Path, target: Path) -> str:
         if target.parent == tmp_path:
             target.mkdir()
@@ -170,7 +170,7 @@ def test_half_of_the_parts_never_lie_beside_the_file(tmp_path: Path, temporary: 
     assert left_over() == [kept]
 
 
-def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     there = tmp_path / "mine.sawtooth"
     there.write_text("precious")
     (tmp_path / "train.py").write_text(MARKED)
@@ -184,7 +184,7 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path, capsys: pytest.
     assert free_name(tmp_path / "new.sawtooth") == tmp_path / "new.sawtooth"
 
 
-def test_parts_of_a_killed_run_are_named_with_how_to_bring_them_in(tmp_path: Path, temporary: Path, capfd: Any) -> None:
+def test_parts_of_a_killed_run_are_named_with_the_ingest_command(tmp_path: Path, temporary: Path, capfd: Any) -> None:
     code = (
         "import sys, time; from pathlib import Path; from sawtooth.ingest.capture.command.parts import parts_folder\n"
         "with parts_folder() as folder:\n    print(folder, flush=True); time.sleep(600)"
@@ -214,7 +214,7 @@ def test_parts_of_a_killed_run_are_named_with_how_to_bring_them_in(tmp_path: Pat
     assert [ref.kind for ref in brought.runs[0].recordings] == ["marks"]
 
 
-def test_a_folder_that_holds_nothing_is_not_worth_a_word(temporary: Path) -> None:
+def test_an_empty_folder_is_not_mentioned(temporary: Path) -> None:
     (temporary / f"{parts.PREFIX}empty-files").mkdir()
     (temporary / f"{parts.PREFIX}file").write_text("")
     assert left_over() == []
@@ -234,12 +234,12 @@ def test_a_folder_that_holds_nothing_is_not_worth_a_word(temporary: Path) -> Non
         (["bash", "-e", "train.sh"], None),
     ],
 )
-def test_options_with_which_python_ignores_the_recorder(words: list[str], option: str | None) -> None:
+def test_python_options_that_disable_the_recorder(words: list[str], option: str | None) -> None:
     assert [sentence[:3].strip() for sentence in option_warnings(words)] == ([f"-{option}"] if option else [])
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S"])
-def test_a_python_that_ignores_the_recorder_is_said_at_once_and_at_the_end(tmp_path: Path, option: str, capfd: Any) -> None:
+def test_a_python_that_ignores_the_recorder_is_reported_twice(tmp_path: Path, option: str, capfd: Any) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('trained')")
     done = launch.run([sys.executable, option, str(script)], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
@@ -254,6 +254,6 @@ def test_a_python_that_ignores_the_recorder_is_said_at_once_and_at_the_end(tmp_p
 @pytest.mark.parametrize(
     ("tick", "runs"), [(b'"g":[]', 0), (b'"g":[{"i":0}]', 1), (b'"g":[],"h":{"c":1}', 1)], ids=["nothing", "a GPU", "the host"]
 )
-def test_telemetry_alone_is_a_run_only_with_a_sample(tmp_path: Path, tick: bytes, runs: int) -> None:
+def test_telemetry_is_a_run_only_with_a_sample(tmp_path: Path, tick: bytes, runs: int) -> None:
     (tmp_path / "telemetry.jsonl").write_bytes(b'{"k":"head","q":0}\n{"k":"tick","q":1,' + tick + b'}\n{"k":"end","q":2}\n')
     assert len(runs_of(tmp_path)) == runs

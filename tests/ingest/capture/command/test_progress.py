@@ -28,7 +28,7 @@ from sawtooth.ingest.sampler.step_rate import StepRateReader
 MS = 1_000_000
 
 
-def test_the_pace_by_hand() -> None:
+def test_the_step_rate_by_hand() -> None:
     # twenty steps: 18 of 10 ms, one of 20 and one of 30, of which the 19th quickest is the 95th percentile; the profile's own and the gap after it do not count
     ends, at = [], 0
     for step in range(21):
@@ -40,7 +40,7 @@ def test_the_pace_by_hand() -> None:
     assert step_rate_of(ends[:4]) is None
 
 
-def test_lines_and_scalars_say_the_same() -> None:
+def test_lines_and_scalars_have_the_same_values() -> None:
     step_rate = StepRate(1240, 9.024, 9.65, 110.8)
     assert step_rate.line(64) == "sawtooth: step 1,240: median 9.024 ms, 95th percentile 9.65 ms, 7,091 samples/s"
     assert step_rate.line(None).endswith("111 steps/s")
@@ -60,7 +60,7 @@ def marks(folder: Path, name: str, clock: Clock) -> MarkWriter:
     return MarkWriter(folder / f"marks-{name}.jsonl", wall_ns=clock, monotonic_ns=clock)
 
 
-def test_a_file_that_grows_is_read_on_and_the_newest_steps_count(tmp_path: Path) -> None:
+def test_a_growing_file_is_read_and_the_newest_steps_count(tmp_path: Path) -> None:
     clock = Clock()
     writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
     assert tail.step_rate() is None
@@ -80,7 +80,7 @@ def test_a_file_that_grows_is_read_on_and_the_newest_steps_count(tmp_path: Path)
     assert again is not None and again.step == 600
 
 
-def test_of_two_optimizers_the_one_that_steps_less_makes_the_steps(tmp_path: Path) -> None:
+def test_the_optimizer_with_fewer_steps_defines_the_step_rate(tmp_path: Path) -> None:
     clock = Clock()
     writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
     for step in range(20):
@@ -93,7 +93,7 @@ def test_of_two_optimizers_the_one_that_steps_less_makes_the_steps(tmp_path: Pat
     assert step_rate is not None and (step_rate.step, step_rate.p50_ms) == (19, 10.0)
 
 
-def test_a_phase_that_ended_is_not_shown_for_ever(tmp_path: Path) -> None:
+def test_an_ended_phase_is_not_shown_forever(tmp_path: Path) -> None:
     clock = Clock()
     writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
     for optimizer, steps in ((0, 6), (1, 100)):
@@ -105,7 +105,7 @@ def test_a_phase_that_ended_is_not_shown_for_ever(tmp_path: Path) -> None:
     assert step_rate is not None and step_rate.step == 99
 
 
-def test_it_shows_the_last_steps_and_nothing_without_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_shows_the_last_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressReporter(tmp_path, [on_stderr(None, 60)]):
         pass
     assert capsys.readouterr().err == ""
@@ -127,7 +127,7 @@ def test_it_shows_the_last_steps_and_nothing_without_any(tmp_path: Path, capsys:
     assert reader.read(1) is None and reader.read(2 * 10**9) is None, "not time yet, and nothing new"
 
 
-def test_each_sink_is_shown_at_its_own_times_what_came_since(tmp_path: Path) -> None:
+def test_each_sink_gets_new_values_at_its_own_interval(tmp_path: Path) -> None:
     clock, often, seldom = Clock(), list[int](), list[int]()
     writer = marks(tmp_path, "7", clock)
     sinks = [
@@ -149,7 +149,7 @@ def test_each_sink_is_shown_at_its_own_times_what_came_since(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"step": "x"}', '{"p50_ms": NaN}', "{}", '{"step": 1'])
-def test_a_pace_that_is_none_is_not_taken(tmp_path: Path, content: str) -> None:
+def test_an_invalid_step_rate_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "pace.json").write_text(content)
     assert StepRateReader(tmp_path / "pace.json").read(0) is None
     assert StepRateReader(tmp_path / "none.json").read(0) is None
@@ -160,7 +160,7 @@ def test_the_checksum_is_crc_32c() -> None:
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
 
 
-def test_scalars_are_records_as_tensorboard_reads_them(tmp_path: Path) -> None:
+def test_scalars_are_records_that_tensorboard_reads(tmp_path: Path) -> None:
     writer = ScalarWriter(tmp_path / "logs", wall_s=lambda: 1.5)
     writer.write(300, {"a": 2.0})
     writer.close()

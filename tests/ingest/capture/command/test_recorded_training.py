@@ -38,7 +38,7 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert packed_by == json.loads(recorded["marks"].splitlines()[0])["recorder"] == recorder_version() != ""
 
 
-def test_a_module_is_run_by_the_python_that_has_pytorch_and_named_whole(tmp_path: Path) -> None:
+def test_a_module_runs_with_the_python_that_has_pytorch(tmp_path: Path) -> None:
     (tmp_path / "rl").mkdir()
     (tmp_path / "rl" / "train.py").write_text(WITHOUT_COMPILER + TRAINING)
     done = started("--no-sample", "--no-profile", "--after", "0.001", "-m", "rl.train", "--epochs", "60", cwd=tmp_path)
@@ -52,7 +52,7 @@ def test_a_module_is_run_by_the_python_that_has_pytorch_and_named_whole(tmp_path
 
 
 @pytest.mark.slow
-def test_the_steps_after_an_evaluation_and_a_checkpoint_are_marked_so(tmp_path: Path, recorded_python: str) -> None:
+def test_steps_after_an_evaluation_or_a_checkpoint_are_marked(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(
         TRAINING.replace(
             "    optimizer.zero_grad()\n",
@@ -67,16 +67,14 @@ def test_the_steps_after_an_evaluation_and_a_checkpoint_are_marked_so(tmp_path: 
     assert (tmp_path / "state.pt").exists()
 
 
-def test_python_calls_are_recorded_where_they_are_wanted(tmp_path: Path, recorded_python: str) -> None:
+def test_python_calls_are_recorded_if_requested(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("-o", "run.sawtooth", "--no-sample", "--stacks", "--after", "0.001", "--steps", "2")
     done = started(*words, recorded_python, "train.py", "--profiles", "1", cwd=tmp_path)
     assert done.returncode == 0 and b'"python_function"' in members(tmp_path / "run.sawtooth")["trace"], done.stderr
 
 
-def test_a_training_that_fails_before_its_profile_is_told_so_and_not_of_a_short_loop(
-    tmp_path: Path, recorded_python: str
-) -> None:
+def test_a_training_that_fails_before_its_profile_is_not_called_too_short(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = (
         "-o",
@@ -105,9 +103,7 @@ os._exit(given.code)
 """
 
 
-def test_every_step_is_marked_of_a_process_that_leaves_at_once_and_none_twice_where_it_forks(
-    tmp_path: Path, recorded_python: str
-) -> None:
+def test_every_step_is_marked_once_despite_exit_and_forks(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(TRAINING.replace("sys.exit(given.code)", LEAVES))
     words = ("-o", "run.sawtooth", "--no-sample", recorded_python, "train.py", "--epochs", "30", "--code", "9")
     done = started(*words, cwd=tmp_path)
@@ -115,7 +111,7 @@ def test_every_step_is_marked_of_a_process_that_leaves_at_once_and_none_twice_wh
     assert [mark["i"] for mark in marks_of(tmp_path / "run.sawtooth")] == list(range(30))
 
 
-def test_a_loop_too_short_for_a_profile_is_told_how_many_steps_one_needs(tmp_path: Path, recorded_python: str) -> None:
+def test_a_loop_too_short_for_a_profile_learns_the_needed_steps(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("-o", "run.sawtooth", "--no-sample", "--after", "0", "--steps", "2", recorded_python, "train.py", "--epochs", "23")
     done = started(*words, cwd=tmp_path)
@@ -125,7 +121,7 @@ def test_a_loop_too_short_for_a_profile_is_told_how_many_steps_one_needs(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_name_with_a_slash_is_a_file_s_too(tmp_path: Path, recorded_python: str) -> None:
+def test_a_run_name_with_a_slash_is_a_valid_file_name(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("--no-sample", "--no-profile", "--name", "lr 1/3", recorded_python, "train.py", "--epochs", "3")
     done = started(*words, cwd=tmp_path)
@@ -183,18 +179,15 @@ def test_the_loader_s_processes_are_timed(tmp_path: Path, recorded_python: str, 
 
 
 @pytest.mark.slow
-def test_a_flag_leaves_the_loader_alone(tmp_path: Path, recorded_python: str) -> None:
+def test_an_option_disables_timing_of_the_loader(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(LOADING.format(workers=0, context=None))
     words = ("-o", "run.sawtooth", "--no-sample", "--no-profile", "--no-loader", recorded_python, "train.py")
     done = started(*words, cwd=tmp_path)
     assert done.returncode == 0 and facts_of(tmp_path / "run.sawtooth") == {}
 
 
-def test_a_loader_that_cannot_be_timed_trains_all_the_same(tmp_path: Path, recorded_python: str) -> None:
-    """A training continues if its loader cannot be timed.
-
-    The folder of the recording is gone, so nothing can be written, and the training does not notice.
-    """
+def test_a_loader_that_cannot_be_timed_still_trains(tmp_path: Path, recorded_python: str) -> None:
+    """The folder of the recording is gone, so nothing can be written, and the training does not notice."""
     (tmp_path / "train.py").write_text(
         "import os, shutil; shutil.rmtree(os.environ['SAWTOOTH_RUN_FOLDER'])\n" + LOADING.format(workers=2, context="fork")
     )

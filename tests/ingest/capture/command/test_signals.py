@@ -19,9 +19,7 @@ def until(file: Path, process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
-def test_what_is_sent_to_the_recorder_reaches_the_training(
-    tmp_path: Path, own_temporary_folder: Path, sent: signal.Signals
-) -> None:
+def test_signals_to_the_recorder_reach_the_training(tmp_path: Path, own_temporary_folder: Path, sent: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(
         "import pathlib, signal, sys, time\n"
         f"signal.signal({int(sent)}, lambda *_: sys.exit(9))\n"

@@ -83,7 +83,7 @@ def test_a_timed_profile_has_all_threads_and_is_the_run(tmp_path: Path, begun: C
     assert any(event.key == "aten::cos" for event in own.key_averages())
 
 
-def test_where_pytorch_runs_nothing_no_trace_is_written(tmp_path: Path, begun: Callable[..., TimedProfile]) -> None:
+def test_no_trace_is_written_if_pytorch_runs_nothing(tmp_path: Path, begun: Callable[..., TimedProfile]) -> None:
     one = begun(0.02)
     until(lambda: bool(list(notes_of(tmp_path))), lambda: None)
     one.finish()
@@ -98,7 +98,7 @@ def test_where_pytorch_runs_nothing_no_trace_is_written(tmp_path: Path, begun: C
 
 
 @pytest.mark.parametrize("comes", ["profiler", "fork", "loop"])
-def test_a_timed_profile_gives_way(tmp_path: Path, begun: Callable[..., TimedProfile], comes: str) -> None:
+def test_a_timed_profile_is_cancelled_by_a_loop(tmp_path: Path, begun: Callable[..., TimedProfile], comes: str) -> None:
     loops: list[int] = []
     one = begun(LONG_S, lambda: bool(loops))
     until(lambda: PROFILERS.ours is one)

@@ -116,7 +116,7 @@ class _Stream(IterableDataset[int]):
         (_Holds(torch.ones(3)), "fork", None),
     ],
 )
-def test_workers_are_refused_where_they_would_do_harm(
+def test_workers_are_refused_if_they_would_be_harmful(
     dataset: Any, method: str, why: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("train()")

@@ -74,7 +74,7 @@ def test_kernels_copies_and_calls_are_linked(ask):
     assert recording == [("nvidia", "unix", export.EPOCH_NS, "Nsight Systems 2024.1", False)]
 
 
-def test_a_call_written_also_by_its_versioned_name_counts_once(ask):
+def test_a_call_with_a_versioned_duplicate_counts_once(ask):
     made = export.tables()
     launches = [row for row in made[RUNTIME] if row["nameId"] != 7]
     made["StringIds"] += [{"id": 90 + key, "value": export.TEXTS[key].rpartition("_v")[0]} for key in (3, 4)]
@@ -100,7 +100,7 @@ def test_details_of_kernels_devices_and_synchronizations(ask):
     assert syncs == [("Stream Sync", 4)]  # numbered 2 in some versions and 3 in others; the call decides
 
 
-def test_ranges_nest_and_their_times_are_those_of_the_table(ask):
+def test_ranges_are_nested_with_the_times_of_the_table(ask):
     ranges, notes = ask(
         export.tables(),
         "SELECT kind, name, depth, dur_ns FROM cpu_ops JOIN names USING (name_id) ORDER BY cpu_op_id LIMIT 2",
@@ -135,7 +135,7 @@ def test_operators_of_emit_nvtx_are_operators_with_shapes(ask):
     assert shapes == [(True,)]
 
 
-def test_ranges_of_a_library_are_operators_and_of_another_domain_annotations(ask):
+def test_library_ranges_are_operators_and_others_are_annotations(ask):
     made = export.tables()
     thread = export.process(export.PID) + export.PID
     for domain, title in ((1, "NCCL"), (2, "mine")):
@@ -147,7 +147,7 @@ def test_ranges_of_a_library_are_operators_and_of_another_domain_annotations(ask
     assert rows == [("in NCCL", "op", '{"NVTX domain": "NCCL"}'), ("in mine", "annotation", '{"NVTX domain": "mine"}')]
 
 
-def test_calls_of_mpi_are_those_of_a_library(ask):
+def test_calls_of_mpi_are_library_calls(ask):
     made = export.tables()
     made["StringIds"].append({"id": 50, "value": "MPI_Allreduce"})
     call = {"textId": 50, "globalTid": export.process(export.PID) + export.PID, "commHandle": 1}
@@ -157,7 +157,7 @@ def test_calls_of_mpi_are_those_of_a_library(ask):
     assert rows == [("MPI_Allreduce", "op", 2)]
 
 
-def test_processes_that_number_alike_are_kept_apart(ask):
+def test_processes_with_equal_numbers_stay_separate(ask):
     made = export.tables((1, 2), devices=(0, 0))
     made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 5, "cudaId": 0, "pid": 1}, {"gpuId": 6, "cudaId": 0, "pid": 2}]
     per_gpu, wrong = ask(
@@ -171,7 +171,7 @@ def test_processes_that_number_alike_are_kept_apart(ask):
 
 @pytest.mark.parametrize("odd", ["<b>x", b"\x00\xff", 2**63 - 1, 1.5e300, None])
 @pytest.mark.parametrize("key", ["gpuId", "cudaId", "pid"])
-def test_odd_numbers_of_gpus_cost_themselves_alone(ask, key, odd):
+def test_only_invalid_gpu_values_are_lost(ask, key, odd):
     made = export.tables()
     made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 0, "cudaId": 0, "pid": export.PID, key: odd}]
     (rows,) = ask(made, "SELECT DISTINCT device FROM gpu_ops")
@@ -244,7 +244,7 @@ def test_only_gpus_that_the_program_used_are_sampled_devices(ask):
     assert rows == [(0, 40)]
 
 
-def test_more_samples_than_can_be_shown_are_left_out_and_said(ask, monkeypatch):
+def test_samples_beyond_the_limit_are_left_out_and_reported(ask, monkeypatch):
     monkeypatch.setattr(samples, "MAX_SAMPLES", 100)
     made = export.tables()
     export.add_metrics(made)
@@ -258,7 +258,7 @@ def test_more_samples_than_can_be_shown_are_left_out_and_said(ask, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["no names", "texts", "clock that wrapped"])
-def test_odd_counters_cost_themselves_alone(ask, damage):
+def test_only_invalid_counters_are_lost(ask, damage):
     made = export.tables()
     export.add_metrics(made)
     if damage == "no names":
@@ -272,7 +272,7 @@ def test_odd_counters_cost_themselves_alone(ask, damage):
     assert samples == [(40, 2500.0) if damage == "clock that wrapped" else (0, None)]
 
 
-def test_waits_in_the_operating_system_are_kept_where_they_explain(ask):
+def test_waits_in_the_operating_system_are_stored_if_useful(ask):
     made = export.tables()
     main, other = export.process(export.PID) + export.PID, export.process(export.PID) + 1
     made["StringIds"].append({"id": 50, "value": "read"})
@@ -285,7 +285,7 @@ def test_waits_in_the_operating_system_are_kept_where_they_explain(ask):
     assert rows == [("read (operating system)", 60_000)]
 
 
-def test_payloads_of_ranges_are_kept_beside_them(ask):
+def test_payloads_of_ranges_are_stored_with_them(ask):
     made = export.tables()
     common = {"eventType": 59, "globalTid": export.process(export.PID) + export.PID, "domainId": 0}
     made[NVTX] += [
@@ -364,7 +364,7 @@ def covered(spans):
     return total
 
 
-def test_values_of_wrong_types_cost_their_rows_alone(ask):
+def test_only_rows_with_wrong_types_are_lost(ask):
     made = export.tables()
     made[KERNEL][0]["start"] = "soon"
     made[KERNEL][1]["deviceId"] = b"\x00\xff"
@@ -396,26 +396,26 @@ def test_views_and_virtual_tables_are_not_read(ask):
 
 
 @pytest.mark.parametrize("size", [0.3, 0.9])
-def test_a_cut_file_is_told(tmp_path, folder, size):
+def test_a_truncated_export_is_reported(tmp_path, folder, size):
     content = export.write(tmp_path / "whole", export.tables()).read_bytes()
     code, sentence = refusal(tmp_path, folder, content=content[: int(len(content) * size)])
     assert code == "E-TRUNC" and "cut off" in sentence and "nsys export" in sentence
 
 
-def test_damaged_pages_are_told(tmp_path, folder):
+def test_damaged_pages_are_reported(tmp_path, folder):
     content = bytearray(export.write(tmp_path / "whole", export.tables()).read_bytes())
     content[4096:] = b"\xee" * (len(content) - 4096)
     code, sentence = refusal(tmp_path, folder, content=bytes(content))
     assert code == "E-JSON" and "damaged" in sentence
 
 
-def test_another_database_is_told_from_an_export(tmp_path, folder):
+def test_another_database_is_not_an_export(tmp_path, folder):
     code, sentence = refusal(tmp_path, folder, {"customers": [{"name": "x"}]})
     assert code == "E-TYPE" and "without the tables of Nsight Systems" in sentence
 
 
 @pytest.mark.parametrize(("lost", "says"), [("end", "no column end"), (None, "holds no GPU operation")])
-def test_what_lacks_is_named(tmp_path, folder, lost, says):
+def test_missing_tables_are_named(tmp_path, folder, lost, says):
     made = export.tables()
     kept = {"StringIds": made["StringIds"]}
     if lost:
@@ -423,7 +423,7 @@ def test_what_lacks_is_named(tmp_path, folder, lost, says):
     assert says in refusal(tmp_path, folder, kept)[1]
 
 
-def test_times_that_are_all_unusable_are_told(tmp_path, folder):
+def test_unusable_times_are_reported(tmp_path, folder):
     rows = [{"start": "a", "end": "b", "deviceId": 0}] * 3
     code, sentence = refusal(tmp_path, folder, {"StringIds": [{"id": 1, "value": "x"}], KERNEL: rows})
     assert code == "E-NOEV" and "None of the 3 events" in sentence
@@ -448,7 +448,7 @@ def test_large_blobs_elsewhere_are_not_touched(ask, monkeypatch):
 
 
 @pytest.mark.slow
-def test_ten_gigabytes_of_what_is_not_read_cost_no_memory(tmp_path):
+def test_unread_gigabytes_need_no_memory(tmp_path):
     """Ten gigabytes of unread data cost no memory.
 
     The file is sparse. Its header counts pages for ten gigabytes of blobs, which are hashed but never read.
@@ -479,7 +479,7 @@ def test_a_report_is_answered_with_the_command_that_exports_it(tmp_path, folder,
 
 
 @pytest.mark.parametrize("path", sorted((SHARED / "formats").glob("nsys*.sqlite")) if SHARED else [], ids=lambda p: p.stem)
-def test_sums_equal_those_of_the_tables(folder, path):
+def test_sums_equal_those_of_the_export(folder, path):
     ref = ingest_file(path, folder)
     with (
         duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as ours,

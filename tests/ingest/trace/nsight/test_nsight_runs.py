@@ -38,7 +38,7 @@ def union_ns(intervals):
 
 
 @pytest.mark.parametrize("path", sorted((SHARED / "formats").glob("nsys*.sqlite")) if SHARED else [], ids=lambda p: p.stem)
-def test_the_busy_share_is_that_of_the_tables(folder, path):
+def test_the_busy_share_equals_that_of_the_tables(folder, path):
     ref = ingest_file(path, folder)
     library = Library(folder)
     result = analyse(new_manifest([ref], "nsight"), library)
@@ -82,7 +82,7 @@ def test_two_exports_are_compared(tmp_path, folder):
     library.close()
 
 
-def test_samples_of_the_profiled_time_tell_nothing_of_the_step_without_the_profiler(tmp_path, folder):
+def test_samples_during_the_profile_do_not_give_the_unprofiled_step(tmp_path, folder):
     made = export.tables()
     export.add_metrics(made)
     library = Library(folder)
@@ -93,7 +93,7 @@ def test_samples_of_the_profiled_time_tell_nothing_of_the_step_without_the_profi
     library.close()
 
 
-def test_an_export_without_steps_is_told_to_mark_them_in_its_own_way(tmp_path, folder):
+def test_an_export_without_steps_has_advice_to_mark_them(tmp_path, folder):
     made = export.tables()
     made["NVTX_EVENTS"] = []
     for name in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):

@@ -66,7 +66,7 @@ def meanings(arguments: OperatorArguments, texts: list[str]) -> tuple[list[tuple
 
 
 @pytest.mark.parametrize("odd", [[], [COLLECTIVE], [COMPILED, COLLECTIVE], *([text] for text in ODD)])
-def test_usual_operators_are_read_as_all_others(odd: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_for_operators_gives_the_same_result(odd: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = [
         [USUAL % (n, n % 3, 4 + n % 2, n) if n % 4 else PLAIN % n for n in range(start, start + 40)] + odd * (start != 40)
         for start in (0, 40, 80)
@@ -79,11 +79,8 @@ def test_usual_operators_are_read_as_all_others(odd: list[str], monkeypatch: pyt
     assert len(once[0][0]) == 40 + len(odd)
 
 
-def test_the_inputs_of_usual_operators_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The inputs of common operators are decoded once.
-
-    A million operators have a few thousand different inputs.
-    """
+def test_inputs_of_common_operators_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million operators have a few thousand different inputs."""
     arguments = OperatorArguments(Counter())
     meanings(arguments, [USUAL % (n, n % 3, 4, n) for n in range(600)])
     decoded: list[bytes] = []
@@ -93,10 +90,10 @@ def test_the_inputs_of_usual_operators_are_looked_at_once(monkeypatch: pytest.Mo
     assert decoded == []
 
 
-def test_call_stacks_that_come_again_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeated call stacks are decoded once.
+def test_repeated_call_stacks_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step's operators have the stacks of the step before.
 
-    A step's operators have the stacks of the step before. Each text is decoded once, whatever the number of operators.
+    Each text is decoded once, whatever the number of operators.
     """
     read: list[object] = []
     object_of = operators.object_of
@@ -112,7 +109,7 @@ def test_call_stacks_that_come_again_are_read_once(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("nothing", ['"Call stack": null', '"Module Hierarchy": ""', '"other": {"Call stack": "a.py"}'])
-def test_arguments_that_say_nothing_are_not_kept(nothing: str) -> None:
+def test_empty_arguments_are_not_stored(nothing: str) -> None:
     arguments = OperatorArguments(Counter())
     meanings(arguments, ['{"External id": 1, ' + nothing + "}"] * 2)
     assert not arguments.extras.meanings

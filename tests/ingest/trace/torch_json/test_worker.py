@@ -59,7 +59,7 @@ def tables(tmp_path, events, workers, spoil=None):
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("events", [EVENTS, BROKEN], ids=["sound", "broken"])
-def test_workers_give_what_one_process_gives(tmp_path, events, workers):
+def test_several_workers_give_the_same_result_as_one_process(tmp_path, events, workers):
     alone, _ = tables(tmp_path, events, 0)
     assert tables(tmp_path, events, workers)[0] == alone
     assert len(alone[0]) == 3 * 400  # operators and annotations: three a step
@@ -70,11 +70,11 @@ def kill(reading):
     reading._workers[0]._process.wait()
 
 
-def test_a_killed_worker_costs_time_only(tmp_path):
+def test_a_killed_worker_costs_only_time(tmp_path):
     alone, _ = tables(tmp_path, EVENTS, 0)
     assert tables(tmp_path, EVENTS, 1, spoil=kill)[0] == alone
 
 
-def test_small_sources_are_read_alone():
+def test_small_sources_are_read_in_one_process():
     assert worker_count(LEAST_WORKER_BYTES - 1) == 0
     assert 0 <= worker_count(LEAST_WORKER_BYTES) <= 3
