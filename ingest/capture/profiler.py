@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .devices import AllocatorNotes, name_gpus
+from .in_process.exit_actions import at_thread_end, skip_destructors
 from .in_process.memory_history import MemoryHistory
 from .in_process.profilers import PROFILERS
 from .in_process.set_up import note_set_up
@@ -27,6 +28,8 @@ class StepProfiler:
     ``memory`` is the file of a snapshot of the CUDA allocator with its history since the profile began (None: no snapshot).
     The constructor starts the profiler. If PyTorch raises an error, the constructor stops the profiler and raises the error again. It raises
     RuntimeError while another profiler runs. A profiler that begins later ends this one, which is then ``interrupted`` and has no trace.
+    PyTorch ends a profile only on the thread that began it. The profile ends with this thread. If another thread ends it before, it is
+    ``interrupted`` too, and runs until its thread takes a step or ends.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class StepProfiler:
             raise RuntimeError("another profiler of PyTorch runs in this process")
         self.trace = trace
         self.interrupted = False
-        self._thread = threading.get_ident()  # PyTorch ends a profile on the thread that began it
+        self._thread = threading.get_ident()
         self._kept, self._ended = True, False
         # Steps until the profile ends by itself; None if only ``stop`` ends it.
         self._steps_left = warmup + active if active is not None else None
@@ -63,15 +66,26 @@ class StepProfiler:
         except BaseException:  # a part of the profiler may run already, and would slow every later step
             self.abandon()
             raise
+        at_thread_end(self._end_with_thread)
         name_gpus(self._profiler, torch)
         note_set_up(self._profiler, torch)
         self._allocator = AllocatorNotes(torch)
         if memory is not None:
             self._memory.begin(torch)
 
+    @property
+    def on_own_thread(self) -> bool:
+        """Return whether this is the thread that began the profile."""
+        return threading.get_ident() == self._thread
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Return whether ``stop`` writes the trace, or has written it."""
+        return not self.interrupted and (self._ended or self.on_own_thread)
+
     def step(self) -> None:
         """Note the end of a step."""
-        if self.interrupted:
+        if self.interrupted or not self.on_own_thread:
             return
         if self._steps_left is not None:
             self._steps_left -= 1
@@ -83,6 +97,10 @@ class StepProfiler:
     def stop(self) -> None:
         """End the profile and write its trace, unless the profile was abandoned."""
         if self._ended:
+            return
+        if not self.on_own_thread:
+            self.interrupted, self._kept, PROFILERS.left = True, False, self
+            skip_destructors()  # With a running profile, they would crash.
             return
         self._ended = True
         if self._kept and (self._steps_left is None or self._steps_left > 0):
@@ -106,11 +124,15 @@ class StepProfiler:
     def interrupt(self) -> None:
         """End and discard the profile, because another profiler is about to begin."""
         self.interrupted = True
-        if threading.get_ident() == self._thread:
+        if self.on_own_thread:
             self.abandon()
         until = time.monotonic() + OWNER_S
         while PROFILERS.ours is self and time.monotonic() < until:
             time.sleep(0.001)
+
+    def _end_with_thread(self) -> None:
+        with contextlib.suppress(Exception):  # The training's thread must not fail.
+            self.abandon() if self.interrupted else self.stop()
 
     def _write(self, profiler: Any) -> None:
         if self._kept:  # An abandoned trace is not written: this would take seconds, and the process may be about to end.

@@ -36,8 +36,7 @@ from .updates import UPDATES
 from .without_optimizer import boundaries, timed_profile
 
 HOOK_FRAMES = 3  # frames of the hook above the call site of a step
-ALONE_STEPS = 50  # Ranks without a shared folder all profile from this step on.
-LOOP_STEPS = 2  # An optimizer that stepped only once does not make a loop yet.
+ALONE_STEPS, LOOP_STEPS = 50, 2  # Ranks without a shared folder all profile from this step on; a loop has at least two steps.
 BOUNDARY_SUFFIX = ".sign"  # in the names of files of a loop without an optimizer, after the process
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
@@ -128,6 +127,7 @@ class Hook:
         since = self._since_last(number)  # "train", or the evaluation or checkpoint since the step before
         waited, phase = self._waited(number, since), self._phase(number, since)
         self._marks.mark(index, now_ns=now_ns, phase=phase, optimizer=number, site=site, waited=waited)
+        PROFILERS.end_left()
         if self._over:
             return
         leads = self._loop.takes(number)
@@ -143,7 +143,7 @@ class Hook:
                 self._profiled_optimizer
             ):
                 self._try_later(keep=is_profiled)
-            elif is_profiled and (self._cost.must_end(index) or index >= self._until):
+            elif is_profiled and self._profiler.on_own_thread and (self._cost.must_end(index) or index >= self._until):
                 self._stop(now_ns)
         elif leads:
             to_profile = self._watch.takes((number, site.number), now_ns)
@@ -207,7 +207,7 @@ class Hook:
 
     def _end_with_loop(self) -> None:
         """End a profile whose loop has ended; keep it if it has enough steps."""
-        keeps = self._profiler is not None and not self._profiler.interrupted and self._cost.allows_keeping
+        keeps = self._profiler is not None and self._profiler.can_be_kept and self._cost.allows_keeping
         self._end(with_loop=True) if keeps else self._drop()
 
     def _try_later(self, keep: bool) -> None:

@@ -1,4 +1,7 @@
-"""Actions at the end of a process, also at os._exit, which skips exit handlers. Standard library only."""
+"""Actions at the end of a thread or a process, also at os._exit, which skips exit handlers.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -24,6 +28,22 @@ def before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
         return act_and_exit
 
     return watch(os, "_exit", act, patch)
+
+
+def at_thread_end(act: Callable[[], None]) -> None:
+    """Call ``act`` in this thread when it ends; do nothing in the main thread.
+
+    Threads that Python's threading did not start are left out too.
+    """
+    thread: Any = threading.current_thread()
+    end = getattr(thread, "_delete", None)  # CPython calls it last in a thread, before ``join`` returns
+    if end is not None and thread is not threading.main_thread():
+
+        def act_and_end() -> None:
+            act()
+            end()
+
+        thread._delete = act_and_end
 
 
 def finish_at_end(*watchers: Any) -> Callable[[], None]:

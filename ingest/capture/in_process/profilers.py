@@ -47,12 +47,13 @@ def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
 class Profilers:
     """The profilers of this process.
 
-    ``ours`` is the recorder's running profile. ``other`` is true while another profiler is prepared or runs. ``began`` counts other
+    ``ours`` is the recorder's running profile. ``left`` is the same profile if a thread that cannot end it tried to. ``other`` is true while another profiler is prepared or runs. ``began`` counts other
     profilers, and ``exported`` has the paths of their traces.
     """
 
     def __init__(self) -> None:
         self.ours: Any = None
+        self.left: Any = None
         self.other = False
         self.began = 0
         self.exported: list[str] = []
@@ -63,7 +64,7 @@ class Profilers:
             os.register_at_fork(after_in_child=self._forget_ours)
 
     def _forget_ours(self) -> None:
-        self.ours = None  # The profile belongs to the parent process.
+        self.ours = self.left = None  # The profile belongs to the parent process.
         self.detaching.forget()
         if self.has_profiled:
             skip_destructors()
@@ -75,8 +76,13 @@ class Profilers:
 
     def ended_ours(self) -> None:
         """Record that our profile has ended."""
-        self.ours = None
+        self.ours = self.left = None
         self.detaching.end()
+
+    def end_left(self) -> None:
+        """Discard the profile that another thread could not end, if this is its thread."""
+        if self.left is not None:
+            self.left.abandon()
 
     @contextlib.contextmanager
     def by_us(self) -> Iterator[None]:
