@@ -21,8 +21,8 @@ def executable() -> str | None:
 
     The order is SAWTOOTH_CHROMIUM, the system's Chromium, Playwright's Chromium.
     """
-    if given := os.environ.get("SAWTOOTH_CHROMIUM"):
-        return given if Path(given).exists() else None
+    if path := os.environ.get("SAWTOOTH_CHROMIUM"):
+        return path if Path(path).exists() else None
     for name in NAMES:
         if found := shutil.which(name):
             return found

@@ -18,19 +18,19 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=1)
 parser.add_argument("--profiles", type=int, default=0)
 parser.add_argument("--code", type=int, default=0)
-given = parser.parse_args()
+options = parser.parse_args()
 torch.set_num_threads(1)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 profiles = os.path.join(os.environ.get("SAWTOOTH_RUN_FOLDER", ""), "trace-*.json")
 step = 0
-while step < given.epochs or len(glob.glob(profiles)) < given.profiles:
+while step < options.epochs or len(glob.glob(profiles)) < options.profiles:
     optimizer.zero_grad()
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
     step += 1
 print("trained", step)
-sys.exit(given.code)
+sys.exit(options.code)
 """
 # Stand-ins for the compiler. An optimizer imports it only to exclude itself from compilation, which takes longer than the import of all
 # other parts of PyTorch. A profile reads one of its settings.

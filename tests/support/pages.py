@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.app.places import screen_named, with_view
@@ -78,3 +80,14 @@ def charts(test: AppTest) -> list[dict]:
 
 def run_of(data: DataFolder, *paths: Path) -> str:
     return prepared(data, *paths).id
+
+
+def numbers(values: object) -> list[float]:
+    """Return the numbers of a Plotly trace, whether they are a list or packed."""
+    if isinstance(values, dict):
+        return np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"]).tolist()
+    return list(values)  # type: ignore[call-overload]
+
+
+def only_run(data: DataFolder) -> str:
+    return data.manifests()[0].id

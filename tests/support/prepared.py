@@ -59,20 +59,20 @@ def _made(files: tuple[tuple[str, bytes], ...], name: str | None) -> tuple[Path,
     """
     key = hashlib.sha256(repr((files, name)).encode()).hexdigest()[:16]
     place = common_folder() / f"prepared-{key}"
-    told = place / "run"  # It is written last.
+    marker = place / "run"  # It is written last.
     with alone(place.name):
-        if not told.exists():
+        if not marker.exists():
             shutil.rmtree(place, ignore_errors=True)  # A test that failed halfway may have left files here.
-            (place / "given").mkdir(parents=True)
-            told.write_text(_bring(place, files, name), encoding="utf-8")
-    return place / "data", told.read_text(encoding="utf-8")
+            (place / "files").mkdir(parents=True)
+            marker.write_text(_bring(place, files, name), encoding="utf-8")
+    return place / "data", marker.read_text(encoding="utf-8")
 
 
 def _bring(place: Path, files: tuple[tuple[str, bytes], ...], name: str | None) -> str:
     folder = DataFolder(place / "data").create()
     for file, content in files:
-        (place / "given" / file).write_bytes(content)
-    (run,) = bring_in(folder, [(place / "given" / file, file) for file, _ in files], name=name).runs
+        (place / "files" / file).write_bytes(content)
+    (run,) = bring_in(folder, [(place / "files" / file, file) for file, _ in files], name=name).runs
     library = Library(folder)
     result_of(run, library)
     library.close()

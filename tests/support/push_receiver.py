@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 class PushReceiver:
     def __init__(self, token: str = "T") -> None:
         self.token = token
-        self.held: dict[str, dict[int, bytearray]] = {}
+        self.received: dict[str, dict[int, bytearray]] = {}
         self.writes = 0
 
     def send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
@@ -20,7 +20,7 @@ class PushReceiver:
         if headers.get("Authorization") != f"Bearer {self.token}":
             return 401, {}
         stamps = {"received_ns": 5_000_000_000, "sent_ns": 5_000_000_000}
-        segments = self.held.get(session, {})
+        segments = self.received.get(session, {})
         if method == "GET":
             return 200, {"segments": {str(n): len(b) for n, b in segments.items()}, **stamps}
         query = parse_qs(parts.query)
@@ -28,11 +28,11 @@ class PushReceiver:
         assert body is not None
         if f"{zlib.crc32(body):08x}" != headers["X-Content-CRC32"]:
             return 400, stamps
-        held = self.held.setdefault(session, {}).setdefault(segment, bytearray())
-        if offset == len(held):
-            held += body
+        content = self.received.setdefault(session, {}).setdefault(segment, bytearray())
+        if offset == len(content):
+            content += body
             self.writes += 1
-            return 200, {"size": len(held), **stamps}
-        if offset + len(body) <= len(held):
-            return 200, {"size": len(held), **stamps}
-        return 409, {"size": len(held), **stamps}
+            return 200, {"size": len(content), **stamps}
+        if offset + len(body) <= len(content):
+            return 200, {"size": len(content), **stamps}
+        return 409, {"size": len(content), **stamps}

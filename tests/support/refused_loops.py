@@ -32,9 +32,18 @@ def refused(trace: ChromeTrace, at: float, free: int) -> float:
 def memory(trace: ChromeTrace, at: float, size: int, free: int, reserved: int = 7_000_000_000) -> None:
     """Add an allocation of ``size`` bytes while ``free`` of ``reserved`` bytes are free."""
     args = {"Device Type": 1, "Device Id": 0, "Addr": int(at) + 1, "Bytes": size}
-    held = {"Total Allocated": reserved - free + size, "Total Reserved": reserved}
+    totals = {"Total Allocated": reserved - free + size, "Total Reserved": reserved}
     trace.events.append(
-        {"ph": "i", "s": "t", "name": "[memory]", "cat": "cpu_instant_event", "pid": 1, "tid": 1, "ts": at, "args": args | held}
+        {
+            "ph": "i",
+            "s": "t",
+            "name": "[memory]",
+            "cat": "cpu_instant_event",
+            "pid": 1,
+            "tid": 1,
+            "ts": at,
+            "args": args | totals,
+        }
     )
 
 

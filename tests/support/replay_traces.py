@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from sawtooth.analysis.derive.events import GPU_KINDS
 from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.simulation import ReplayProblem
+from sawtooth.analysis.replay.whatif import WhatIf
 from tests.support.tiny_trace import TinyTrace
 
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -90,3 +93,58 @@ def codes_of(trace: TinyTrace) -> np.ndarray:
     category = ["communication" if "nccl" in events.names[n] else "other" for n in events.gpu.name]
     owners = [owner_of(c, "no", GPU_KINDS[kind]) for c, kind in zip(category, events.gpu.kind, strict=True)]
     return np.array([OWNER_KEYS.index(owner) for owner in owners], np.int8)
+
+
+def of_step(ms: float, source: str) -> BestStepTime:
+    return BestStepTime(source, Reading(ms), Reading(ms), Reading(0.1), ms, represented=source != "telemetry")
+
+
+def waiting(kernel_us: float = 40) -> WhatIf:
+    """Return steps of 60 µs of the host, each with a kernel of ``kernel_us`` that the host waits for."""
+    trace = TinyTrace()
+    for k in range(4):
+        t = (60 + kernel_us) * k
+        trace.step(t, t + 60 + kernel_us)
+        trace.launch((t + 50, t + 55), (t + 55, t + 55 + kernel_us))
+        trace.call("cudaStreamSynchronize", t + 55, t + 55 + kernel_us)
+    problem = problem_of(trace)
+    return WhatIf(problem, 0, problem.steps)
+
+
+def hiding() -> WhatIf:
+    """Return steps of 100 µs on a host that never waits, with a kernel of 40 µs in each."""
+    trace = TinyTrace()
+    for k in range(4):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 90, t + 95), (t + 97, t + 137))
+    problem = problem_of(trace)
+    return WhatIf(problem, 0, problem.steps)
+
+
+def hidden(host_us: float = 50, kernel_us: float = 100) -> WhatIf:
+    """Return a host that queues a longer kernel every ``host_us``, so a step takes ``kernel_us``."""
+    trace = TinyTrace()
+    for k in range(4):
+        queued, ready = host_us * (k + 1), host_us - 3 + kernel_us * k
+        trace.step(queued - host_us, queued)
+        trace.launch((queued - 10, queued - 5), (ready, ready + kernel_us))
+    problem = problem_of(trace)
+    return WhatIf(problem, 0, problem.steps)
+
+
+def host_bound(operators: int, launch_us: float = 5, spaced: float = 4) -> TinyTrace:
+    """Return three steps of one launch each, with ``operators`` operators before it.
+
+    They begin ``spaced`` µs apart.
+    """
+    trace, now = TinyTrace(), 0.0
+    for _ in range(3):
+        begin = now
+        for _ in range(operators):
+            trace.op("aten::view", now, now + spaced / 2)
+            now += spaced
+        trace.launch((now, now + launch_us), (now + launch_us + 2, now + launch_us + 3))
+        now += launch_us
+        trace.step(begin, now)
+    return trace

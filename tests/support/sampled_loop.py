@@ -43,14 +43,14 @@ def write(
     """
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     for i in range(60):
-        held = 20 <= i < 20 + throttled
+        slowed = 20 <= i < 20 + throttled
         sample = {
             "t_ns": BASE_NS + later_s * 1_000_000_000 + i * 100_000_000,
             "gpu_util": util,
             "power_w": 500.0,
-            "sm_mhz": 1200 if held else 1980,
+            "sm_mhz": 1200 if slowed else 1980,
         }
-        lines.append({**sample, "throttle": reason if held else 0})
+        lines.append({**sample, "throttle": reason if slowed else 0})
         if machine is not None and i % 5 == 0:
             lines.append({"t_ns": sample["t_ns"], "machine": machine})
     telemetry = folder / "nvml.jsonl"

@@ -1,4 +1,4 @@
-"""Check for threads that tests leave behind.
+"""Check that tests end their threads.
 
 Such threads prevent a worker of pytest from ending, and slow down or block tests of other modules.
 """
@@ -47,4 +47,4 @@ def threads_end(request: pytest.FixtureRequest) -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     left = wait_for_end(set(threading.enumerate()) - before)
-    assert not left, f"{request.node.name} leaves threads behind; end them: {', '.join(sorted(map(described, left)))}"
+    assert not left, f"{request.node.name} does not end its threads: {', '.join(sorted(map(described, left)))}"

@@ -1,10 +1,33 @@
-"""Helpers for browser tests of the timeline: wait for it, and read the visible range."""
+"""Helpers for browser tests of the timeline: serve examples, wait for it, read the visible range."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from playwright.sync_api import Page
 
-from tests.support.servers import Server
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import SAMPLES
+from tests.support.prepared import prepared
+from tests.support.servers import Server, start_server, without_bundled
+
+
+@contextmanager
+def serving_examples(folder: Path) -> Iterator[Server]:
+    """Start a server with two of the bundled recordings, which are ingested before it starts."""
+    data = DataFolder(without_bundled(folder / "data"))
+    for name in ("resnet_fixed", "gpt"):
+        prepared(data, *sorted((SAMPLES / name).glob("*trace.json.gz")), *sorted((SAMPLES / name).glob("*.jsonl")), name=name)
+    running = start_server(data.root)
+    yield running
+    running.stop()
+
+
+def run_named(server: Server, name: str) -> str:
+    """Return the id of a run of the server."""
+    return next(run.id for run in DataFolder(server.data).manifests() if run.name == name)
 
 
 def opened(page: Page, server: Server, run: str, more: str = "") -> None:

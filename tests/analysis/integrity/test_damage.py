@@ -24,7 +24,7 @@ CASES = {
     ),
     "mm_fp8": (
         "lose 50.0% of the GPU's records", "lose the kernels of name 1", "remove all shapes", "cut to 97%",
-        "name every kernel alike",
+        "give every kernel one name",
     ),
     "gpt_compiled": (
         "lose 10.0% of the GPU's records", "lose the GPU's records from 60% to 200%", "lose the kernels of name 2", "remove External ids",
@@ -35,7 +35,7 @@ CASES = {
         "record the GPU twice",
     ),
     "mlp_4096": (
-        "lose 80.0% of the GPU's records", "lose the last of every stretch", "remove half of the shapes", "cut to 70%",
+        "lose 80.0% of the GPU's records", "lose the last of every part", "remove half of the shapes", "cut to 70%",
         "remove all dtypes",
     ),
     "boolean_mask": (

@@ -1,53 +1,17 @@
-"""Tests of a viewer's SQL: it reads one recording and reaches nothing else.
-
-Every way out that the engine offers is tried.
-"""
+"""Tests of a viewer's SQL: values, limits and errors."""
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from sawtooth.analysis.store import sql as query
 from sawtooth.analysis.store.sql import run_query
 from sawtooth.analysis.store.sql_examples import EXAMPLES
-from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
-from tests.support.paths import ROOT
-
-BUNDLED = ROOT / "sample_traces" / "gpt"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFolder, Manifest]:
-    folder = DataFolder(tmp_path_factory.mktemp("query") / "data").create()
-    files = [BUNDLED / "trace.json.gz", BUNDLED / "nvml.jsonl"]
-    return folder, bring_in(folder, [(file, file.name) for file in files]).runs[0]
-
-
-@pytest.fixture(scope="module")
-def folder(store: tuple[DataFolder, Manifest]) -> DataFolder:
-    return store[0]
-
-
-@pytest.fixture(scope="module")
-def trace(store: tuple[DataFolder, Manifest]) -> str:
-    return store[1].traces[0].id
-
-
-def contents(folder: DataFolder) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder.root)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.root.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.mark.sweep(4)
@@ -67,7 +31,7 @@ def test_values_keep_their_types_and_names_are_made_unique(folder: DataFolder, t
     ).rows
     assert list(rows.columns) == ["a", "b", "a (2)", "c", "d", "e", "f", "g", "h", "i", "j"]
     row = rows.iloc[0]
-    assert row["a"] == 9007199254740993  # 2^53 + 1: a float would lose it
+    assert row["a"] == 9007199254740993  # 2^53 + 1 is not exact as a float.
     assert rows["b"].isna().all()
     assert (row["a (2)"], row["c"], row["d"], row["j"]) == (1.5, "x", True, 1)
     assert row["e"] == "170141183460469231731687303715884105727"
@@ -94,135 +58,6 @@ def test_wide_results_are_cut_before_they_fill_the_memory(folder: DataFolder, tr
     assert len(result.rows) * 2000 <= query.ANSWER_BYTES_MOST
 
 
-READ = (
-    "SELECT * FROM read_csv('{secret}')",
-    "FROM '{secret}'",
-    "SELECT * FROM read_text('/etc/hostname')",
-    "SELECT * FROM read_blob('/etc/hostname')",
-    "SELECT * FROM glob('/*')",
-    "SELECT * FROM glob('recordings/*')",
-    "SELECT * FROM read_json('{secret}')",
-    "SELECT * FROM read_parquet('{secret}')",
-    "SELECT * FROM sniff_csv('{secret}')",
-    "SELECT * FROM query_table('{secret}')",
-    "SELECT * FROM read_duckdb('{other}', table_name = 'recording')",
-    "SELECT * FROM 'https://example.com/a.csv'",
-    "SELECT getenv('HOME')",
-    "SELECT * FROM order_",
-    "SELECT * FROM query('COPY (SELECT 1) TO ''{out}''')",
-    "SELECT * FROM enable_logging(storage = 'file', storage_path = '{out}')",
-    "SELECT * FROM enable_profiling(save_location = '{out}')",
-    "WITH gone AS (DELETE FROM names RETURNING *) SELECT * FROM gone",
-    "WITH more AS (INSERT INTO names VALUES (1, 'a') RETURNING *) SELECT * FROM more",
-)
-WRITE = (
-    "COPY (SELECT 1) TO '{recording}'",
-    "COPY (SELECT 1) TO '{recording}' (USE_TMP_FILE false)",
-    "COPY (SELECT 1) TO '{recording}.wal'",
-    "COPY (SELECT 1) TO '{recording}.wal' (USE_TMP_FILE false)",
-    "COPY (SELECT 1) TO '{derived}' (FORMAT csv, USE_TMP_FILE false)",
-    "COPY (SELECT 1) TO '{out}'",
-    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{recording}' (USE_TMP_FILE false)",
-    "PREPARE p AS COPY (SELECT 1) TO '{recording}' (USE_TMP_FILE false)",
-    "EXPORT DATABASE '{out}'",
-    "ATTACH '{recording}' AS again",
-    "ATTACH '{other}' AS other",
-    "ATTACH '{out}' AS new",
-    "DETACH recording_file",
-    "DELETE FROM gpu_ops",
-    "DROP TABLE gpu_ops",
-    "UPDATE names SET name = 'x'",
-    "CREATE TABLE t AS SELECT 1",
-    "INSTALL httpfs",
-    "LOAD '{secret}'",
-    "SET enable_external_access = true",
-    "SET lock_configuration = false",
-    "SET memory_limit = '64GB'",
-    "SET allowed_directories = ['/']",
-    "PRAGMA threads = 64",
-    "PRAGMA database_list",
-    "CREATE PERSISTENT SECRET s (TYPE http)",
-    "IMPORT DATABASE '{out}'",
-    "CALL enable_logging()",
-    "CHECKPOINT recording_file",
-    "SELECT 1; DROP TABLE gpu_ops",
-    "BEGIN; SELECT 1",
-    "-- nothing",
-)
-
-
-def filled(attack: str, folder: DataFolder, trace: str, tmp_path: Path) -> str:
-    secret = tmp_path / "secret.csv"
-    secret.write_text("a,b\n1,SECRET\n")
-    other = next(path for path in folder.recordings.glob("*.duckdb") if not path.name.startswith(trace))
-    return attack.format(
-        secret=secret,
-        other=other,
-        out=tmp_path / "out",
-        recording=folder.recording_file(trace),
-        derived=folder.derived_file(trace, query.ANALYSIS_VERSION),
-    )
-
-
-@pytest.mark.sweep(17)
-@pytest.mark.parametrize("attack", [*READ, *WRITE])
-def test_an_attack_is_refused_with_a_sentence_and_changes_nothing(
-    attack: str, folder: DataFolder, trace: str, tmp_path: Path
-) -> None:
-    sql = filled(attack, folder, trace, tmp_path)
-    before = contents(folder)
-    with pytest.raises(UsageError) as refused:
-        run_query(folder, trace, sql)
-    assert "SECRET" not in str(refused.value)
-    assert str(folder.root) not in str(refused.value)
-    assert contents(folder) == before
-    assert not (tmp_path / "out").exists()
-
-
-WITHOUT_THE_FIRST_WALL = """
-import os, sys
-from pathlib import Path
-from sawtooth.analysis.store import sql_process as q
-root, recording, derived, sql = sys.argv[1:]
-os.chdir(root)
-con = q._engine(q.Order("", recording, derived, None, None, 1, 1, 1))
-q._limit_this_process(20)
-try:
-    con.execute(sql).fetchall()
-except Exception as error:
-    os.write(1, str(error).encode())
-else:
-    os.write(1, b"it ran")
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits for a process; the first wall stands alone there")
-@pytest.mark.parametrize("attack", [sql for sql in WRITE if sql.startswith(("COPY", "EXPLAIN", "EXPORT"))])
-def test_the_process_cannot_write_even_if_statements_pass(attack: str, folder: DataFolder, trace: str, tmp_path: Path) -> None:
-    """If writing statements were accepted, the process still could not write.
-
-    The engine itself allows some: a COPY may overwrite the file that is attached READ_ONLY.
-    """
-    before = contents(folder)
-    files = [folder.recording_file(trace), folder.derived_file(trace, query.ANALYSIS_VERSION)]
-    command = [sys.executable, "-c", WITHOUT_THE_FIRST_WALL, folder.root, *files, filled(attack, folder, trace, tmp_path)]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert told.stdout, told.stderr
-    assert told.stdout != "it ran"
-    assert contents(folder) == before
-    assert not (tmp_path / "out").exists()
-
-
-def test_no_result_contains_a_path_of_this_server(folder: DataFolder, trace: str) -> None:
-    for sql in ("FROM duckdb_databases()", "FROM duckdb_settings()", "SELECT path FROM pragma_database_list()"):
-        try:
-            shown = run_query(folder, trace, sql).rows.to_csv()
-        except UsageError as error:
-            shown = str(error)
-        assert str(folder.root) not in shown
-        assert str(Path.home() / ".duckdb") not in shown
-
-
 def test_a_query_without_end_is_stopped(folder: DataFolder, trace: str) -> None:
     start = time.monotonic()
     with pytest.raises(SawtoothError, match="took longer than 1 s and was stopped"):
@@ -232,7 +67,7 @@ def test_a_query_without_end_is_stopped(folder: DataFolder, trace: str) -> None:
             "SELECT count(*) FROM range(1_000_000) a, range(1_000_000) b WHERE hash(a.range, b.range) = 1",
             seconds=1,
         )
-    assert time.monotonic() - start < 8  # ended by us, not by its own limits
+    assert time.monotonic() - start < 8  # Sawtooth stopped it, not the engine's own limits.
 
 
 @pytest.mark.sweep(1)
@@ -270,15 +105,6 @@ def test_times_with_a_zone_are_shown_in_order_and_under_their_names(folder: Data
 def test_an_unknown_recording_is_reported(folder: DataFolder) -> None:
     with pytest.raises(NotFoundError, match="is not in this data folder"):
         run_query(folder, "00112233445566aa", "SELECT 1")
-
-
-def test_the_child_inherits_no_secret(folder: DataFolder, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SAWTOOTH_TOKEN", "a-token-of-this-server")
-    seen = []
-    start = subprocess.Popen
-    monkeypatch.setattr(query.subprocess, "Popen", lambda *a, **k: seen.append(k["env"]) or start(*a, **k))
-    run_query(folder, trace, "SELECT 1")
-    assert not any("TOKEN" in name or name == "HOME" for name in seen[0])
 
 
 @pytest.mark.parametrize(

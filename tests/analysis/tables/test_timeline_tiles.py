@@ -19,16 +19,16 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
-from sawtooth.analysis.tables import timeline, timeline_details, timeline_tiles
+from sawtooth.analysis.tables import timeline, timeline_tiles
 from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, TimelineTile, tile
 from sawtooth.app.jobs.ingest_files import bring_in
-from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support import findings_of as common
 from tests.support import nsight_export
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.paths import RECORDINGS, SAMPLES
+from tests.support.paths import RECORDINGS
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +42,6 @@ def brought(library: Library, trace) -> str:
     recording_id = bring_in(library.folder, [(trace, trace.name)]).runs[0].traces[0].id
     ensure_derived(library.folder, recording_id)
     return recording_id
-
-
-@pytest.fixture(scope="module")
-def gpt() -> Iterator[Recording]:
-    with common.library().open(common.recording_of(SAMPLES / "gpt" / "trace.json.gz")) as recording:
-        yield recording
-
-
-@pytest.fixture(scope="module")
-def stacks() -> Iterator[Recording]:
-    """A recording with Python calls."""
-    with common.library().open(common.recording_of(RECORDINGS / "gpt_reads_stack" / "trace.json.gz")) as recording:
-        yield recording
 
 
 @pytest.fixture(params=["gpt", "stacks"])
@@ -93,15 +80,15 @@ def places(recording: Recording) -> list[tuple[int, int]]:
 def test_a_tile_contains_every_slice_that_touches_it_once(recording: Recording, source: str) -> None:
     events = every_slice(recording, source)
     for level, index in places(recording):
-        holds_every_slice(tile(recording, source, 0, level, index), events)
+        check_slices(tile(recording, source, 0, level, index), events)
 
 
-def holds_every_slice(read: TimelineTile, events: pd.DataFrame) -> None:
+def check_slices(read: TimelineTile, events: pd.DataFrame) -> None:
     begin, end = read.start_ns, read.start_ns + (COLUMNS << read.level)
     touching = events[(events["start"] < end) & ((events["end"] > begin) | (events["start"] >= begin))]
     long = touching["end"] - touching["start"] >= 1 << read.level
     assert len(read.slices) == (len(touching) if read.complete else long.sum())
-    short = touching[~long & (touching["start"] >= begin)]  # a short one belongs to the column in which it begins
+    short = touching[~long & (touching["start"] >= begin)]  # A short slice belongs to the column in which it begins.
     assert int(read.sums["operations"].sum()) == (0 if read.complete else len(short))
     assert int(read.sums["busy_ns"].sum()) == (0 if read.complete else (short["end"] - short["start"]).sum())
     assert set(read.slices["name_id"].dropna()) <= set(read.names)
@@ -143,7 +130,7 @@ def host_alone(library: Library, folder: Path) -> Iterator[RankView]:
 
 @contextmanager
 def without_steps(library: Library, folder: Path) -> Iterator[RankView]:
-    """A recorded training whose steps nobody marked."""
+    """A recorded training without step marks."""
     with common.library().open(common.recording_of(RECORDINGS / "gpt_no_steps" / "trace.json.gz")) as recording:
         yield RankView(recording, 0, 0)
 
@@ -151,14 +138,14 @@ def without_steps(library: Library, folder: Path) -> Iterator[RankView]:
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("odd", [two_ranks, nsight, host_alone, without_steps])
 def test_tiles_of_odd_recordings_are_correct(odd, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_tiles, "FEW", 0)  # so that small recordings are summed as large ones are
+    monkeypatch.setattr(timeline_tiles, "FEW", 0)  # Then small recordings are summed like large ones.
     chance, summed = random.Random(8), 0
     with odd(library, tmp_path) as view:
         for source in SOURCES:
             events = every_slice(view.recording, source, view.device)
             for level, index in chance.sample(places(view.recording), 5):
                 read = tile(view.recording, source, view.device, level, index)
-                holds_every_slice(read, events)
+                check_slices(read, events)
                 summed += len(read.sums)
     assert summed
 
@@ -204,80 +191,15 @@ def test_busy_share_of_a_range_is_exact_to_a_column(gpt: Recording) -> None:
             own = t.slices[t.slices["start_ns"] >= t.start_ns]
             ends = (own["start_ns"] + own["dur_ns"]).clip(upper=end)
             drawn += int((ends - own["start_ns"].clip(lower=begin)).clip(lower=0).sum())
-        assert abs(drawn - wanted) <= 2 << level  # at each border a slice may begin in one column and end in the next
-
-
-def test_python_calls_are_nested_in_their_callers(stacks: Recording) -> None:
-    rows = stacks.rows("SELECT python_call_id, parent_id, depth FROM python_calls JOIN python_depths USING (python_call_id)")
-    depth = {call: d for call, _, d in rows}
-    below = [(d, depth[parent]) for _, parent, d in rows if parent is not None]
-    assert len(below) > 1000
-    assert all(d > above for d, above in below)
-    assert max(depth.values()) > 10
+        assert abs(drawn - wanted) <= 2 << level  # At each border, a slice may begin in one column and end in the next.
 
 
 def test_an_invalid_tile_is_refused(gpt: Recording) -> None:
     for source, level, index in (("gpus", 10, 0), ("gpu", 53, 0), ("gpu", -1, 0), ("gpu", 10, -1), ("gpu", 10, 1 << 60)):
         with pytest.raises(UsageError):
             tile(gpt, source, 0, level, index)
-    assert tile(gpt, "gpu", 0, 10, 1 << 40).complete  # behind the end there is nothing
-    assert tile(gpt, "gpu", 5, 10, 0).slices.empty  # nor on a device that did nothing
-
-
-def test_a_kernel_links_to_its_launch_operator_and_line(stacks: Recording) -> None:
-    rank = RankView(stacks, 0, 1)
-    (kernel,) = stacks.rows(
-        "SELECT gpu_op_id FROM named_gpu_ops JOIN runtime_calls c USING (call_id) WHERE kind = 'kernel' AND gpu_ops.cpu_op_id IS NOT NULL LIMIT 1".replace(
-            "gpu_ops.cpu_op_id", "named_gpu_ops.cpu_op_id"
-        )
-    )[0]
-    told = timeline_details.slice_details(rank, "gpu", kernel)
-    launch = next(link for link in told.links if link["role"] == "launch")
-    assert launch["start"] <= told.row["start"]
-    assert [link["role"] for link in told.links] == ["launch", "operator"]
-    assert told.same["count"] == stacks.rows("SELECT count(*) FROM gpu_ops WHERE name_id = ?", [told.row["name_id"]])[0][0]
-    back = timeline_details.slice_details(rank, "calls", launch["id"])
-    assert kernel in [link["id"] for link in back.links if link["role"] == "kernel"]
-    assert any("(" in frame for frame in told.stack)
-
-
-def test_search_visits_every_match_once_and_starts_again(gpt: Recording) -> None:
-    rank = RankView(gpt, 0, 1)
-    words = gpt.rows("SELECT name FROM names WHERE name LIKE '%Optimizer%' LIMIT 1")[0][0]
-    first = timeline_details.find(rank, words, -1, True)
-    assert first["position"] == 1
-    starts, at = [], -1
-    for _ in range(first["count"]):
-        found = timeline_details.find(rank, words, at, True)
-        starts.append(found["hit"]["start"])
-        at = found["hit"]["start"]
-    assert starts == sorted(starts)
-    assert timeline_details.find(rank, words, at, True)["position"] == 1
-    assert timeline_details.find(rank, words, 0, False)["position"] == first["count"]
-    assert timeline_details.find(rank, "no such name at all", 0, True) == {"count": 0, "position": 0, "hit": None}
-    assert timeline_details.find(rank, "%", 0, True)["count"] == 0, "a sign of the query language is a letter here"
-    with pytest.raises(UsageError):
-        timeline_details.find(rank, "  ", 0, True)
-
-
-def test_occurrences_of_a_cause_are_its_gaps(gpt: Recording) -> None:
-    (cause,) = gpt.rows("SELECT cause FROM gaps GROUP BY 1 ORDER BY count(*) DESC LIMIT 1")[0]
-    count = gpt.rows("SELECT count(DISTINCT gap) FROM gaps WHERE cause = ?", [cause])[0][0]
-    found = timeline_details.occurrences(RankView(gpt, 0, 1), (cause,), 100_000)
-    assert len(found) == count
-    assert found == sorted(found)
-    assert len(timeline_details.occurrences(RankView(gpt, 0, 1), (cause,), 7)) == min(7, count)
-
-
-def test_lost_time_is_identified_by_its_start(gpt: Recording) -> None:
-    origin = timeline.extent(gpt).start_ns
-    start, cause = gpt.rows("SELECT start_ns, cause FROM gaps ORDER BY end_ns - start_ns DESC LIMIT 1")[0]
-    told = timeline_details.gap_details(RankView(gpt, 0, 1), start - origin)
-    assert told["cause"] == cause
-    with pytest.raises(NotFoundError):
-        timeline_details.gap_details(RankView(gpt, 0, 1), start - origin + 1)
-    with pytest.raises(NotFoundError):
-        timeline_details.slice_details(RankView(gpt, 0, 1), "gpu", 10**9)
+    assert tile(gpt, "gpu", 0, 10, 1 << 40).complete  # after the end of the recording
+    assert tile(gpt, "gpu", 5, 10, 0).slices.empty  # a device without work
 
 
 @pytest.mark.parametrize("small", [True, False])

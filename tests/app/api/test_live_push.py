@@ -1,18 +1,9 @@
-"""Tests of pushed sessions: acknowledged once on disk, at most once, resumable and limited.
-
-They are complete after either side was killed.
-"""
+"""Tests of pushed sessions: acknowledged once on disk, at most once, resumable and limited."""
 
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
 import zlib
-from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -28,12 +19,8 @@ from sawtooth.ingest.receiver import Receiver, RefusedError, clock_offset_ns, is
 from sawtooth.ingest.sampler.options import build_parser, push_token_of
 from sawtooth.ingest.sampler.segments import encode_line
 from sawtooth.ingest.schema import DataFolder
-from sawtooth.ingest.telemetry.session import SessionReader
-from tests.support.paths import ROOT
-from tests.support.servers import Server, free_port, start_server, until, without_bundled
 
 pytestmark = pytest.mark.usefixtures("push_threads_end")
-
 SESSION = "20260101T000000Z-node-abc123"
 PATH = f"/api/v1/live/{SESSION}"
 
@@ -216,37 +203,6 @@ def test_the_push_token_is_stored_privately(tmp_path, monkeypatch) -> None:
         push_token(tmp_path)
 
 
-KILLS = 6  # of each side; SAWTOOTH_KILLS asks for more
-LEAST_LINES = 10  # of a session: it sampled
-
-
-def _sampler(parent: Path, url: str, token: str) -> subprocess.Popen[bytes]:
-    recording = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
-    command = [
-        sys.executable,
-        "-m",
-        "sawtooth.ingest.sampler",
-        "--replay",
-        str(recording),
-        "--loop",
-        "--speed",
-        "5",
-        "--copies",
-        "4",
-    ]
-    return subprocess.Popen(
-        [*command, "--out", str(parent), "--push", url, "--token", token], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )  # fmt: skip
-
-
-def _lines(session: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in session.glob("samples-*.jsonl"))
-
-
-def _acknowledged(data: Path) -> dict[str, bytes]:
-    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in (data / "live").glob("*/samples-*.jsonl")}
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_log_never_contains_the_push_token(tmp_path, monkeypatch, terminal) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
@@ -259,68 +215,3 @@ def test_a_log_never_contains_the_push_token(tmp_path, monkeypatch, terminal) ->
         assert push_token_of(options) == token
     monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "a-token-of-the-environment")
     assert ("a-token-of-the-environment" in command_to_print("http://a:1/", tmp_path)) is terminal
-
-
-@pytest.mark.slow
-@pytest.mark.browser  # starts real servers
-def test_killing_receiver_and_sampler_loses_and_duplicates_nothing(tmp_path: Path) -> None:
-    """Real processes are killed in turn.
-
-    At the end the dashboard's data equals the samplers' files on disk byte for byte.
-    """
-    kills = int(os.environ.get("SAWTOOTH_KILLS", KILLS))
-    dice, spool, data, port = random.Random(1), tmp_path / "spool", without_bundled(tmp_path / "data"), free_port()
-    token, url = push_token(data), f"http://localhost:{port}"
-    server: Server = start_server(data, port=port)
-    sampler = _sampler(spool, url, token)
-    seen: dict[str, bytes] = {}
-    try:
-        for _ in range(kills):
-            time.sleep(dice.uniform(1.0, 2.5))
-            server.process.send_signal(signal.SIGKILL)
-            server.process.wait()
-            held = _acknowledged(data)
-            for name, content in seen.items():
-                assert held[name].startswith(content)
-            seen = held
-            server = start_server(data, port=port)
-            time.sleep(dice.uniform(1.0, 2.5))
-            sampler.kill()
-            sampler.wait()
-            sampler = _sampler(spool, url, token)
-        until(
-            lambda: (
-                len(sessions := [*spool.iterdir()]) == kills + 1 and all(_lines(session) > LEAST_LINES for session in sessions)
-            )
-        )
-        sampler.terminate()
-        sampler.wait(60)
-        sent = {p.name for p in spool.iterdir()}
-        for session in sent:
-            resume = [
-                sys.executable,
-                "-m",
-                "sawtooth.ingest.sampler",
-                "--resume-push",
-                str(spool / session),
-                "--push",
-                url,
-                "--token",
-                token,
-            ]
-            subprocess.run(resume, cwd=ROOT, check=True, timeout=60, stderr=subprocess.DEVNULL)
-    finally:
-        sampler.kill()
-        sampler.wait()
-        server.stop()
-    assert len(sent) == kills + 1
-    for session in sent:
-        for path in (spool / session).glob("samples-*.jsonl"):
-            content = path.read_bytes()
-            assert (data / "live" / session / path.name).read_bytes() == content[: content.rfind(b"\n") + 1]
-        reader = SessionReader(data / "live" / session)
-        numbers = [record["q"] for record in reader.poll()]
-        assert reader.meta["session"] == session
-        assert reader.damaged == 0
-        assert numbers == list(range(len(numbers)))
-        assert len(numbers) > LEAST_LINES

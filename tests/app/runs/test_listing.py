@@ -1,4 +1,4 @@
-"""Tests of the Runs screen: search, sort, a tag's history, and deletion after confirmation."""
+"""Tests of the Runs screen: search, sort, a tag's history and gains."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.app.jobs import child as ingest_job
-from sawtooth.app.jobs.job_files import JobFile, JobOrder
 from sawtooth.app.page.runs import listing as page
 from sawtooth.app.page.runs import table
-from sawtooth.app.page.runs.editing import edited
-from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
 from sawtooth.app.runs.listing import history, history_title, listed, matching, ordered, tags
 from sawtooth.ingest.manifest import Manifest, RecordingRef, new_manifest
-from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import charts, opened_at, run_of, words_of
@@ -75,11 +70,11 @@ def test_a_phone_has_one_button_for_search_and_filters(app_data: DataFolder, tmp
         run_of(app_data, matmul_loop(step_us=1000 + n).write(tmp_path / f"{n}.json"))
     test = opened_at("runs", sort="name")
     fold = test.button(key="fold_runs")
-    assert fold.label == "Find and sort: Name" and _keyed(test, "runs_chosen-folded")
-    assert _keyed(fold.click().run(), "runs_chosen-open")
+    assert fold.label == "Find and sort: Name" and has_container(test, "runs_chosen-folded")
+    assert has_container(fold.click().run(), "runs_chosen-open")
 
 
-def _keyed(test: AppTest, key: str) -> bool:
+def has_container(test: AppTest, key: str) -> bool:
     """Return whether the page has a container with that key."""
     blocks = [test.main]
     while blocks:
@@ -112,20 +107,9 @@ def test_the_history_of_a_tag_is_in_order_of_time() -> None:
     assert "no two of them" in history_title("x", history(RUNS[2:], READINGS))
 
 
-@pytest.fixture
-def four(app_data: DataFolder, tmp_path: Path) -> list[str]:
-    """Return four runs; the first two are tagged and take 1 ms and 0.8 ms a step."""
-    ids = []
-    for number, (step, product) in enumerate([(1000, 600), (800, 400), (900, 500), (1100, 700)]):
-        ids.append(run_of(app_data, matmul_loop(step_us=step, matmul_us=product).write(tmp_path / f"run{number}.json")))
-        if number < 2:
-            app_data.write_manifest(msgspec.structs.replace(app_data.read_manifest(ids[-1]), tags=["nightly"]))
-    return ids
-
-
 def runs_page(**query: str) -> AppTest:
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
-    test.run()  # the first visit makes the cards
+    test.run()  # The first visit creates the cards.
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
     for key, value in query.items():
         test.query_params[key] = value
@@ -150,13 +134,15 @@ def test_runs_can_be_sorted_by_speed(four: list[str]) -> None:
 
 
 def test_a_table_has_a_row_per_run_and_selected_rows_are_compared(four: list[str]) -> None:
-    runs_page()  # makes the cards
+    runs_page()  # creates the cards
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
     rows = test.run().dataframe[0].value
     assert rows["step_ms"].tolist() == pytest.approx([1.1, 0.9, 0.8, 1.0], rel=0.03)  # newest first
     assert not test.checkbox
     order = list(test.dataframe[0].proto.column_order)
-    assert order[:2] == ["run", "step_ms"] and not {"gpu", "group", "last_change"} & set(order)  # one GPU, no groups, no chain
+    assert order[:2] == ["run", "step_ms"] and not {"gpu", "group", "last_change"} & set(
+        order
+    )  # There is one GPU, no group and no chain.
     test.selectbox("group").select("tag").run()
     assert test.dataframe[0].value["group"].tolist() == ["nightly", "nightly", listing.NO_TAG, listing.NO_TAG]
 
@@ -165,9 +151,9 @@ def test_a_table_has_a_row_per_run_and_selected_rows_are_compared(four: list[str
     ("step_ms", "after", "said"),
     [
         (776.0, (156.0, 154.0, 205.0), "5.0 ×"),  # 776 ÷ 156 = 4.97
-        (27.8, (3.5, 1.5, 5.86), "7.9 ×"),  # as on the Verdict, whose range is on the Verdict too
+        (27.8, (3.5, 1.5, 5.86), "7.9 ×"),  # as on the Verdict, which also shows the range
         (10.0, (10.0, 9.0, 11.0), None),
-        (625.0, (24.4, 24.4, 625.0), "up to 26 ×"),  # a limit: it may gain nothing
+        (625.0, (24.4, 24.4, 625.0), "up to 26 ×"),  # an upper limit: the gain may be 0
         (10.0, None, None),
         (None, (1.0, 1.0, 1.0), None),
     ],
@@ -202,7 +188,10 @@ def test_a_measured_change_says_if_it_is_slower() -> None:
 
 
 def test_the_run_with_the_largest_certain_gain_is_named() -> None:
-    wide, narrow = ("wide", 100.0, (20.0, 10.0, 60.0)), ("narrow", 10.0, (5.0, 4.8, 5.2))  # surely left: 60 % and 52 %
+    wide, narrow = (
+        ("wide", 100.0, (20.0, 10.0, 60.0)),
+        ("narrow", 10.0, (5.0, 4.8, 5.2)),
+    )  # At most 60 % and 52 % of the step remain.
     assert (
         listing.most_to_gain([wide, narrow]).replace("\u00a0", " ")
         == "narrow has the largest certain gain: at least 48 % of its 10.0 ms step"
@@ -233,84 +222,3 @@ def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFol
 def test_the_headline_names_the_loss_of_most_runs() -> None:
     assert listing.headline(["a slow loader", "", "a slow loader"]) == "2 of 3 runs lose most to a slow loader"
     assert listing.headline(["a slow loader", "", "launches"]) is None
-
-
-def deletion_page() -> None:
-    import streamlit as st
-
-    from sawtooth.app.page import frame
-    from sawtooth.app.page.runs import editing as run_edit
-
-    known = {m.id: m for m in frame.data_folder().manifests()}
-    if st.query_params["run"] in known:
-        run_edit.deletion(known[st.query_params["run"]])
-
-
-def test_a_run_is_deleted_only_after_confirmation(four: list[str], app_data: DataFolder) -> None:
-    test = AppTest.from_function(deletion_page, default_timeout=60)
-    test.query_params["run"] = four[0]
-    test.run()
-    assert test.button(f"delete-{four[0]}").disabled
-    test.checkbox(f"sure-{four[0]}").check().run()
-    test.button(f"delete-{four[0]}").click().run()
-    assert [m.id for m in app_data.manifests()] == four[:0:-1]
-
-
-def editing_page() -> None:
-    import streamlit as st
-
-    from sawtooth.app.page import frame
-    from sawtooth.app.page.runs.editing import edit
-
-    if "opened" not in st.session_state:
-        st.session_state["opened"] = frame.data_folder().read_manifest(st.query_params["run"])
-    edit(st.session_state["opened"])
-
-
-def test_saving_keeps_concurrent_changes(four: list[str], app_data: DataFolder) -> None:
-    test = AppTest.from_function(editing_page, default_timeout=60)
-    test.query_params["run"] = four[0]
-    test.run()
-    edit_run(app_data, four[0], lambda now: msgspec.structs.replace(now, notes="meanwhile", tags=[*now.tags, "late"]))
-    test.text_input[0].input("typed")
-    next(button for button in test.button if button.label == "Save").click().run()
-    run = app_data.read_manifest(four[0])
-    assert (run.name, run.notes, run.tags) == ("typed", "meanwhile", ["nightly", "late"])
-    edited_again = edited(run, run, "typed", "late", "their own")
-    assert (edited_again.notes, edited_again.tags) == ("their own", ["late"])
-
-
-def test_a_run_that_cannot_be_analysed_does_not_affect_other_cards(four: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def card_of(manifest: Manifest, library: object) -> Card:
-        if manifest.id == four[0]:
-            raise ZeroDivisionError
-        return made(manifest, library)
-
-    made = run_card.card_of
-    monkeypatch.setattr(run_card, "card_of", card_of)
-    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
-    test.query_params["show"] = "Cards"  # the table would have a child process analyse the run
-    test.run()
-    assert {box.key for box in test.checkbox} == {f"pick-{run}" for run in four}
-    assert "Analysing this run failed" in words_of(test)
-    assert "This page failed" not in words_of(test)
-
-
-def test_a_run_that_cannot_be_analysed_is_reported_and_others_are_shown(
-    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = [matmul_loop(step_us=us).write(tmp_path / f"run{us}.json") for us in (1000, 1200)]
-    files = [JobFile(str(path), path.name, path.stat().st_size) for path in paths]
-    failing = iter([True, False])
-    keep = ingest_job._keep_analyses
-
-    def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
-        if next(failing):
-            raise ZeroDivisionError
-        keep(folder, runs)
-
-    monkeypatch.setattr(ingest_job, "_keep_analyses", _keep_analyses)
-    outcome = ingest_job.run(JobOrder(str(app_data.root), files, separate=True), lambda progress: None)
-    assert len(outcome.run_ids) == 2 and not outcome.sentence
-    assert len(outcome.notices) == 1 and "its analysis failed" in outcome.notices[0]
-    assert len(list(app_data.derived.glob("*.card.msgpack"))) == 1

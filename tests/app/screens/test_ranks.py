@@ -21,8 +21,8 @@ from sawtooth.app.page.parts.rank_panels import position_of
 from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
-from tests.support.chrome_trace import ChromeTrace
-from tests.support.pages import charts, opened, run_of, words_of
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
+from tests.support.pages import charts, only_run, opened, run_of, words_of
 from tests.support.pipelined import pipelined
 
 
@@ -168,3 +168,42 @@ def test_a_square_opens_the_rank_if_it_has_a_file_here(
     result: Any = SimpleNamespace(ranks=[SimpleNamespace(rank=number) for number in numbers])
     communication: Any = SimpleNamespace(job_ranks=job_ranks)
     assert position_of(rank, result, communication) == position
+
+
+def test_one_rank_of_several_has_advice_to_add_the_others(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = matmul_loop()
+    trace.top["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
+    test = opened("ranks", run_of(app_data, trace.write(tmp_path / "rank0.json")))
+    assert "trace of one of 8 ranks only" in words_of(test)
+    assert "sawtooth ingest rank" in test.code[0].value
+
+
+def test_a_run_on_one_gpu_has_no_advice_on_ranks(loop: str) -> None:
+    text = words_of(test := opened("ranks", loop))
+    assert "trains on one GPU" in text
+    assert "missing" not in text and not test.code
+
+
+def test_a_late_rank_of_two_is_named(app_data: DataFolder, tmp_path: Path) -> None:
+    files = []
+    for rank, comm_us in ((0, 200), (1, 50)):
+        trace = matmul_loop()
+        trace.top["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 2}
+        for k in range(4):
+            at = k * 1000
+            trace.launch(
+                (at + 92, at + 95),
+                (at + 745, at + 745 + comm_us),
+                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)",
+            )
+        files.append(trace.write(tmp_path / f"rank{rank}.json"))
+    test = opened("ranks", run_of(app_data, *files))
+    # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
+    text = words_of(test)
+    # Neither its kernels nor its host take longer, so it is late under the profiler and not the job's straggler.
+    assert "Under the profiler, rank 1 is 150\u00a0µs behind the others; without it, the difference is not known." in text
+    assert "In the profile rank 1 takes longest by itself" in text
+    assert "the profiler slows one host more than another" in text
+    assert "Rank 0 waits most" in text
+    verdict = words_of(opened("verdict", only_run(app_data)))
+    assert "Under the profiler, rank 1 is 150\u00a0µs behind the others" in verdict

@@ -1,7 +1,4 @@
-"""Tests of ``.sawtooth`` files: export from one data folder and import into another.
-
-A file of another kind is refused in one sentence.
-"""
+"""Tests of ``.sawtooth`` files: export from one data folder and import into another."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import gzip
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,17 +14,17 @@ import pytest
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
-from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
+from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.runs import bundle as of_bundles
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle, write_bundle
-from sawtooth.ingest.runs.bundle_file import BROKEN, BundleManifest, BundleRecording, BundleRun, is_bundle, open_bundle
+from sawtooth.ingest.runs.bundle_file import BundleManifest, BundleRecording, BundleRun, is_bundle
 from sawtooth.ingest.runs.manifests import register_run
 from sawtooth.ingest.runs.proposals import accept, changed, proposal_for
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
-from tests.support.bundles import manifest_bytes, packed
+from tests.support.bundles import packed
 from tests.support.paths import SAMPLES
 
 
@@ -80,7 +76,7 @@ def test_a_recording_without_a_rank_is_not_compared_with_every_rank() -> None:
     ref = RecordingRef(id="a" * 16, kind="telemetry", source_name="nvml.jsonl")
     began = time.process_time()
     assert [of_bundles._rank(ref, BundleRecording("m", "nvml.jsonl", "telemetry")) for _ in range(10)] == [None] * 10
-    assert time.process_time() - began < 0.5  # s; 16 million comparisons each took more
+    assert time.process_time() - began < 0.5  # s; 16 million comparisons took longer.
 
 
 @pytest.mark.parametrize(("rank", "kept"), [(1, 1), (0, 0), (-1, None), (2**40, None)])
@@ -100,63 +96,6 @@ def test_a_missing_source_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "x.sawtooth").exists()
 
 
-MAY_BE_NOTHING = [  # what a loader's processes take or are: none where the loop reads by itself
-    fact for fact, kind in UserFacts.__annotations__.items() if fact.startswith("loader_") and "Measure" in kind
-]
-
-
-@pytest.mark.parametrize(
-    ("members", "said"),
-    [
-        ({"manifest.json": manifest_bytes(), "../../evil": b"x"}, "members other than"),
-        ({"manifest.json": manifest_bytes(), "sources/0001.gz/../x": b"x"}, "members other than"),
-        ({"a.txt": b"x"}, "members other than"),
-        ({"manifest.json": manifest_bytes()}, "does not contain"),
-        ({"manifest.json": manifest_bytes(format=99), "sources/0001.gz": b""}, "newer Sawtooth"),
-        ({"manifest.json": b"{", "sources/0001.gz": b""}, "cannot be read"),
-        ({"manifest.json": b'{"runs": []}', "sources/0001.gz": b""}, "does not contain"),
-        ({"manifest.json": b" " * (5 << 20), "sources/0001.gz": b""}, "larger than 4 MB"),
-        ({"manifest.json": manifest_bytes(runs=[{"name": "r", "recordings": "x"}]), "sources/0001.gz": b""}, "cannot be read"),
-    ],
-)
-def test_a_file_that_is_not_a_bundle_is_refused_with_a_sentence(tmp_path: Path, members: dict[str, bytes], said: str) -> None:
-    path = packed(tmp_path / "x.sawtooth", members)
-    with pytest.raises(SourceError, match=said) as error, open_bundle(path):
-        pass
-    assert str(error.value).count("\n") == 0 and str(tmp_path) not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("fact", "value"),
-    [
-        (fact, value)
-        for fact in UserFacts.__struct_fields__
-        for value in (-1, 1e308, *(() if fact in MAY_BE_NOTHING else (0, 5e-324)))
-    ],
-)
-def test_impossible_facts_are_refused_before_anything_is_stored(tmp_path: Path, fact: str, value: float) -> None:
-    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "trace"}]
-    refused(tmp_path, {"name": "r", "recordings": recordings, "facts": {fact: value}}, fact)
-
-
-@pytest.mark.parametrize(
-    ("said", "value"),
-    [("offset_ns", 10**30), ("offset_ns", -(2**63)), ("interval_ns", 0), ("interval_ns", -5), ("interval_ns", 2**63)],
-)
-def test_impossible_clocks_are_refused_before_anything_is_stored(tmp_path: Path, said: str, value: int) -> None:
-    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "telemetry", said: value}]
-    refused(tmp_path, {"name": "r", "recordings": recordings}, said)
-
-
-def refused(tmp_path: Path, run: dict[str, Any], named: str) -> None:
-    source = gzip.compress((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
-    path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(runs=[run]), "sources/0001.gz": source})
-    folder = DataFolder(tmp_path / "b")
-    with pytest.raises(SourceError, match=named):
-        import_bundle(path, folder)
-    assert folder.manifests() == [] and list(folder.recordings.iterdir()) == []
-
-
 def test_values_that_could_not_be_read_again_are_not_stored(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     with pytest.raises(UsageError, match="step_time_ms"):
@@ -169,25 +108,6 @@ def test_a_name_with_a_slash_is_bundled_completely(tmp_path: Path) -> None:
     folder.write_manifest(msgspec.structs.replace(run, name="sweep/lr 1/3"))
     export_runs(folder, [run.id], tmp_path / "x.sawtooth")
     assert import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "b"))[0].name == "sweep/lr 1/3"
-
-
-def test_members_named_twice_are_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.sawtooth", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
-        archive.writestr("manifest.json", manifest_bytes())
-        archive.writestr("sources/0001.gz", b"1")
-        archive.writestr("sources/0001.gz", b"2")
-    with pytest.raises(SourceError, match="members other than"), open_bundle(tmp_path / "x.sawtooth"):
-        pass
-
-
-def test_a_bad_source_registers_no_run(tmp_path: Path) -> None:
-    path = packed(
-        tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"\x89PNG....")}
-    )
-    folder = DataFolder(tmp_path / "d")
-    with pytest.raises(SourceError, match="PNG"):
-        import_bundle(path, folder)
-    assert folder.manifests() == [] and list(folder.recordings.iterdir()) == [] and list(folder.uploads.iterdir()) == []
 
 
 def test_a_loop_that_ended_before_its_first_sample_is_read_without_telemetry(tmp_path: Path) -> None:
@@ -208,45 +128,6 @@ def test_a_loop_that_ended_before_its_first_sample_is_read_without_telemetry(tmp
     )
     (imported,) = import_bundle(path, DataFolder(tmp_path / "d"))
     assert [ref.kind for ref in imported.recordings] == ["trace"]
-
-
-def test_a_decompression_bomb_is_stopped(tmp_path: Path) -> None:
-    inner = gzip.compress(b"\0" * (300 << 20), 9)
-    path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": inner}, zipfile.ZIP_DEFLATED)
-    with pytest.raises(SourceError):
-        import_bundle(path, DataFolder(tmp_path / "d"))
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_a_truncated_bundle_is_refused(tmp_path: Path, share: float) -> None:
-    source = tmp_path / "s.jsonl"
-    source.write_bytes((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
-    run = BundleRun("r", [BundleRecording("sources/0001.gz", "nvml.jsonl", "telemetry")])
-    write_bundle(tmp_path / "x.sawtooth", BundleManifest([run]), {"sources/0001.gz": source})
-    content = (tmp_path / "x.sawtooth").read_bytes()
-    (tmp_path / "cut.sawtooth").write_bytes(content[: int(len(content) * share)])
-    with pytest.raises(SourceError) as error:
-        import_bundle(tmp_path / "cut.sawtooth", DataFolder(tmp_path / "d"))
-    assert str(error.value) == BROKEN
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_damaged_bytes_are_noticed_or_harmless(tmp_path: Path, seed: int) -> None:
-    import random
-
-    source = tmp_path / "s.jsonl"
-    source.write_bytes((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
-    run = BundleRun("r", [BundleRecording("sources/0001.gz", "nvml.jsonl", "telemetry")])
-    write_bundle(tmp_path / "x.sawtooth", BundleManifest([run]), {"sources/0001.gz": source})
-    content = bytearray((tmp_path / "x.sawtooth").read_bytes())
-    at = random.Random(seed).randrange(len(content) - 8)
-    for i in range(at, at + 8):
-        content[i] ^= 0x5A
-    (tmp_path / "x.sawtooth").write_bytes(bytes(content))
-    try:
-        import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "d"))
-    except SourceError as error:
-        assert str(error).endswith(".")
 
 
 def test_manifest_and_sources_must_agree(tmp_path: Path) -> None:
@@ -278,17 +159,6 @@ def test_all_runs_of_a_bundle_are_published_or_none(tmp_path: Path, monkeypatch:
     assert written and there.manifests() == []
 
 
-def test_a_false_list_of_members_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "lies.sawtooth"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("manifest.json", b"{}")
-    content = bytearray(path.read_bytes())
-    content[30:34] = b"othe"  # the member's own head names it otherwise than the list
-    path.write_bytes(content)
-    with pytest.raises(SourceError, match="does not match its content"), open_bundle(path):
-        pass
-
-
 def test_a_bundle_contains_batch_sizes(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     sizes = [BatchTrial(64, step_ms=10.0, low_ms=9.9, high_ms=10.2, optimizer_ms=1.0, memory_bytes=5e9), BatchTrial(128)]
@@ -301,16 +171,6 @@ def test_a_bundle_contains_batch_sizes(tmp_path: Path) -> None:
     (difference,) = changed(other.read_manifest(run.id), proposal_for(other, run.id))
     assert (difference.before, difference.after) == ("", "64: 10 ms, 128: out of memory")
     assert accept(other, run.id).batches == sizes
-
-
-@pytest.mark.parametrize("cut", [1, 20, 40, 80])
-def test_a_bundle_without_its_beginning_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> None:
-    """A member then begins before the file, and the system has its own error for that."""
-    whole = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
-    path = tmp_path / "cut.sawtooth"
-    path.write_bytes(whole.read_bytes()[cut:])
-    with pytest.raises(SourceError, match=r"damaged|made to mislead"), open_bundle(path):
-        pass
 
 
 def test_control_characters_in_a_command_are_escaped(tmp_path: Path) -> None:

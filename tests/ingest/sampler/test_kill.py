@@ -111,14 +111,14 @@ def test_twenty_kills_lose_or_duplicate_no_acknowledged_sample(tmp_path: Path) -
         for (session, segment), size in receiver.acknowledged.items():
             if session == folder.name and segment:
                 assert (folder / f"samples-{segment:04d}.jsonl").read_bytes()[:size] == bytes(
-                    receiver.state.held[session][segment]
+                    receiver.state.received[session][segment]
                 )[:size]
         resumed = sampler("--resume-push", str(folder), *push)
         assert resumed.wait(timeout=30) == 0
-        held = receiver.state.held[folder.name]
+        received = receiver.state.received[folder.name]
         lines = (folder / "samples-0001.jsonl").read_bytes() if (folder / "samples-0001.jsonl").exists() else b""
         whole = lines[: lines.rfind(b"\n") + 1]
-        assert bytes(held.get(1, b"")) == whole and all(decode_line(line) for line in whole.splitlines())
+        assert bytes(received.get(1, b"")) == whole and all(decode_line(line) for line in whole.splitlines())
         if any(r["k"] == "tick" for r in found):
             read_session(folder)
     assert records > 5 * KILLS

@@ -58,7 +58,7 @@ def test_an_unreliable_network_loses_and_duplicates_nothing(tmp_path: Path, seed
         if dice.random() < 0.02:  # the sampler is killed and starts again with --resume-push
             push = make_push(folder, clock=clock, send=send)
         push.step()
-    assert {n: bytes(b) for n, b in server.held[folder.name].items()} == files_of(folder)
+    assert {n: bytes(b) for n, b in server.received[folder.name].items()} == files_of(folder)
 
 
 def test_only_synced_complete_lines_are_sent(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_only_synced_complete_lines_are_sent(tmp_path: Path) -> None:
     push = make_push(folder, available=lambda: sizes, send=server.send)
     for _ in range(5):
         push.step()
-    assert bytes(server.held[folder.name][1]) == lines[0] + lines[1]
+    assert bytes(server.received[folder.name][1]) == lines[0] + lines[1]
 
 
 def test_push_backs_off_and_reports_the_reason(tmp_path: Path) -> None:
@@ -99,5 +99,5 @@ def test_push_while_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     nvml.cost_s["nvmlGpmSampleGet"] = 0.1
     assert command.main(arguments, nvml=nvml) == 0
     (folder,) = tmp_path.iterdir()
-    assert {n: bytes(b) for n, b in server.held[folder.name].items()} == files_of(folder)
-    assert json.loads(bytes(server.held[folder.name][0]))["session"] == folder.name
+    assert {n: bytes(b) for n, b in server.received[folder.name].items()} == files_of(folder)
+    assert json.loads(bytes(server.received[folder.name][0]))["session"] == folder.name

@@ -1,8 +1,6 @@
-"""Tests of the verdicts of a comparison at their thresholds, with the arithmetic beside each."""
+"""Tests of the verdicts of a comparison at their thresholds, with the arithmetic in comments."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,23 +8,9 @@ from scipy import stats
 
 from sawtooth.analysis.compare.significance import decision as words
 from sawtooth.analysis.compare.significance import reasons
-from sawtooth.analysis.compare.significance.bootstrap import median_change_interval
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
-
-
-def run(steps, best=None, source="profile", name=None, recorded=None):
-    steps = tuple(float(s) for s in steps)
-    mean = sum(steps) / len(steps) if steps else None
-    return MeasuredSteps(steps, best if best is not None else mean, source, (name,) if name else (), recorded)
-
-
-def bests(*values):
-    return [MeasuredSteps((value,) * 50, value, "profile", (f"{value} {i}",)) for i, value in enumerate(values)]
-
-
-def around(level, n=60, seed=1, sd=0.001):
-    return np.random.default_rng(seed).normal(level, level * sd, n)
+from tests.support.measured_sides import around, bests, bounded, run
 
 
 def test_comparison_of_runs_by_hand():
@@ -69,7 +53,7 @@ def test_different_medians_and_equal_stopwatches_are_inconclusive():
     assert found.word == "inconclusive"
 
 
-def test_two_runs_a_side_are_judged_by_their_steps():
+def test_two_runs_per_side_are_judged_by_their_steps():
     two = [run(around(100, seed=s), name=f"a{s}") for s in (1, 2)], [run(around(110, seed=s), name=f"b{s}") for s in (3, 4)]
     found = verdict(*two)
     assert found.word == "slower" and "between these 2 and 2 recordings" in found.why
@@ -113,18 +97,6 @@ def test_number_of_steps_needed_for_a_change():
     assert verdict([run(around(100, 20))], [run(around(150, 40))]).ci95_ms is not None
 
 
-@pytest.mark.parametrize(("change", "word", "confidence"), [(1.05, "slower", "medium"), (1.12, "slower", "high"), (0.9, "faster", "high"), (1.015, "no_difference_shown", "high")])  # fmt: skip
-def test_intervals_and_their_confidence(change, word, confidence):
-    a = around(100)
-    b = a[::-1] * change
-    found = verdict([run(a)], [run(b)])
-    assert (found.word, found.confidence) == (word, confidence)
-    interval = median_change_interval([a], [b])
-    assert found.ci95_ms == (interval.low_ms, interval.high_ms)
-    error = interval.half_width_ms / 1.96 / min(np.median(a), np.median(b))
-    assert found.smallest_visible_share == pytest.approx(max(0.02, 1.96 * error) + 0.84 * error)
-
-
 def test_median_and_mean_that_disagree_are_inconclusive():
     # Every tenth step of A takes three times as long: mean 120, median 100. B: 106 throughout. The median rises, the mean falls.
     a = around(100)
@@ -159,20 +131,6 @@ def test_reason_for_no_difference():
     )
 
 
-@pytest.mark.parametrize(("sources", "floor"), [(("user", "user"), 0.0), (("user", "profile"), 0.1), (("telemetry", "telemetry"), 0.1), (("estimate", "estimate"), 0.0)])  # fmt: skip
-def test_noise_floor_of_each_source(sources, floor):
-    assert words._source_floor([run([1.0], source=sources[0])], [run([1.0], source=sources[1])]) == floor
-
-
-def test_steps_are_centred_on_the_best_step_time():
-    assert run([1.0, 3.0], best=4.0, source="user").steps_at_best().tolist() == [2.0, 6.0]
-    assert run([1.0, 3.0], best=4.0).steps_at_best().tolist() == [1.0, 3.0]
-    assert MeasuredSteps((1.0, 3.0), None, "user").steps_at_best().tolist() == [1.0, 3.0]
-    assert run([0.0, 0.0], best=4.0, source="user").steps_at_best().tolist() == [0.0, 0.0]
-    assert run([], best=4.0, source="user").steps_at_best().tolist() == []
-    assert run([1.0] * 3).length == 3 and run([1.0] * 3, recorded=5).length == 5
-
-
 def test_a_side_without_a_step_time_is_named():
     known, unknown, zero = run([1.0] * 30), MeasuredSteps((), None), MeasuredSteps((0.0,) * 30, 0.0)
     for a, b, side in ((unknown, known, "A"), (known, unknown, "B"), (zero, known, "A"), (known, zero, "B")):
@@ -199,14 +157,14 @@ def test_the_same_recordings_show_no_difference_and_unnamed_ones_are_compared():
         0.0,
     )
     assert verdict([one], [two]).word == "slower"
-    assert verdict([run([1.0] * 30)], [run([2.0] * 30)]).word == "slower"  # no names: not the same
+    assert verdict([run([1.0] * 30)], [run([2.0] * 30)]).word == "slower"  # Without names, they are not the same.
 
 
 def test_half_a_millisecond_is_a_step_time():
     assert verdict([run([0.5] * 30)], [run([0.75] * 30)]).word == "slower"
 
 
-def test_a_change_of_exactly_two_percent_is_one():
+def test_a_change_of_exactly_two_percent_counts():
     found = verdict([run([100.0] * 30)], [run([102.0] * 30)])
     assert (found.word, found.confidence, found.ci95_ms) == ("slower", "medium", (2.0, 2.0))
 
@@ -240,79 +198,3 @@ def test_the_reason_says_which_sides_have_no_steps():
 def test_no_change_says_whether_the_interval_contains_zero():
     assert "includes 0" in verdict([run(around(100))], [run(around(100, seed=2))]).why
     assert "within the 2.0 %" in verdict([run(around(100))], [run(around(100)[::-1] * 1.015)]).why
-
-
-def bounded(best, low, high, name, source="telemetry", steps=4):
-    return MeasuredSteps((best,) * steps, best, source, (name,), low_ms=low, high_ms=high)
-
-
-def test_with_few_steps_the_interval_is_the_95_percent_interval_of_the_step_times():
-    # 100 (90 … 110) → 70 (66 … 76), 90 % each: √(10² + 4²) = 10.77 below and √(10² + 6²) = 11.66 above, × 1.96 / 1.645.
-    # Intervals of telemetry are too wide: the part 0.65 is used where the host limits the step, else 0.5.
-    found = verdict(
-        *([replace(run, host_bound=True)] for run in (bounded(100.0, 90.0, 110.0, "a"), bounded(70.0, 66.0, 76.0, "b")))
-    )
-    to_95 = 0.65 * 1.959964 / 1.644854
-    assert found.ci95_ms == pytest.approx((-30 - to_95 * 116**0.5, -30 + to_95 * 136**0.5), abs=1e-4)
-    # At least 30 − 9.0 = 21 ms of 70 are saved, 30 %. A host's own speed may differ by more from run to run.
-    assert (found.word, found.confidence) == ("faster", "low")
-    assert "widened to 95 %" in found.why
-    assert "profiled steps scaled to the run's own" in found.why  # as recorded their ranges may overlap, which the page shows
-
-
-def test_uncertain_step_times_withdraw_the_verdict():
-    # 100 (60 … 140) → 70 (50 … 110): 30 ms of change, ± 53 ms. The steps alone lie apart.
-    a, b = bounded(100.0, 60.0, 140.0, "a"), bounded(70.0, 50.0, 110.0, "b")
-    other_source = bounded(70.0, 50.0, 110.0, "b", source="estimate")
-    found = verdict([a], [other_source])
-    assert (found.word, found.confidence) == ("inconclusive", "low")
-    assert "not known well enough" in found.why
-    assert verdict([a], [b]).answer == "cannot_tell"  # two recordings of one source err independently
-
-
-def test_unbounded_end_of_the_interval_stays_open():
-    open_b = verdict([bounded(100.0, 95.0, 105.0, "a")], [bounded(70.0, 66.0, None, "b")])
-    assert open_b.ci95_ms is not None
-    assert open_b.ci95_ms[0] == pytest.approx(-30 - 0.5 * 1.959964 / 1.644854 * 41**0.5, abs=1e-4)
-    assert (open_b.ci95_ms[1], open_b.word) == (None, "inconclusive")
-    assert "One side's step time has no upper limit" in open_b.why
-
-
-def test_many_steps_do_not_narrow_an_estimate():
-    a, b = (
-        MeasuredSteps(tuple(around(level, seed=seed)), level, "estimate", (name,), low_ms=0.6 * level, high_ms=1.6 * level)
-        for level, seed, name in ((100.0, 1, "a"), (80.0, 2, "b"))
-    )
-    assert verdict([a], [b]).answer == "cannot_tell"
-    alone = [MeasuredSteps(run.steps_ms, run.best_ms, "profile", run.recordings) for run in (a, b)]
-    assert (verdict(alone[:1], alone[1:]).word, verdict(alone[:1], alone[1:]).confidence) == ("faster", "high")
-
-
-@pytest.mark.parametrize("steps", [1, 3, 4, 19])
-def test_every_pair_with_step_times_has_an_interval(steps):
-    found = verdict([run([10.0] * steps, name="a")], [run([9.0] * steps, name="b")])
-    assert found.ci95_ms is not None
-    assert found.ci95_ms[0] < -1.0 < found.ci95_ms[1]
-
-
-def test_run_without_profiled_steps_has_no_scatter():
-    # Marks alone have no device steps: the interval is of the other run's, and all of a side's runs make its step time.
-    profiled, marked = run(around(100)), run([], best=100.0, source="marks", recorded=60)
-    after = run(around(80, seed=2))
-    alone, both = verdict([profiled], [after]), verdict([profiled, marked], [after])
-    assert alone.word == both.word == "faster"
-    assert both.ci95_ms == pytest.approx((-20, -20), abs=2.5)
-    assert verdict([marked], [after]).word == "inconclusive"
-
-
-def test_the_number_of_runs_that_a_change_needs_is_stated():
-    # 2 · ((1.96 + 0.84) · 0.1 ÷ 0.15)² = 6.97, one more for the unknown spread
-    assert (reasons.runs_needed(0.1, 0.15), reasons.runs_needed(0.1, 0.3), reasons.runs_needed(0.01, 0.05)) == (8, 3, 2)
-    noisy = bests(90, 100, 110), bests(89.9, 99.9, 109.9)
-    found = verdict(*noisy)
-    # The standard deviation is 10 of 100 ms.
-    assert found.word == "no_difference_shown"
-    assert (
-        "Runs of one side differ by 10.0 %: record about 8 runs per side for a change of 15 % or 64 runs per side for a change of 5 %."
-        in found.why
-    )

@@ -1,12 +1,11 @@
 """Tests of `sawtooth attach`: running trainings are hooked, recorded and released.
 
-``sys.remote_exec`` is Python 3.14's. Here a training executes a file between two instructions of its main thread when a
-signal comes, as that call would have it do; the call itself is not made.
+``sys.remote_exec`` needs Python 3.14. Here, a signal replaces it: the training then executes a file between two
+instructions of its main thread.
 """
 
 import contextlib
 import gzip
-import importlib
 import json
 import os
 import signal
@@ -26,14 +25,10 @@ import pytest
 from sawtooth.ingest.capture.attach import attach as attaching
 from sawtooth.ingest.capture.attach.attach import ENDED, RECORDED_ALREADY, AttachOptions, attach
 from sawtooth.ingest.capture.attach.injection import Injection
-from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, read_process
-from sawtooth.ingest.capture.command import hook
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
-from sawtooth.ingest.capture.command.settings import FOLDER, HookSettings
-from sawtooth.ingest.capture.command.without_optimizer import timed_profile
-from sawtooth.ingest.capture.command.without_optimizer.outermost_module import ATTRIBUTE
+from sawtooth.ingest.capture.command.settings import FOLDER
 from tests.support.launches import WITHOUT_COMPILER
+from tests.support.remote_execution import BySignal
 
 EXIT_CODE = 3  # of each rank
 STAND_IN = """
@@ -54,13 +49,13 @@ torch.set_num_threads(1)
 rank = int(os.environ["RANK"])
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-optimizer.register_step_post_hook(lambda *_: sum(range(100)))  # the training's own: its hooks are gone through for a while
+optimizer.register_step_post_hook(lambda *_: sum(range(100)))  # a hook of the training, whose hooks run for a while
 hooks = importlib.import_module("torch.optim.optimizer")._global_optimizer_post_hooks
 def patched():
     return [torch.nn.Module.eval, torch.save, os._exit, pin_memory.pin_memory, fetch._MapDatasetFetcher.fetch,
             torch.cuda.graphs.CUDAGraph.replay, torch.autograd._engine_run_backward, dataloader._BaseDataLoaderIter.__next__, list(hooks), "sawtooth" in sys.modules]
 before = patched()
-def ends_at(step):  # The ranks meet here, as those of a job do: one tells the other whether it has seen the file.
+def ends_at(step):  # The ranks wait for each other here, like those of a job, and exchange whether they have seen the file.
     mine = b"1" if step % 10 == 0 and os.path.exists("stop") else b"0"
     os.write(to_other, mine)
     return b"1" in (mine, os.read(from_other, 1))
@@ -76,26 +71,11 @@ for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
         pathlib.Path(f"unchanged-{rank}").write_text(str(patched() == before))
     if ends_at(step):
         break
-sys.stdout.write(f"trained {rank}\\n")  # one write: the ranks end at the same time
+sys.stdout.write(f"trained {rank}\\n")  # in one write, because the ranks end at the same time
 """
     + f"sys.exit({EXIT_CODE})"
 )
 RANKS = "for RANK in 0 1; do (RANK=$RANK {python} train.py; echo ended $RANK $?) & done; wait"
-
-
-class BySignal(RemoteExecution):
-    """Lets a training execute a file by a signal."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def why_not(self, target: Process) -> str | None:
-        return None
-
-    def execute(self, target: Process, script: Path) -> str | None:
-        (self._folder / f"script-{target.pid}").write_text(str(script))
-        os.kill(target.pid, signal.SIGUSR1)
-        return None
 
 
 def until(*files: Path) -> None:
@@ -175,9 +155,9 @@ def test_ranks_of_a_launcher_can_be_recorded_twice_and_may_end_meanwhile(
             assert [mark["i"] for mark in marks] == list(range(len(marks))) != []
             assert any(line.startswith("train.py:") for line in marks[0]["at"])
     run, sources = recorded(tmp_path / "first.sawtooth")
-    assert run["facts"]["loader_batch"] == 4  # of a loader whose iterator was there before
+    assert run["facts"]["loader_batch"] == 4  # The loader's iterator existed before.
     assert all(b"Optimizer.step#Adam.step" in sources[f"rank{rank}.json.gz"] for rank in (0, 1))
-    # Ranks that wait for each other profile the same steps. For others this is not certain: one may be many steps ahead.
+    # Ranks that wait for each other profile the same steps. Other ranks may be many steps apart.
     profiled = [[m["i"] for m in marks_in(sources[f"marks-rank{rank}.jsonl"]) if m["p"] == "profile"] for rank in (0, 1)]
     assert profiled[0] == profiled[1] != []
 
@@ -195,168 +175,6 @@ def test_a_recording_waits_a_limited_time_for_the_profile_of_each_rank(tmp_path:
     assert again._are_profiled(2) and not again._are_profiled(3)
 
 
-def test_a_hook_without_renewal_ends_itself(tmp_path: Path) -> None:
-    """A hook that is no longer renewed ends itself.
-
-    The recorder was killed and could not remove the hook.
-    """
-    torch = pytest.importorskip("torch")
-    from sawtooth.ingest.capture.attach import inside
-
-    class Clock:
-        now_ns = 0
-
-        def __call__(self) -> int:
-            return self.now_ns
-
-    clock, folder = Clock(), tmp_path / "recording"
-    folder.mkdir()
-    for name, text in ((inside.LEASE, ""), (inside.BEGIN, "10")):
-        (folder / name).write_text(text)
-    attached = inside.Attachment(HookSettings(folder, 0, 1.0, None, 1, 1), clock)
-    evaluate, leave = torch.nn.Module.eval, os._exit
-    optimizers = importlib.import_module("torch.optim.optimizer")
-    attached.begin(optimizers, time_loader=True)
-    try:
-        assert torch.nn.Module.eval is not evaluate and os._exit is not leave
-        model = torch.nn.Linear(2, 2)
-        optimizer = torch.optim.SGD(model.parameters())
-        for clock.now_ns in (0, 20, 30 + inside.LEASE_NS // 2, 40 + 2 * inside.LEASE_NS, 50 + 2 * inside.LEASE_NS):
-            optimizer.step()
-        assert attached.is_over and torch.nn.Module.eval is evaluate and os._exit is leave
-        (marks,) = folder.glob("marks-*.jsonl")
-        assert len(marks_in(marks.read_bytes())) == 2  # not the one before all ranks begin, and none after the end
-    finally:
-        attached.remove()
-    assert not optimizers._global_optimizer_post_hooks
-
-
-@pytest.mark.parametrize("boundary", ["backward", "batch", "call"])
-def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, boundary: str) -> None:
-    torch = pytest.importorskip("torch")
-    from sawtooth.ingest.capture.attach import inside
-
-    class Model(torch.nn.Linear):  # type: ignore[misc]
-        def forward(self, x: Any) -> Any:
-            time.sleep(0.02 if boundary == "call" else 0.0)
-            return super().forward(x)
-
-    optimizers = importlib.import_module("torch.optim.optimizer")
-    loaders = importlib.import_module("torch.utils.data.dataloader")
-    model = Model(2, 2)
-
-    def patched() -> list[Any]:
-        iterator = loaders._BaseDataLoaderIter
-        return [torch.autograd._engine_run_backward, iterator.__next__, os._exit, model.__dict__.get(ATTRIBUTE)]
-
-    def train(least: int) -> None:
-        limit, batches = time.monotonic() + 240, iter(loaders.DataLoader(torch.ones(10**6, 2)))
-        for step in range(10**6):
-            batch = next(batches) if boundary == "batch" else torch.ones(1, 2)
-            if boundary == "backward":
-                model(batch).sum().backward()
-            if boundary == "call":
-                model(batch)
-            if step >= least and (
-                attached.is_over or (attached.detector.boundary == boundary and attached.detector._marked >= least)
-            ):
-                break
-            assert time.monotonic() < limit
-
-    before = patched()
-    (tmp_path / inside.LEASE).touch()
-    attached = inside.Attachment(HookSettings(tmp_path, 0, 1.0, None, 1, 1))
-    attached.begin(optimizers, time_loader=False)
-    try:
-        for _ in range(5 if boundary == "backward" else 0):
-            model(torch.ones(1, 2)).sum().backward()
-        assert attached.detector.boundary is None  # not before all ranks begin
-        (tmp_path / inside.BEGIN).write_text("0")
-        train(20)
-        assert patched() != before
-    finally:
-        attached.remove()
-    assert patched() == before and not optimizers._global_optimizer_post_hooks
-    (marks,) = tmp_path.glob("marks-*.jsonl")
-    written = marks.read_text()
-    assert json.loads(written.splitlines()[0])["sign"] == boundary
-    assert len(marks_in(marks.read_bytes())) >= 20
-    attached.is_over = True
-    train(1)
-    assert marks.read_text() == written
-
-
-def test_a_running_program_without_a_loop_has_a_timed_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    from sawtooth.ingest.capture.attach import inside
-
-    for constant, seconds in {"LEAST_WAIT_S": 0.05, "LOOK_S": 0.01, "SECONDS": 0.1, "LEAST_SECONDS": 0.05}.items():
-        monkeypatch.setattr(timed_profile, constant, seconds)
-    (tmp_path / inside.LEASE).touch()
-    attached = inside.Attachment(HookSettings(tmp_path, 5, 0.0, None, 1, 1))
-    attached.begin(importlib.import_module("torch.optim.optimizer"), time_loader=False)
-    limit = time.monotonic() + 60
-    try:
-        while not list(tmp_path.glob(f"{timed_profile.KIND}-*.json")):
-            torch.ones(100, 100) @ torch.ones(100, 100)
-            assert time.monotonic() < limit
-    finally:
-        attached.remove()
-    (run,) = runs_of(tmp_path)
-    assert [about["kind"] for _, about in run.sources] == ["trace"]
-    (sentence,) = attaching._missing_from_hook([run], AttachOptions())
-    assert sentence.startswith(attaching.NO_STEP) and sentence.endswith(attaching.PROFILED)
-
-
-def test_a_running_profiler_of_the_training_is_detected(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from sawtooth.ingest.capture.attach import inside
-
-    @contextlib.contextmanager
-    def attached() -> Iterator[None]:
-        attachment = inside.Attachment(HookSettings(tmp_path, 0, 1.0, None, 1, 1))
-        attachment.begin(importlib.import_module("torch.optim.optimizer"), time_loader=False)
-        try:
-            yield
-        finally:
-            attachment.remove()
-
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]), attached():
-        assert inside.PROFILERS.busy
-    with attached():  # it ended while it was not watched
-        assert not inside.PROFILERS.busy
-
-
-def test_hooks_of_an_optimizer_are_not_changed_during_iteration() -> None:
-    torch = pytest.importorskip("torch")
-    from sawtooth.ingest.capture.attach.inside import obey
-
-    answers: list[dict[str, Any]] = []
-    parameter = torch.nn.Parameter(torch.ones(1))
-    parameter.grad = torch.ones(1)
-    optimizer = torch.optim.LBFGS([parameter])
-
-    def closure() -> Any:
-        answers.append(obey({"do": "detach"}))  # within the step, where no hook is gone through
-        return (parameter * parameter).sum()
-
-    handle = optimizer.register_step_post_hook(lambda *_: answers.append(obey({"do": "detach"})))
-    optimizer.step(closure)
-    handle.remove()
-    assert "stays" in answers[0] and answers[-1] == {"again": True}
-
-
-def test_attach_observes_the_same_events_as_run() -> None:
-    from sawtooth.ingest.capture.attach.inside import LOADER_PATCHES, OPTIMIZERS, PATCHES
-
-    startup = Path(hook.__file__).with_name("startup") / "sitecustomize.py"
-    awaited = next(part for part in startup.read_text().split("\n}") if "PATCHES = {" in part).partition("PATCHES = {")[2]
-    modules = {line.split('"')[1] for line in awaited.splitlines() if '":' in line}
-    assert {"torch.serialization" if name == "torch" else name for name in [*PATCHES, *LOADER_PATCHES]} | {
-        OPTIMIZERS
-    } == modules
-
-
 def test_a_silent_or_already_recorded_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Deaf(BySignal):
         def execute(self, target: Process, script: Path) -> str | None:
@@ -368,7 +186,7 @@ def test_a_silent_or_already_recorded_process_is_reported(tmp_path: Path, monkey
     deaf = Deaf(tmp_path)
     why_not = Injection([me], tmp_path, {}, deaf, answer_s=0.05).attach()
     assert why_not is not None and "did not answer" in why_not
-    assert deaf.script.read_text() == ""  # read late, it does nothing
+    assert deaf.script.read_text() == ""  # A late read of it does nothing.
     deaf.script.unlink()
     recorded_already = replace(me, environment={FOLDER: "/there"})
     monkeypatch.setattr(attaching, "trainings_of", lambda pid: [recorded_already])

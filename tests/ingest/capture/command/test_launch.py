@@ -1,4 +1,4 @@
-"""Tests of `sawtooth run`: the command is unchanged, and the file has what was recorded."""
+"""Tests of `sawtooth run`: the command is unchanged, and its problems are reported."""
 
 import os
 import socket
@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.ingest.capture import commands
-from sawtooth.ingest.capture.command import launch, recorded_runs, telemetry
+from sawtooth.ingest.capture.command import launch, telemetry
 from sawtooth.ingest.capture.command.foreground import NOT_FOUND
 from sawtooth.ingest.capture.command.no_profile import no_profile_sentence
-from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT, left_out, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import name_from_file
-from tests.support.launches import members, started
+from tests.support.launches import started
 
 
 class SteppingClock:
@@ -27,18 +25,6 @@ class SteppingClock:
     def __call__(self) -> int:
         self.now_ns += self.step_ns
         return self.now_ns
-
-
-@pytest.fixture
-def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a sampler that has taken a sample, independent of this machine."""
-
-    def take(_process: object, _live: Path, target: Path) -> None:
-        target.write_text("{}\n")
-
-    monkeypatch.setattr(telemetry.sampler_process, "start_sampler", lambda live, *more: object())
-    monkeypatch.setattr(telemetry.sampler_process, "wait_for_start", lambda process, live, limit_s: True)
-    monkeypatch.setattr(telemetry.sampler_process, "take_session", take)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +54,7 @@ def test_a_command_without_a_loop_is_reported_and_keeps_its_exit_code(tmp_path: 
     assert "No Python of this command loaded the recorder" in done.stderr
     failed = started("--no-sample", "sh", "-c", "exit 3", cwd=tmp_path)
     assert failed.returncode == 3 and "exit code 3 before its first step" in failed.stderr
-    assert len(failed.stderr.splitlines()) == 1, "the command says itself why"
+    assert len(failed.stderr.splitlines()) == 1, "the command prints its own error"
 
 
 @pytest.mark.parametrize("words", [("--", "sh", "-c", "echo out; echo err >&2; exit 3"), ("sh", "-c", "echo out; exit 3")])
@@ -86,7 +72,7 @@ def test_a_missing_command_gives_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("trian.py", "--epochs", "3"), 2, "can't open file"),
         ((sys.executable, "trian.py"), 2, "can't open file"),
@@ -95,23 +81,23 @@ def test_a_missing_command_gives_one_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_a_misspelled_command_is_reported_once_with_the_exit_code_of_a_shell(
-    tmp_path: Path, words: tuple[str, ...], code: int, told: str
+    tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     done = started(*words, cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
-    assert told in done.stderr and not list(tmp_path.iterdir())
+    assert message in done.stderr and not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("sampled")
 def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "The command ended with exit code 3 before its first step, so no run was written."
+    message = "The command ended with exit code 3 before its first step, so no run was written."
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
-    assert (done.exit_code, done.bundle, done.at_end) == (3, None, [told]) and not list(tmp_path.iterdir())
-    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)  # minutes of telemetry may tell why: they are kept, and are no run
+    assert (done.exit_code, done.bundle, done.at_end) == (3, None, [message]) and not list(tmp_path.iterdir())
+    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)  # Longer telemetry may show the reason. It is kept, but is not a run.
     (tmp_path / "x.jsonl").write_text("the user's own")
     for name in ("x-telemetry.jsonl", "x-telemetry-2.jsonl"):
         done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
-        assert (done.bundle, done.at_end) == (None, [f"{told} The telemetry is in {tmp_path / name}."])
+        assert (done.bundle, done.at_end) == (None, [f"{message} The telemetry is in {tmp_path / name}."])
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "x.jsonl": "the user's own",
         "x-telemetry.jsonl": "{}\n",
@@ -120,20 +106,19 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
 
 
 def test_a_sampler_stopped_during_its_start_is_described_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        telemetry.sampler_process, "SAMPLER_STOP_S", 240.0
-    )  # it ends by the signal, however busy the machine is
+    # The process ends by the signal, however busy the machine is.
+    monkeypatch.setattr(telemetry.sampler_process, "SAMPLER_STOP_S", 240.0)
     code = "import time; print('ready', flush=True); time.sleep(60)"
     python = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert python.stdout is not None and python.stdout.readline()
-    told = telemetry.sampler_process.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
-    assert told == "the training ended before the sampler had started"
+    reason = telemetry.sampler_process.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
+    assert reason == "the training ended before the sampler had started"
 
 
 @pytest.mark.parametrize(
-    ("complaint", "told"),
+    ("complaint", "message"),
     [
         (
             "This machine has no working NVIDIA driver. Sample elsewhere.",
@@ -143,7 +128,7 @@ def test_a_sampler_stopped_during_its_start_is_described_in_words(tmp_path: Path
     ],
 )
 def test_missing_telemetry_is_announced_before_the_training_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], complaint: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], complaint: str, message: str
 ) -> None:
     refusing = [sys.executable, "-c", f"import sys; sys.exit('sawtooth sample: {complaint}')"]
     monkeypatch.setattr(
@@ -152,10 +137,10 @@ def test_missing_telemetry_is_announced_before_the_training_starts(
         lambda live, *more: subprocess.Popen(refusing, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE),
     )
     done = launch.run([sys.executable, "-c", "import sys; print('training', file=sys.stderr)"], tmp_path / "x.sawtooth")
-    said = capfd.readouterr().err
-    assert said.index(told) < said.index("training\n")
-    assert done.exit_code == 0 and done.missing[0] == told.split(" The command")[0]
-    assert [sentence.partition(":")[0] for sentence in done.at_end] == ["No loop was seen"]  # nothing is printed twice
+    printed = capfd.readouterr().err
+    assert printed.index(message) < printed.index("training\n")
+    assert done.exit_code == 0 and done.missing[0] == message.split(" The command")[0]
+    assert [sentence.partition(":")[0] for sentence in done.at_end] == ["No loop was seen"]  # No sentence is printed twice.
 
 
 def test_an_output_file_that_cannot_be_written_does_not_stop_the_training(tmp_path: Path) -> None:
@@ -184,7 +169,7 @@ def test_a_python_without_torch_is_named_with_advice(tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho "ModuleNotFoundError: No module named \'torch\'" >&2\nexit 1\n')
     python.chmod(0o755)
     (tmp_path / "train.py").touch()
-    for sample in (False, True):  # a GPU that was sampled meanwhile changes nothing of it
+    for sample in (False, True):  # With and without sampling of the GPU
         done = launch.run([str(python), str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=sample))
         assert (done.exit_code, done.bundle) == (1, None)
         assert done.at_end == [launch.NO_TORCH.format(python=python, command=tmp_path / "train.py")]
@@ -195,76 +180,6 @@ def test_a_failed_training_with_torch_gets_no_advice_to_install_it(tmp_path: Pat
         [sys.executable, "-c", "import sys; sys.exit(1)"], tmp_path / "x.sawtooth", launch.RunOptions(sample=False)
     )
     assert (done.exit_code, done.at_end) == (1, [launch.NO_STEP.format(code=1, kept="")])
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (["python", "train.py", "--epochs", "3"], "train"),
-        (["python", "-m", "vision.train"], "vision.train"),
-        (["torchrun", "--nproc_per_node", "2", "scripts/finetune.py"], "finetune"),
-        (["./train"], "train"),
-        (["numactl", "-m", "1", "python", "train.py"], "train"),  # its own -m: a node of memory
-        (["srun", "-m", "block", "python3.12", "-u", "-m", "vision.train"], "vision.train"),
-        (["numactl", "-m", "1", "./train"], "numactl"),
-        (["torchrun", "--nproc_per_node", "2", "-m", "vision.train"], "vision.train"),
-        (["python", "-m", "torch.distributed.run", "-m", "vision.train"], "vision.train"),
-    ],
-)
-def test_the_file_is_named_after_the_script_or_module(command: list[str], name: str, tmp_path: Path) -> None:
-    assert launch.name_of(command) == name
-
-
-def test_a_run_is_named_after_its_output_file() -> None:
-    assert name_from_file(Path("runs/bert_before.sawtooth")) == "bert_before"
-    assert name_from_file(None) == name_from_file(Path("runs/run.sawtooth")) == ""
-
-
-@pytest.mark.parametrize(
-    ("variables", "member"),
-    [
-        ({"RANK": "1", "WORLD_SIZE": "2"}, "rank 1"),
-        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
-        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, "task 3"),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script, before srun
-        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, "task 0"),
-    ],
-)
-def test_separately_recorded_ranks_have_their_own_names_and_files(
-    variables: dict[str, str], member: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Path, str]] = []
-    monkeypatch.setattr(launch, "run", lambda command, bundle, options, *, name: asked.append((bundle, name)))
-    for key in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(key, raising=False)
-    for key, value in variables.items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.chdir(tmp_path)
-    commands.record(commands.run_parser().parse_args(["train.py"]), ["train.py"])
-    ((bundle, name),) = asked
-    assert name == ("train" if member is None else f"train, {member}")
-    assert bundle.name.startswith("train-" if member is None else f"train-{member.replace(' ', '')}-")
-
-
-def test_one_of_several_trainings_is_recorded_and_named(tmp_path: Path) -> None:
-    for process, steps in ((1, 30), (2, 50), (3, 2)):
-        writer = MarkWriter(tmp_path / f"marks-{process}.jsonl")
-        for step in range(steps):
-            writer.mark(step)
-        writer.close()
-    assert left_out(tmp_path) == [LEFT_OUT.format(count=2, steps=50, all=80)]
-    (tmp_path / "marks-1.jsonl").unlink()
-    assert left_out(tmp_path) == [], "a process that takes two steps is no training"
-    _evaluates(tmp_path, 400)
-    assert left_out(tmp_path) == [], "a process that evaluates is no training"
-    assert [path.name for path, _ in runs_of(tmp_path)[0].sources] == ["marks-2.jsonl"]
-
-
-def _evaluates(folder: Path, steps: int) -> None:
-    writer = MarkWriter(folder / "marks-9.sign.jsonl", boundary=("call", "Model"))
-    for step in range(steps):
-        writer.mark(step)
-    writer.close()
 
 
 def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> None:
@@ -280,54 +195,17 @@ def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> No
 
 def test_the_training_imports_its_own_packages_and_sitecustomize(tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "__init__.py").write_text("whose = 'mine'")
+    (tmp_path / "app" / "__init__.py").write_text("owner = 'mine'")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.customized = True")
-    (tmp_path / "train.py").write_text("import app, sys; print(app.whose, customized, 'sawtooth' in sys.modules)")
-    given = os.pathsep.join([str(tmp_path), str(tmp_path / "site")])
+    (tmp_path / "train.py").write_text("import app, sys; print(app.owner, customized, 'sawtooth' in sys.modules)")
+    packages = os.pathsep.join([str(tmp_path), str(tmp_path / "site")])
     command = [
         sys.executable,
         "-c",
         f"import sys; sys.path.insert(0, {str(launch.IMPORT_ROOT)!r}); from sawtooth.ingest.capture.commands import main; main(['run', '--no-sample', 'train.py'])",
     ]
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": given}, capture_output=True, text=True, timeout=120
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": packages}, capture_output=True, text=True, timeout=120
     )
     assert done.stdout == "mine True False\n", done.stderr
-
-
-MARKED = """
-import os, pathlib, sys
-folder = pathlib.Path(os.environ["SAWTOOTH_RUN_FOLDER"])
-(folder / "marks-1.jsonl").write_text("{}")
-(folder / "batches-1.jsonl").write_text('{"dataset": "a:1", "workers": 1}')
-sys.exit(5)
-"""
-
-
-@pytest.mark.usefixtures("sampled")
-@pytest.mark.parametrize(("error", "why"), [(ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"), (OSError(28, "No space left on device"), "No space left on device")])  # fmt: skip
-def test_recorded_files_are_kept_if_packing_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
-) -> None:
-    def fails(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
-    monkeypatch.setattr(launch, "pack_runs", fails)
-    done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
-    assert (done.exit_code, done.bundle) == (5, None)
-    assert (
-        done.at_end[-1]
-        == f"{tmp_path / 'x.sawtooth'} cannot be written: {why}. What was recorded is in {tmp_path / 'x-files'}."
-    )
-    assert (tmp_path / "x-files" / "marks-1.jsonl").read_text() == "{}"
-
-
-@pytest.mark.usefixtures("sampled")
-def test_unreadable_loader_times_do_not_affect_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
-    monkeypatch.setattr(recorded_runs.batch_files, "loading_of", lambda _: 1 // 0)
-    done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
-    assert done.exit_code == 5 and done.bundle is not None
-    assert set(members(done.bundle)) == {"marks", "telemetry"}

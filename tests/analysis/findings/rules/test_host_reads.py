@@ -1,0 +1,89 @@
+"""Tests of findings about reads of GPU values by the host, and of their order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.by_hand import ADDS, FLOAT, analysed, of_rule
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.findings_of import finding, result_of, stopwatch_ms
+
+STEP_US = 1000
+
+
+def test_removing_reads_removes_the_work_only_they_need(tmp_path: Path) -> None:
+    # A step has a kernel of 200 µs and ten norms of 20 µs, which are read at once. Without the reads, the kernel and the launches remain.
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::add", at + 10, at + 30, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((at + 15, at + 20), (at + 25, at + 225), ADDS)
+        for i in range(10):
+            t = at + 240 + 60 * i
+            trace.op("aten::linalg_vector_norm", t, t + 9, [[1024, 1024]], ["float"])
+            trace.launch(
+                (t + 3, t + 6), (t + 10, t + 30), "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)"
+            )
+            trace.op("aten::item", t + 10, t + 50, [[]], ["float"])
+            trace.op("aten::_local_scalar_dense", t + 11, t + 49, [[]], ["float"])
+            trace.launch((t + 12, t + 16), (t + 31, t + 33), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy")
+            trace.host("cuda_runtime", "cudaStreamSynchronize", t + 17, t + 45)
+    found = of_rule(analysed(tmp_path, trace), "host-waits-for-gpu")
+    assert found is not None and found.predicted_step_ms is not None
+    assert found.predicted_step_ms < 0.41  # The kernel takes 0.2 ms. The norms would add at least 0.2 ms.
+    assert {type(edit).__name__ for edit in found.edits} == {"WithoutWaits", "WithoutOps"}
+
+
+def test_a_graph_needs_removal_of_waits_that_it_cannot_contain(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        for start in range(at + 5, at + 905, 10):  # The host takes 10 µs to launch 2 µs of work.
+            trace.op("aten::add", start, start + 9, [[64, 64], [64, 64]], FLOAT)
+            trace.launch((start + 3, start + 7), (start + 7, start + 9), ADDS)
+        trace.op("aten::nonzero", at + 920, at + 960, [[64]], ["bool"])
+        trace.host("cuda_runtime", "cudaStreamSynchronize", at + 940, at + 941)
+    launches = of_rule(analysed(tmp_path, trace), "launch-bound")
+    assert launches is not None and "comes first: one graph cannot contain these waits" in launches.prediction_note
+
+
+def test_avoidable_reads_come_before_the_graph_that_they_cut() -> None:
+    findings = result_of("density_prints").findings
+    assert [f.rule for f in findings[:2]] == ["host-waits-for-gpu", "launch-bound"]
+    assert findings[0].severity == "warning" and findings[0].predicted_step_ms is None  # measured: 26.4 and 26.0 ms, no gain
+    assert "28 times" in findings[0].title  # The trace has 84 cudaStreamSynchronize in three steps.
+    assert not any(f.rule == "host-waits-for-gpu" for f in result_of("density").findings)
+
+
+def test_python_work_on_copied_images_is_removed_with_the_copy() -> None:
+    found = finding("likeness_copies", "host-waits-for-gpu")
+    assert found is not None and found.predicted_low_ms is not None and found.predicted_high_ms is not None
+    assert found.predicted_low_ms < stopwatch_ms("likeness") < found.predicted_high_ms
+
+
+@pytest.mark.parametrize("rows", [0, 8])
+def test_repeats_read_by_the_host_come_before_the_graph_that_they_cut(tmp_path: Path, rows: int) -> None:
+    """Repeated operations whose sum the host reads come before the graph that they interrupt.
+
+    The host is late anyway, so its waits alone cost little.
+    """
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 4 * STEP_US * k
+        trace.step(k + 1, at, at + 4 * STEP_US)
+        for row in range(12):
+            start = at + 10 + 300 * row
+            for begin in range(0, 240, 40):
+                trace.op("aten::add", start + begin, start + begin + 36, [[64, 64], [64, 64]], FLOAT)
+                trace.launch((start + begin + 10, start + begin + 15), (start + begin + 18, start + begin + 21), ADDS)
+            if row < rows:
+                trace.op("aten::repeat_interleave", start + 245, start + 280, [[60, 256], [60]], FLOAT)
+                trace.host("cuda_runtime", "cudaStreamSynchronize", start + 246, start + 249)
+    found = analysed(tmp_path, trace).findings
+    assert ([f.rule for f in found[:2]] == ["host-waits-for-gpu", "launch-bound"]) == bool(rows)
+    if rows:
+        assert "8 times per step" in found[0].title and "output_size" in found[0].fix and found[0].predicted_step_ms is None

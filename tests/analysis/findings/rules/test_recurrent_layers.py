@@ -1,0 +1,91 @@
+"""Tests of findings about recurrent layers and cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause
+from tests.support.by_hand import ADDS, FLOAT, analysed, of_rule
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.findings_of import finding
+
+STEP_US = 1000
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, packed: bool) -> None:
+    """torch.compile stops at nn.LSTM, so neither the advice nor its code suggests it."""
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::lstm", at + 2, at + 908)
+        if packed:
+            trace.op("aten::_pack_padded_sequence", at + 920, at + 925)
+        for start in range(at + 5, at + 905, 10):  # The host takes 10 µs to launch 2 µs of work.
+            trace.op("aten::_cudnn_rnn", start, start + 9, [[64, 64], [64, 64]], FLOAT)
+            trace.launch((start + 3, start + 7), (start + 7, start + 9), "LSTM_elementWise_fp")
+    launches = of_rule(analysed(tmp_path, trace), "launch-bound")
+    assert launches is not None and "captured by hand: torch.compile stops at nn.LSTM" in launches.fix
+    assert not any("torch.compile" in change.after for change in launches.changes)
+    assert ("pad them to one length first" in launches.risk) is packed
+
+
+def test_cells_inside_one_call_cost_launches_but_no_operators() -> None:
+    """Cells within one call are launched without their operators.
+
+    Per remaining kernel the host pays for a launch, not for an operator and a line of Python (76 ms became 7.4 on an
+    H200).
+    """
+    cells = finding("lstm_cells", "recurrent-cells")
+    assert cells is not None
+    quick = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
+    assert {edit.cause for edit in quick} == {"launch_bound", "python_host"} and all(edit.calls for edit in quick)
+
+
+def test_the_interval_of_a_recurrent_layer_includes_fp32_products(tmp_path: Path) -> None:
+    """The interval of nn.LSTM contains products in FP32.
+
+    cuDNN's default is TF32, but a script may turn it off. Without it, products of this size take more than three times as long.
+    """
+    trace = ChromeTrace()
+    for k in range(4):
+        trace.step(k + 1, 8000 * k, 8000 * (k + 1))
+        for at in range(8000 * k + 10, 8000 * k + 3850, 320):
+            trace.op("aten::lstm_cell", at, at + 280, [[256, 1024], [256, 1024]], FLOAT)
+            for start in (at + 5, at + 135):
+                trace.op("aten::addmm", start, start + 120, [[4096], [256, 1024], [1024, 4096]], ["float"] * 3)
+                trace.launch((start + 5, start + 10), (start + 12, start + 115), "ampere_sgemm_128x128_tn")
+    cells = of_rule(analysed(tmp_path, trace), "recurrent-cells")
+    assert cells is not None
+    products = next(edit for edit in cells.edits if isinstance(edit, TimedOps))
+    assert sum(products.high_ns) > 3 * sum(products.dur_ns) > 3 * sum(products.low_ns)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(64,) * 24, (64, 64, 48, 40) * 6, (17, 25, 12) * 8], ids=("one", "shrinking", "each its own")
+)
+@pytest.mark.parametrize("between", ["aten::tanh", "aten::index_add_"])
+def test_cells_are_time_steps_only_in_sequences(tmp_path: Path, sizes: tuple[int, ...], between: str) -> None:
+    """Cells count as time steps only if they process a sequence.
+
+    Graphs of 17, 25 and 12 nodes that pass one after the other are not a sequence, and neither are messages between
+    nodes that form the next input.
+    """
+    trace = ChromeTrace(made_for=f"cells {sizes} {between}")
+    for k in range(4):
+        begin = 8000 * k
+        trace.step(k + 1, begin, begin + 8000)
+        for place, rows in enumerate(sizes):
+            at = begin + 10 + 320 * place
+            trace.op("aten::gru_cell", at, at + 280, [[rows, 128], [rows, 128]], ["float", "float"])
+            for product in range(2):
+                start = at + 5 + 130 * product
+                trace.op("aten::addmm", start, start + 120, [[384], [rows, 128], [128, 384]], ["float"] * 3)
+                trace.launch((start + 5, start + 100), (start + 102, start + 115), "ampere_sgemm_32x128_tn")
+            trace.op(between, at + 285, at + 315, [[rows, 128], [rows, 128]], FLOAT)
+            trace.launch((at + 287, at + 300), (at + 302, at + 310), ADDS)
+    named = of_rule(analysed(tmp_path, trace), "recurrent-cells") is not None
+    assert named == (len(set(sizes)) == 1 and between == "aten::tanh")

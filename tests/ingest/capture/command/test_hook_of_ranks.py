@@ -1,0 +1,82 @@
+"""Tests of the hook in the ranks of a job: they profile the same steps."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest.capture.command.hook import ALONE_STEPS, Hook
+from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
+from sawtooth.ingest.capture.in_process.rank_agreement import lead
+from tests.support.hooked_loop import MAIN, MS, WARM_UP, HookedLoop
+
+
+@pytest.mark.usefixtures("several_processes")
+@pytest.mark.parametrize(("ms", "steps"), [(2, 46), (50, 38), (230, 37), (230, 53)])
+def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path, ms: int, steps: int) -> None:
+    """Two ranks profile the same steps of a short job.
+
+    At step 47 another function calls the step, as in the FSDP2 job of ``docs/evidence/accuracy.md``. Rank 1 is a step ahead.
+    """
+    loops = [HookedLoop(tmp_path, rank=rank, ranks=2, ranks_here=2, after_s=0.0, steps=5) for rank in (1, 0)]
+    for loop in (loops[0], *loops * (steps - 1), loops[1]):
+        loop.site = WARM_UP if loop.steps < 47 else MAIN
+        loop.run(1, ms)
+    for loop in loops:
+        loop.hook.finish()
+    begin = LEAST_STEPS + lead(ms * MS)
+    taken = [("start", begin), ("stop", min(begin + 6, steps))]
+    assert [loop.profiled for loop in loops] == [taken, taken]
+    assert {path.name for path in tmp_path.glob("trace-*")} == {"trace-rank0.json", "trace-rank1.json"}
+
+
+def test_ranks_without_a_shared_folder_profile_from_a_fixed_step(tmp_path: Path) -> None:
+    loop = HookedLoop(tmp_path, rank=3, ranks=16, ranks_here=8)
+    loop.run(ALONE_STEPS + 10, 50)
+    assert loop.profiled[0] == ("start", ALONE_STEPS)
+
+
+def test_an_invalid_rank_of_a_launcher_is_ignored() -> None:
+    folder = {"SAWTOOTH_RUN_FOLDER": "run"}
+    for odd in ({"RANK": "a", "WORLD_SIZE": "8"}, {"RANK": "3", "WORLD_SIZE": "all"}, {"RANK": "-1", "WORLD_SIZE": "-1"}):
+        settings = HookSettings.of(folder | odd)
+        assert (settings.rank, settings.ranks, settings.ranks_here) == (None, 1, 1)
+    settings = HookSettings.of(folder | {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"})
+    assert (settings.rank, settings.ranks, settings.ranks_here) == (3, 8, 4)
+
+
+def test_a_loop_that_begins_in_a_forked_process_is_marked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, stepped = (Hook(HookSettings(tmp_path, 0, 1.0, None, 1, 1)) for _ in range(2))
+    monkeypatch.setenv("SAWTOOTH_RUN_FOLDER", str(tmp_path))
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():  # A launcher sets these in the forked process.
+        monkeypatch.setenv(name, value)
+    stepped.on_step(1)
+    for each in (parent, stepped):
+        each.forget()
+        each.on_step(1)
+        each.on_step(1)
+        each.leave()
+    counts = {path.stem: path.read_bytes().count(b'"k": "mark"') for path in tmp_path.glob("marks-*.jsonl")}
+    assert counts == {"marks-rank1": 2, f"marks-{os.getpid()}": 1}
+
+
+def test_a_rank_recorded_alone_waits_for_no_other(tmp_path: Path) -> None:
+    job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "SAWTOOTH_RUN_FOLDER": str(tmp_path)}
+    assert HookSettings.of(job).ranks_here == 2
+    # The profile starts at a fixed step, as for ranks that share no folder.
+    assert HookSettings.of(job | {BY_ITSELF: "rank 1"}).ranks_here == 1
+
+
+@pytest.mark.usefixtures("several_processes")
+def test_ranks_that_profile_again_profile_the_same_steps(tmp_path: Path) -> None:
+    loops = [HookedLoop(tmp_path, rank=rank, ranks=2, ranks_here=2, every=60) for rank in (0, 1)]
+    for _ in range(150):
+        for loop in loops:
+            loop.run(1, 50)
+    for loop in loops:
+        loop.hook.finish()
+    runs = runs_of(tmp_path)
+    assert [[about["rank"] for _, about in run.sources if about["kind"] == "trace"] for run in runs] == [[0, 1]] * len(runs)
+    assert len(runs) == 2

@@ -1,0 +1,25 @@
+"""Measured steps of a comparison's runs, made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
+
+
+def run(steps, best=None, source="profile", name=None, recorded=None):
+    steps = tuple(float(s) for s in steps)
+    mean = sum(steps) / len(steps) if steps else None
+    return MeasuredSteps(steps, best if best is not None else mean, source, (name,) if name else (), recorded)
+
+
+def bests(*values):
+    return [MeasuredSteps((value,) * 50, value, "profile", (f"{value} {i}",)) for i, value in enumerate(values)]
+
+
+def around(level, n=60, seed=1, sd=0.001):
+    return np.random.default_rng(seed).normal(level, level * sd, n)
+
+
+def bounded(best, low, high, name, source="telemetry", steps=4):
+    return MeasuredSteps((best,) * steps, best, source, (name,), low_ms=low, high_ms=high)
