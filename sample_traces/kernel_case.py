@@ -54,8 +54,8 @@ def gradients(forward: Callable[..., Tensor], inputs: list[Tensor]) -> Call:
     """
     out = forward(*inputs)
     grad = torch.randn_like(out)
-    wanted = [tensor for tensor in inputs if tensor.requires_grad]
-    return lambda: torch.autograd.grad(out, wanted, grad, retain_graph=True)
+    trained = [tensor for tensor in inputs if tensor.requires_grad]
+    return lambda: torch.autograd.grad(out, trained, grad, retain_graph=True)
 
 
 def differentiable(

@@ -231,11 +231,11 @@ def by_images(dtype: str, batch: int, channels: int, side: int, layout: str) -> 
         ("aten::native_group_norm", group_norm, [shape, vector, vector]),
         ("aten::max_pool2d_with_indices", lambda x: F.max_pool2d(x, 3, 2, 1), [shape]),
     ):
-        held = "fp32" if "batch" in operator else dtype  # Autocast keeps a batch norm's weight in FP32.
+        weight_dtype = "fp32" if "batch" in operator else dtype  # Autocast keeps a batch norm's weight in FP32.
 
-        def inputs(shapes: list[list[int]] = shapes, held: str = held) -> list[Tensor]:
+        def inputs(shapes: list[list[int]] = shapes, weight_dtype: str = weight_dtype) -> list[Tensor]:
             image = rand(shapes[0], dtype).contiguous(memory_format=order)
-            return [image, *(rand(each, held) for each in shapes[1:])]
+            return [image, *(rand(each, weight_dtype) for each in shapes[1:])]
 
         def once(call: Callable[..., Tensor] = call, inputs: Callable[[], list[Tensor]] = inputs) -> Call:
             tensors = inputs()

@@ -214,16 +214,16 @@ def averages(device: str, changed: bool) -> Step:
     model, loss = small_layers(device, layers=100)
     inner = trained(model, loss, fused=True)
     parameters = list(model.parameters())
-    kept = [parameter.detach().clone() for parameter in parameters]
+    means = [parameter.detach().clone() for parameter in parameters]
 
     @torch.no_grad()
     def step() -> None:
         with torch.enable_grad():
             inner()
         if changed:
-            torch._foreach_lerp_(kept, parameters, 0.01)
+            torch._foreach_lerp_(means, parameters, 0.01)
         else:
-            for mean, parameter in zip(kept, parameters, strict=True):
+            for mean, parameter in zip(means, parameters, strict=True):
                 mean.mul_(0.99).add_(parameter, alpha=0.01)
 
     return step
@@ -250,13 +250,13 @@ def small_batches(device: str, changed: bool) -> Step:
 def collections(device: str, changed: bool) -> Step:
     """gc.collect() in every step, over 200,000 objects → none."""
     inner = trained(*small_layers(device), fused=True)
-    kept = [[number] for number in range(200_000)]
+    objects = [[number] for number in range(200_000)]
 
     def step() -> None:
         inner()
         if not changed:
             gc.collect()
-        len(kept)
+        len(objects)
 
     return step
 

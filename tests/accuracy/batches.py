@@ -35,7 +35,7 @@ MEASURED = (
     "peak_mem",
     "torch",
 )
-HEAD = "| model | from | to | measured, samples/s | predicted | error | interval held | limit | memory |\n|---|---:|---:|---:|---:|---:|---|---|---:|"
+HEAD = "| model | from | to | measured, samples/s | predicted | error | in interval | limit | memory |\n|---|---:|---:|---:|---:|---:|---|---|---:|"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Judged:
     sizes: tuple[float, float]
     measured: float
     predicted: float
-    held: bool
+    in_interval: bool
     host_limits: bool
     memory_error: float | None
 
@@ -64,7 +64,7 @@ class Judged:
         """Return the row of the table."""
         memory = f"{self.memory_error:+.0%}" if self.memory_error is not None else "–"
         sizes = " | ".join(f"{size:g}" for size in self.sizes)
-        return f"| {self.model} | {sizes} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.0%} | {'yes' if self.held else 'no'} | {'host' if self.host_limits else 'GPU'} | {memory} |"
+        return f"| {self.model} | {sizes} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.0%} | {'yes' if self.in_interval else 'no'} | {'host' if self.host_limits else 'GPU'} | {memory} |"
 
 
 def groups(folder: Path) -> dict[str, dict[str, Truth]]:
@@ -72,11 +72,13 @@ def groups(folder: Path) -> dict[str, dict[str, Truth]]:
 
     Sizes that occur in no other run are left out.
     """
-    alike = groups_by(
+    by_setting = groups_by(
         folder, lambda truth: json.dumps({key: value for key, value in truth.items() if key not in MEASURED}, sort_keys=True)
     )
     return {
-        next(iter(runs)): runs for runs in alike.values() if len({truth["samples_per_step"] for truth in runs.values()}) > 1
+        next(iter(runs)): runs
+        for runs in by_setting.values()
+        if len({truth["samples_per_step"] for truth in runs.values()}) > 1
     }
 
 
@@ -84,18 +86,18 @@ def judge(folder: Path, library: Library) -> Iterator[Judged]:
     """Yield every prediction from one size of a model to another."""
     for model, truths in groups(folder).items():
         for before, after in permutations(truths, 2):
-            size, wanted = (truths[name]["samples_per_step"] for name in (before, after))
+            size, target = (truths[name]["samples_per_step"] for name in (before, after))
             path = folder / before / "run.sawtooth"
             run = result_of(bring_in(library.folder, [(path, path.name)], name=before).runs[0], library)
-            at = at_batch(run, wanted / size, library)
-            if at is None or size == wanted:
+            at = at_batch(run, target / size, library)
+            if at is None or size == target:
                 continue
             truth = truths[after]
             peak = truth.get("peak_mem")
             memory = at.memory_bytes / peak - 1 if at.memory_bytes and peak else None
-            held = at.low_ms <= 1e3 * truth["step_s"] <= at.high_ms
+            in_interval = at.low_ms <= 1e3 * truth["step_s"] <= at.high_ms
             yield Judged(
-                model, (size, wanted), wanted / truth["step_s"], 1e3 * wanted / at.step_ms, held, at.host_limits, memory
+                model, (size, target), target / truth["step_s"], 1e3 * target / at.step_ms, in_interval, at.host_limits, memory
             )
 
 
@@ -107,25 +109,25 @@ def main(folder: Path, data: Path) -> None:
         judged.append(one)
         print(one.line(), flush=True)
     if not judged:
-        print("\nNo two runs differ in the batch alone.")
+        print("\nNo two runs differ only in the batch.")
         return
     memory = [abs(one.memory_error) for one in judged if one.memory_error is not None]
     print()
     for limit, of_it in (
-        ("the GPU limits", [j for j in judged if not j.host_limits]),
-        ("the host does", [j for j in judged if j.host_limits]),
+        ("the GPU limits the step", [j for j in judged if not j.host_limits]),
+        ("the host limits it", [j for j in judged if j.host_limits]),
     ):
         errors = [abs(one.error) for one in of_it]
         if errors:
             print(
-                f"Where {limit}: {sum(e <= BAR for e in errors)} of {len(errors)} within {BAR:.0%} (median {statistics.median(errors):.0%}), ",
+                f"If {limit}: {sum(e <= BAR for e in errors)} of {len(errors)} within {BAR:.0%} (median {statistics.median(errors):.0%}), ",
                 end="",
             )
-            print(f"{sum(one.held for one in of_it)} intervals held")
+            print(f"{sum(one.in_interval for one in of_it)} intervals contain the measured step")
     print(
         f"Memory: {sum(e <= MEMORY_BAR for e in memory)} of {len(memory)} within {MEMORY_BAR:.0%}"
         if memory
-        else "Memory: not told."
+        else "Memory: not predicted."
     )
 
 

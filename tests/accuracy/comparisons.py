@@ -1,4 +1,4 @@
-"""Print what a comparison says of pairs of recordings beside the stopwatch's ratio, as a table.
+"""Print the verdicts of comparisons of recordings next to the stopwatch's ratio, as a table.
 
     python -m tests.accuracy.comparisons [FOLDER …] [--data FOLDER] [--both]     (default: the bundled and the test recordings)
 
@@ -54,15 +54,15 @@ class Judged:
     a: str
     b: str
     true: float
-    said: Verdict
-    back: Verdict
+    a_to_b: Verdict
+    b_to_a: Verdict
     telemetry: bool
     host: bool = False
 
     @property
     def claimed(self) -> bool:
         """Return whether the change is called the cause, by medium or high confidence."""
-        return self.said.shown and self.said.confidence != "low"
+        return self.a_to_b.shown and self.a_to_b.confidence != "low"
 
     @property
     def size(self) -> float:
@@ -72,45 +72,45 @@ class Judged:
     @property
     def right(self) -> bool:
         """Return whether a change is called in its true direction."""
-        return self.said.word == ("faster" if self.true > 1 else "slower")
+        return self.a_to_b.word == ("faster" if self.true > 1 else "slower")
 
     @property
     def wrong(self) -> bool:
         """Return whether the direction is wrong, or the change is larger than the stated maximum."""
-        if self.said.answer == "no_change":
-            return self.size - 1 > (self.said.largest_change or 0.0)
-        return self.said.shown and not self.right
+        if self.a_to_b.answer == "no_change":
+            return self.size - 1 > (self.a_to_b.largest_change or 0.0)
+        return self.a_to_b.shown and not self.right
 
     @property
     def mirrors(self) -> bool:
         """Return whether swapped sides give the mirrored verdict."""
-        return self.back.answer == MIRRORED.get(self.said.answer, self.said.answer)
+        return self.b_to_a.answer == MIRRORED.get(self.a_to_b.answer, self.a_to_b.answer)
 
     @property
-    def held(self) -> bool | None:
+    def in_interval(self) -> bool | None:
         """Return whether the interval contains the stopwatch's ratio; None if it is open."""
-        low, high = self.said.ratio or (None, None)
+        low, high = self.a_to_b.ratio or (None, None)
         return None if low is None or high is None else low <= self.true <= high
 
 
 @dataclass(frozen=True)
-class Held:
+class JudgedInterval:
     """An interval: whether it contained the stopwatch's value, its high ÷ low, and its source."""
 
-    held: bool
+    in_interval: bool
     width: float
     telemetry: bool
     host: bool
 
 
-def folders(given: Sequence[str]) -> list[Path]:
-    """Return the recordings' folders: those in ``given``, else all of this repository."""
-    roots = [Path(root) for root in given] or [SAMPLES, RECORDINGS, RECORDED_AFTER]
+def folders(paths: Sequence[str]) -> list[Path]:
+    """Return the recordings' folders: those in ``paths``, else all of this repository."""
+    roots = [Path(root) for root in paths] or [SAMPLES, RECORDINGS, RECORDED_AFTER]
     return [folder for root in roots for folder in sorted(root.iterdir()) if watch(folder) is not None]
 
 
 def watch(folder: Path, *, both: bool = False) -> float | None:
-    """Return the stopwatch's step time of a recording, s; None for a folder that is none.
+    """Return the stopwatch's step time of a recording, s; None for a folder without one.
 
     With ``both``, it is the mean of the stopwatches before and after the profile.
     """
@@ -154,7 +154,7 @@ def side(library: Library, folder: Path, *, telemetry: bool) -> Side:
 def judged(
     chosen: Sequence[tuple[Path, Path]], side_at: Callable[[Path, bool], Side], *, both: bool = False
 ) -> Iterator[Judged]:
-    """Yield what is said of each pair, from traces alone and with telemetry."""
+    """Yield the verdicts of each pair, from traces alone and with telemetry."""
     for (a, b), telemetry in itertools.product(chosen, (False, True)):
         before, after = (side_at(folder, telemetry).measured for folder in (a, b))
         true = (watch(a, both=both) or 0.0) / (watch(b, both=both) or 1.0)
@@ -164,65 +164,67 @@ def judged(
 
 def row(one: Judged) -> str:
     """Return a pair's row."""
-    low, high = one.said.ratio or (None, None)
+    low, high = one.a_to_b.ratio or (None, None)
     upper = f"up to {high:.2f} (no lower limit)" if high is not None else "open"
     interval = upper if low is None else f"{low:.2f} to {high:.2f}" if high is not None else f"from {low:.2f} (no upper limit)"
-    marks = " **wrong**" * one.wrong + " **changes if swapped**" * (not one.mirrors) + " **outside**" * (one.held is False)
-    return f"| {one.a} → {one.b} | {_basis(one.telemetry)} | {one.true:.2f} | {one.said.answer}{marks} | {interval} |"
+    marks = (
+        " **wrong**" * one.wrong + " **changes if swapped**" * (not one.mirrors) + " **outside**" * (one.in_interval is False)
+    )
+    return f"| {one.a} → {one.b} | {_basis(one.telemetry)} | {one.true:.2f} | {one.a_to_b.answer}{marks} | {interval} |"
 
 
-def summary(said: Sequence[Judged]) -> Iterator[str]:
-    """Yield the found changes by size and limit of the step, wrong directions, and held intervals."""
+def summary(all_judged: Sequence[Judged]) -> Iterator[str]:
+    """Yield the counts of found changes, wrong directions, and intervals that contain the ratio."""
     for telemetry in (False, True):
-        mine = [one for one in said if one.telemetry == telemetry]
-        held = [one.held for one in mine if one.held is not None]
+        chosen_pairs = [one for one in all_judged if one.telemetry == telemetry]
+        contained = [one.in_interval for one in chosen_pairs if one.in_interval is not None]
         yield (
-            f"{'With telemetry' if telemetry else 'Traces alone'}: {len(mine)} pairs. Right direction: {_calls(mine)}. {sum(one.wrong for one in mine)} of "
-            f"{sum(one.said.answer != 'cannot_tell' for one in mine)} answers are wrong. {sum(not one.mirrors for one in mine)} change if A and B are swapped. "
-            f"{sum(held)} of {len(held)} closed intervals contain the stopwatch's ratio."
+            f"{'With telemetry' if telemetry else 'Traces alone'}: {len(chosen_pairs)} pairs. Right direction: {_calls(chosen_pairs)}. {sum(one.wrong for one in chosen_pairs)} of "
+            f"{sum(one.a_to_b.answer != 'cannot_tell' for one in chosen_pairs)} answers are wrong. {sum(not one.mirrors for one in chosen_pairs)} change if A and B are swapped. "
+            f"{sum(contained)} of {len(contained)} closed intervals contain the stopwatch's ratio."
         )
         for host in (False, True):
-            yield f"  The {_limit(host)} limits the step. Right direction: {_calls([one for one in mine if one.host == host])}."
+            yield f"  The {_limit(host)} limits the step. Right direction: {_calls([one for one in chosen_pairs if one.host == host])}."
 
 
 def _calls(judged: Sequence[Judged]) -> str:
-    """Return how many true changes were given their direction, such as "25 of 25 of 2 × or more"."""
+    """Return how many true changes have the right direction, such as "25 of 25 of 2 × or more"."""
     sizes = [(size, [one for one in judged if one.size >= size]) for size in CHANGES]
     return ", ".join(
         f"{sum(one.right for one in large)} of {len(large)} of {size:g} × or more" for size, large in sizes if large
     )
 
 
-def of_step(run: MeasuredSteps, ms: float, *, telemetry: bool) -> Iterator[Held]:
-    """Yield whether a step time's interval held the stopwatch's ``ms``; nothing without a closed interval."""
+def of_step(run: MeasuredSteps, ms: float, *, telemetry: bool) -> Iterator[JudgedInterval]:
+    """Yield a step time's interval, judged by the stopwatch's ``ms``, if it is closed."""
     if run.low_ms is not None and run.high_ms is not None:
-        yield Held(run.low_ms <= ms <= run.high_ms, run.high_ms / run.low_ms, telemetry, run.host_bound)
+        yield JudgedInterval(run.low_ms <= ms <= run.high_ms, run.high_ms / run.low_ms, telemetry, run.host_bound)
 
 
-def of_ratio(one: Judged) -> Iterator[Held]:
-    """Yield whether a ratio's interval held the stopwatches' ratio; nothing without a closed interval."""
-    low, high = one.said.ratio or (None, None)
-    if one.held is not None and low and high:
-        yield Held(one.held, high / low, one.telemetry, one.host)
+def of_ratio(one: Judged) -> Iterator[JudgedInterval]:
+    """Yield a ratio's interval, judged by the stopwatches' ratio, if it is closed."""
+    low, high = one.a_to_b.ratio or (None, None)
+    if one.in_interval is not None and low and high:
+        yield JudgedInterval(one.in_interval, high / low, one.telemetry, one.host)
 
 
-def intervals(of: str, found: Sequence[Held]) -> Iterator[str]:
-    """Yield the rows of how many intervals held the stopwatch, by source and by what limits the step."""
+def intervals(of: str, found: Sequence[JudgedInterval]) -> Iterator[str]:
+    """Yield the share of intervals that contain the stopwatch's value, by source and limit of the step."""
     for telemetry, host in itertools.product((False, True), (False, True)):
-        mine = [each for each in found if (each.telemetry, each.host) == (telemetry, host)]
-        if mine:
-            width = statistics.median(each.width for each in mine)
-            yield f"| {of} | {_basis(telemetry)} | {_limit(host)} | {rate(sum(each.held for each in mine), len(mine))} | {width:.2f} |"
+        chosen_pairs = [each for each in found if (each.telemetry, each.host) == (telemetry, host)]
+        if chosen_pairs:
+            width = statistics.median(each.width for each in chosen_pairs)
+            yield f"| {of} | {_basis(telemetry)} | {_limit(host)} | {rate(sum(each.in_interval for each in chosen_pairs), len(chosen_pairs))} | {width:.2f} |"
 
 
-def alarms(alike: Sequence[Judged]) -> Iterator[str]:
+def alarms(unchanged: Sequence[Judged]) -> Iterator[str]:
     """Yield the table of false alarms among recordings with nothing changed."""
     yield from ("| from | limit of the step | *faster* or *slower* | *the change did it* |", "|---|---|--:|--:|")
     for telemetry, host in itertools.product((False, True), (False, True)):
-        mine = [one for one in alike if (one.telemetry, one.host) == (telemetry, host)]
-        shown, claimed = sum(one.said.shown for one in mine), sum(one.claimed for one in mine)
-        if mine:
-            yield f"| {_basis(telemetry)} | {_limit(host)} | {rate(shown, len(mine))} | {rate(claimed, len(mine))} |"
+        chosen_pairs = [one for one in unchanged if (one.telemetry, one.host) == (telemetry, host)]
+        shown, claimed = sum(one.a_to_b.shown for one in chosen_pairs), sum(one.claimed for one in chosen_pairs)
+        if chosen_pairs:
+            yield f"| {_basis(telemetry)} | {_limit(host)} | {rate(shown, len(chosen_pairs))} | {rate(claimed, len(chosen_pairs))} |"
 
 
 def _basis(telemetry: bool) -> str:
@@ -243,20 +245,20 @@ def rate(count: int, of: int) -> str:
     return f"{count} of {of} ({100 * low:.2g} to {100 * high:.0f} %)"
 
 
-def main(given: Sequence[str], data: Path, *, both: bool) -> None:
+def main(paths: Sequence[str], data: Path, *, both: bool) -> None:
     """Print the table, the counts, and the false alarms among recordings with nothing changed."""
-    library, recordings = Library(DataFolder(data)), folders(given)
+    library, recordings = Library(DataFolder(data)), folders(paths)
 
     @cache
     def side_at(folder: Path, telemetry: bool) -> Side:
         return side(library, folder, telemetry=telemetry)
 
-    print("| pair | from | stopwatch, × | said | 95 % interval of the ratio |", "|---|---|--:|---|---|", sep="\n")
-    said = []
+    print("| pair | from | stopwatch, × | verdict | 95 % interval of the ratio |", "|---|---|--:|---|---|", sep="\n")
+    found = []
     for one in judged(pairs(recordings), side_at, both=both):
-        said.append(one)
+        found.append(one)
         print(row(one), flush=True)
-    print("", *summary(said), sep="\n")
+    print("", *summary(found), sep="\n")
     steps = [
         each
         for folder, telemetry in itertools.product(recordings, (False, True))
@@ -270,11 +272,13 @@ def main(given: Sequence[str], data: Path, *, both: bool) -> None:
         "|---|---|---|--:|--:|",
         sep="\n",
     )
-    print(*intervals("step time", steps), *intervals("ratio", [each for one in said for each in of_ratio(one)]), sep="\n")
-    alike = list(judged(twice(recordings), side_at, both=both))
-    print("\nNothing changed:\n", *alarms(alike), "", sep="\n")
-    for one in alike:
-        print(f"  {one.a}, {_basis(one.telemetry)}: {one.said.answer} ({one.said.confidence}), stopwatches {one.true:.2f} ×")
+    print(*intervals("step time", steps), *intervals("ratio", [each for one in found for each in of_ratio(one)]), sep="\n")
+    unchanged = list(judged(twice(recordings), side_at, both=both))
+    print("\nNothing changed:\n", *alarms(unchanged), "", sep="\n")
+    for one in unchanged:
+        print(
+            f"  {one.a}, {_basis(one.telemetry)}: {one.a_to_b.answer} ({one.a_to_b.confidence}), stopwatches {one.true:.2f} ×"
+        )
     library.close()
 
 

@@ -16,12 +16,12 @@ from tests.support.paths import RECORDINGS, ROOT, SAMPLES
 from tests.support.unmarked import StepsSeen, marked_and_not
 
 RECORDED_AFTER = ROOT / "tests" / "recordings_after"
-WHOLE_FACTOR = 0.5  # a change as large as that is a step taken for half or two
+WHOLE_FACTOR = 0.5  # such a change means that half a step or two steps were taken for one
 CLOSE = 0.03
 
 
 def main(roots: list[str]) -> int:
-    """Print a row per trace and the summary; return 1 where a marked step was missed by a whole factor."""
+    """Print a row per trace and the summary; return 1 if a marked step was missed by a whole factor."""
     print("| trace | marked by | steps | step, ms | inferred | step, ms | change |\n|---|---|---|---|---|---|---|")
     changes: list[float | None] = []
     for path in _traces([Path(root) for root in roots] or [SAMPLES, RECORDINGS, RECORDED_AFTER]):

@@ -1,4 +1,4 @@
-"""Print predicted changes to a job of several ranks beside the stopwatch after the change.
+"""Print predicted changes of a job of several ranks next to the stopwatch after the change.
 
     python -m tests.accuracy.job_pairs FOLDER … [--data FOLDER]
 
@@ -17,12 +17,12 @@ from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.jobs import analysed, jobs, run
 
 
-def main(given: list[str], data: Path) -> None:
+def main(paths: list[str], data: Path) -> None:
     """Print the table."""
-    folders = {folder.name: folder for folder in jobs(given)}
+    folders = {folder.name: folder for folder in jobs(paths)}
     library = Library(DataFolder(data))
     print(
-        "| pair | rule | before, ms | told, ms | predicted, ms | interval, ms | after, ms | gain predicted | measured | its place |"
+        "| pair | rule | before, ms | reported, ms | predicted, ms | interval, ms | after, ms | gain predicted | measured | position |"
     )
     print("|---|---|--:|--:|--:|---|--:|--:|--:|---|")
     for name, folder in folders.items():
@@ -33,20 +33,20 @@ def main(given: list[str], data: Path) -> None:
         truths = [json.loads((each / "truth_0.json").read_text(encoding="utf-8")) for each in (folder, after)]
         before_ms, after_ms = (truth["step_s_pipelined"] * 1e3 for truth in truths)
         result = analysed(library, folder, telemetry=True)
-        told = result.lead.best.ms if result.lead is not None else None
+        reported_ms = result.lead.best.ms if result.lead is not None else None
         rules = [finding.rule for finding in result.findings]
         finding = next((f for f in result.findings if f.rule == truths[0]["rule"]), None)
-        predicted = finding.predicted_step_ms if finding is not None else told
+        predicted = finding.predicted_step_ms if finding is not None else reported_ms
         low, high = (finding.predicted_low_ms, finding.predicted_high_ms) if finding is not None else (None, None)
         cells = [
             name.removesuffix("_before"),
             truths[0]["rule"],
             f"{before_ms:.2f}",
-            f"{told or 0:.2f}",
+            f"{reported_ms or 0:.2f}",
             f"{predicted:.2f}" if predicted is not None else "–",
             f"{low:.1f} to {high:.1f}" if low is not None and high is not None else "",
             f"{after_ms:.2f}",
-            f"{predicted / told - 1:+.1%}" if predicted is not None and told else "–",
+            f"{predicted / reported_ms - 1:+.1%}" if predicted is not None and reported_ms else "–",
             f"{after_ms / before_ms - 1:+.1%}",
             f"{rules.index(finding.rule) + 1} of {len(rules)}" if finding is not None else f"none; first {rules[:1]}",
         ]

@@ -1,4 +1,4 @@
-"""Print what Sawtooth says of jobs of several ranks beside their stopwatch, as a Markdown table.
+"""Print the reports of jobs of several ranks next to their stopwatch, as a Markdown table.
 
     python -m tests.accuracy.jobs FOLDER … [--data FOLDER]
 
@@ -6,7 +6,7 @@ Each folder (or each of its sub-folders) is one job: 0.trace.json.gz, 1.trace.js
 stopwatch's ``step_s_pipelined`` without the profiler, and telemetry.jsonl or nvml_*.jsonl of its GPUs if recorded.
 Or it has the run.sawtooth of `sawtooth run torchrun` and a truth.json; if that has ``step_s_after_profile`` too, the stopwatch
 is the mean of both.
-``--data`` keeps the ingested recordings.
+``--data`` stores the ingested recordings.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 
 BUNDLE = "run.sawtooth"
-BAR = 0.15  # of the stopwatch: what a job's step may be off by
+BAR = 0.15  # largest accepted error of a job's step, as a share of the stopwatch's
 
 
-def jobs(given: list[str]) -> list[Path]:
-    """Return the jobs' folders: those given, or their sub-folders."""
-    roots = [Path(g) for g in given]
+def jobs(paths: list[str]) -> list[Path]:
+    """Return the jobs' folders: those in ``paths``, or their sub-folders."""
+    roots = [Path(g) for g in paths]
     found = [f for root in roots for f in ([root] if _truth(root).exists() else sorted(root.iterdir()))]
     return [f for f in found if _truth(f).exists()]
 
@@ -57,21 +57,21 @@ def analysed(library: Library, folder: Path, *, telemetry: bool) -> RunResult:
 
 
 def late(result: RunResult) -> str:
-    """Return whom the job waits for, in words."""
+    """Return the ranks for which the job waits, in words."""
     communication = result.communication
     found = communication.stragglers if communication is not None else ()
     return "; ".join(f"{who(s, result.ranks)}: {why(s) or '?'} ({s.gain_ms:.1f} ms)" for s in found) or "nobody"
 
 
-def main(given: list[str], data: Path) -> None:
+def main(paths: list[str], data: Path) -> None:
     """Print the table and how many jobs are within the bar."""
     print(
         "| job | stopwatch, ms | profiled, ms | traces alone, ms | error | interval | with telemetry, ms | error | waits for |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
-    alone, both, held = [], [], []
+    alone, both, contained = [], [], []
     library = Library(DataFolder(data))
-    for folder in jobs(given):
+    for folder in jobs(paths):
         watch = stopwatch_ms(folder)
         cells, found = [folder.name, f"{watch:.2f}"], ""
         for telemetry, errors in ((False, alone), (True, both)):
@@ -83,7 +83,7 @@ def main(given: list[str], data: Path) -> None:
             errors.append(best.ms / watch - 1)
             reading = best.reading
             if not telemetry:
-                held.append((reading.low or 0.0) <= watch <= (reading.high or float("inf")))
+                contained.append((reading.low or 0.0) <= watch <= (reading.high or float("inf")))
                 cells.append(f"{best.mean_ms or 0:.2f}")
             cells += [f"{best.ms:.2f}", f"{errors[-1]:+.1%}"]
             cells += [f"{reading.low or 0:.1f} to {reading.high or 0:.1f}"] if not telemetry else []
@@ -94,11 +94,11 @@ def main(given: list[str], data: Path) -> None:
         within = sum(abs(e) <= BAR for e in errors)
         median = statistics.median(map(abs, errors)) if errors else 0.0
         print(f"\n{name}: {within} of {len(errors)} within {BAR:.0%}, median error {median:.1%}.")
-    print(f"\nThe interval from traces alone held {sum(held)} of {len(held)}.")
+    print(f"\nThe interval from traces alone contains the stopwatch's value for {sum(contained)} of {len(contained)}.")
 
 
 def run(table: Callable[[list[str], Path], None], description: str | None) -> None:
-    """Print ``table`` of the folders on the command line; ``--data`` is where their recordings stay."""
+    """Print ``table`` of the folders on the command line; ``--data`` is the folder of their recordings."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--data", type=Path)

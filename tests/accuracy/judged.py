@@ -15,9 +15,9 @@ from sawtooth.analysis.run.model import Finding
 from tests.accuracy.predictions import OTHER_WORK, rules_of
 from tests.analysis.findings.rules.cases import CASES
 
-SAVES = 0.2  # of the step: a fix that saves as much must have been called critical
-REFUTED = CRITICAL_SHARE / 2  # of the step: a fix that saved less should not come first
-NEVER_IDLE = 97.0  # percent, NVML's utilization of a run that waits for no launch
+SAVES = 0.2  # share of the step: a finding whose fix saves this much must be critical
+REFUTED = CRITICAL_SHARE / 2  # share of the step: a finding whose fix saved less should not come first
+NEVER_IDLE = 97.0  # percent, NVML's utilization of a run that does not wait for launches
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Judged:
 def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[str, Any]]) -> Judged:
     """Judge the findings of ``name`` by the recordings in ``truths``."""
     truth = truths[name]
-    before, alone = truth["step_s_pipelined"], "world" not in truth  # ranks that wait for each other keep their GPUs busy
+    before, alone = truth["step_s_pipelined"], "world" not in truth  # Ranks that wait for each other have busy GPUs.
     idle_never = alone and (truth.get("nvml_mean") or {}).get("gpu_util", 0.0) >= NEVER_IDLE
     false = [f.title for f in findings if f.severity == "critical" and idle_never and "host_pace" in f.explains.topics]
     saved: dict[str, float] = {}
@@ -49,13 +49,13 @@ def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[
         if rule is not None and after is not None and name not in OTHER_WORK:
             saved[rule] = 1 - after["step_s_pipelined"] / before
             false += [f.title for f in findings if f.rule == rule and f.severity == "critical" and saved[rule] < REFUTED]
-    # A finding that names the other ways out of its cause stands for them too.
+    # A finding that names other fixes of its cause counts for these, too.
     named = [
         f.rule in saved or any(f"{ANOTHER_WAY} {g.fix}" in f.prediction_note for g in findings if g.rule in saved)
         for f in findings
     ]
     first = bool(named) and named[0]
-    critical = any(f.severity == "critical" for f, mine in zip(findings, named, strict=True) if mine)
+    critical = any(f.severity == "critical" for f, is_named in zip(findings, named, strict=True) if is_named)
     return Judged(name, tuple(saved), first, critical, max(saved.values(), default=0.0), tuple(false))
 
 

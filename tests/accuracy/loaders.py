@@ -10,7 +10,7 @@ of cores form a group.
 From each run, the samples per second of every number of workers are predicted by the time of a sample in its workers,
 limited by the step alone. Without workers the step follows its batch. The predictions are compared with both
 stopwatches of the other run. The second table gives each recording's findings: whether the loader comes first, and what
-its samples are said to do.
+its samples do according to the report.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.captured import Truth, command, groups_by
 
-BAR = 0.15  # of the measured rate, or of what lies between the two
-STARVED = 1.1  # times the step alone: from there on the loader holds the GPU up
+BAR = 0.15  # of the nearer measured rate
+STARVED = 1.1  # times the step alone: above this, the GPU waits for the loader
 LOADER_RULES = ("data-loader-starves-gpu", "prefetch-queue-hid-the-loader")
-SAID = {"compute": "computing", "waits": "waiting"}
-HEAD = (
-    "| loader | from | to | samples/s before, after | predicted | error | interval held |\n|---|---:|---:|---:|---:|---:|---|"
-)
-TOLD = "| loader | workers | step, alone, ms | starves | first finding | samples |\n|---|---:|---:|---|---|---|"
+LIMIT_OF_KIND = {"compute": "computing", "waits": "waiting"}
+HEAD = "| loader | from | to | samples/s before, after | predicted | error | in interval |\n|---|---:|---:|---:|---:|---:|---|"
+FINDINGS_HEAD = "| loader | workers | step, alone, ms | starves | first finding | samples |\n|---|---:|---:|---|---|---|"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One prediction: samples a second by both stopwatches and as predicted, with its interval."""
+    """One prediction: samples per second by both stopwatches and as predicted, with its interval."""
 
     loader: str
     workers: tuple[int, int]
@@ -58,7 +56,7 @@ class Judged:
         return self.predicted / min(max(self.predicted, low), high) - 1
 
     @property
-    def held(self) -> bool:
+    def in_interval(self) -> bool:
         """Return whether the interval contains either stopwatch's value."""
         low, high = sorted(self.measured)
         return self.low <= high and low <= self.high
@@ -68,11 +66,11 @@ class Judged:
         workers = " | ".join(str(number) for number in self.workers)
         measured = ", ".join(f"{rate:,.0f}" for rate in self.measured)
         predicted = f"{self.predicted:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
-        return f"| {self.loader} | {workers} | {measured} | {predicted} | {self.error:+.0%} | {'yes' if self.held else 'no'} |"
+        return f"| {self.loader} | {workers} | {measured} | {predicted} | {self.error:+.0%} | {'yes' if self.in_interval else 'no'} |"
 
 
 def groups(folder: Path) -> dict[str, dict[str, Truth]]:
-    """Return the truths by run, together where only the number of workers differs."""
+    """Return the truths by run, grouped if only the number of workers differs."""
     return groups_by(folder, lambda truth: f"{truth['kind']}, {truth['cores']} cores")
 
 
@@ -94,7 +92,7 @@ def rates(facts: UserFacts, alone_s: float, workers: int) -> tuple[float, float,
 
 
 def judge(loader: str, truths: Mapping[str, Truth], results: Mapping[str, RunResult]) -> Iterator[Judged]:
-    """Yield the predictions of one loader from each recording to every number of workers, its own too."""
+    """Yield one loader's predictions from each recording to every number of workers."""
     for before, after in product(sorted(truths, key=lambda name: int(truths[name]["workers"])), repeat=2):
         truth, own = truths[after], truths[before]
         predicted = rates(results[before].manifest.facts, own["alone_s"], truth["workers"])
@@ -103,7 +101,7 @@ def judge(loader: str, truths: Mapping[str, Truth], results: Mapping[str, RunRes
             yield Judged(loader, (own["workers"], truth["workers"]), measured, *predicted)
 
 
-def told(loader: str, truth: Truth, result: RunResult) -> str:
+def findings_row(loader: str, truth: Truth, result: RunResult) -> str:
     """Return the row of the second table: the product's findings on one recording."""
     starves = min(truth["step_s"], truth["after_s"]) > STARVED * truth["alone_s"]
     first = result.findings[0].rule if result.findings else "none"
@@ -112,7 +110,7 @@ def told(loader: str, truth: Truth, result: RunResult) -> str:
     limit = (cost.limit or "both count") if cost is not None else "not timed"
     return (
         f"| {loader} | {truth['workers']} | {1e3 * truth['step_s']:.1f}, {1e3 * truth['alone_s']:.1f} | {'yes' if starves else 'no'} | "
-        f"{first} ({'right' if right else 'wrong'}) | {limit} ({'right' if limit == SAID.get(truth['kind']) else 'wrong'}) |"
+        f"{first} ({'right' if right else 'wrong'}) | {limit} ({'right' if limit == LIMIT_OF_KIND.get(truth['kind']) else 'wrong'}) |"
     )
 
 
@@ -130,9 +128,9 @@ def main(folder: Path, data: Path) -> None:
         judged = list(judge(loader, truths, results))
         for one in judged:
             print(one.line(), flush=True)
-        within, held = sum(abs(one.error) <= BAR for one in judged), sum(one.held for one in judged)
-        lines.append(f"{loader}: {within} of {len(judged)} within {BAR:.0%}, {held} intervals held")
-        lines += ["", TOLD, *(told(loader, truths[name], results[name]) for name in truths), ""]
+        within, in_interval = sum(abs(one.error) <= BAR for one in judged), sum(one.in_interval for one in judged)
+        lines.append(f"{loader}: {within} of {len(judged)} within {BAR:.0%}, {in_interval} intervals contain a measured rate")
+        lines += ["", FINDINGS_HEAD, *(findings_row(loader, truths[name], results[name]) for name in truths), ""]
     print("", *lines, sep="\n")
 
 

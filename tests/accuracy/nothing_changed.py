@@ -40,18 +40,18 @@ MARKS = "marks.jsonl.gz"
 
 @dataclass(frozen=True)
 class Pair:
-    """Two parts of one program in which nothing changed, and what is said of them."""
+    """Two parts of one program in which nothing changed, and the verdict on them."""
 
     name: str
     limit: str
     a: MeasuredSteps
     b: MeasuredSteps
-    said: Verdict
+    decided: Verdict
 
     @property
     def claimed(self) -> bool:
         """Return whether the change is called the cause, by more than low confidence."""
-        return self.said.shown and self.said.confidence != "low"
+        return self.decided.shown and self.decided.confidence != "low"
 
 
 def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
@@ -102,27 +102,27 @@ def table(found: Sequence[Pair]) -> Iterator[str]:
         "|---|--:|--:|--:|",
     )
     for kind in kinds:
-        mine = [pair for pair in found if pair.limit == kind]
-        ratios = sorted(math.exp(abs(math.log((pair.a.best_ms or 1.0) / (pair.b.best_ms or 1.0)))) for pair in mine)
+        of_kind = [pair for pair in found if pair.limit == kind]
+        ratios = sorted(math.exp(abs(math.log((pair.a.best_ms or 1.0) / (pair.b.best_ms or 1.0)))) for pair in of_kind)
         spread = f"{ratios[len(ratios) // 2]:.3f}, {ratios[math.ceil(0.95 * len(ratios)) - 1]:.3f}"
-        shown, claimed = sum(pair.said.shown for pair in mine), sum(pair.claimed for pair in mine)
-        yield f"| {kind} | {rate(shown, len(mine))} | {rate(claimed, len(mine))} | {spread} |"
+        shown, claimed = sum(pair.decided.shown for pair in of_kind), sum(pair.claimed for pair in of_kind)
+        yield f"| {kind} | {rate(shown, len(of_kind))} | {rate(claimed, len(of_kind))} | {spread} |"
     yield ""
     yield f"| limit of the step | {' | '.join(f'{factor:g} ×' for factor in FACTORS)} |"
     yield f"|---|{'--:|' * len(FACTORS)}"
     for kind in kinds:
-        mine = [pair for pair in found if pair.limit == kind]
-        yield f"| {kind} | {' | '.join(f'{called(mine, factor)} of {len(mine)}' for factor in FACTORS)} |"
+        of_kind = [pair for pair in found if pair.limit == kind]
+        yield f"| {kind} | {' | '.join(f'{called(of_kind, factor)} of {len(of_kind)}' for factor in FACTORS)} |"
 
 
 def called(pairs: Iterable[Pair], factor: float) -> int:
-    """Return how many pairs are called faster if every time of B is divided by ``factor``."""
+    """Return the number of pairs that are called faster if every time of B is divided by ``factor``."""
     return sum(verdict([pair.a], [scaled(pair.b, 1 / factor)]).word == "faster" for pair in pairs)
 
 
-def main(given: Sequence[str], data: Path, runs: Path | None) -> None:
+def main(paths: Sequence[str], data: Path, runs: Path | None) -> None:
     """Print both tables, and every pair of which a change is claimed."""
-    roots = [Path(root) for root in given] or [RECORDED_AFTER]
+    roots = [Path(root) for root in paths] or [RECORDED_AFTER]
     library = Library(DataFolder(data))
     recordings = [folder for root in roots for folder in sorted(root.iterdir()) if (folder / MARKS).exists()]
     found = [
@@ -132,9 +132,9 @@ def main(given: Sequence[str], data: Path, runs: Path | None) -> None:
     found += processes(runs) if runs is not None else ()
     print(*table(found), "", sep="\n")
     for pair in found:
-        if pair.said.shown:
+        if pair.decided.shown:
             print(
-                f"* {pair.name}: {pair.said.answer}, {pair.said.confidence}, {(pair.a.best_ms or 0.0) / (pair.b.best_ms or 1.0):.3f} ×"
+                f"* {pair.name}: {pair.decided.answer}, {pair.decided.confidence}, {(pair.a.best_ms or 0.0) / (pair.b.best_ms or 1.0):.3f} ×"
             )
 
 

@@ -23,12 +23,12 @@ from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
 # The rules for a change if the first finding is about another one. Several are predicted together by one replay.
 RULES_OF_CHANGE = {
-    ("eval_with_grad", "eval_without_grad"): ("evaluation-records-graph",),  # the first finding is on compiling
+    ("eval_with_grad", "eval_without_grad"): ("evaluation-records-graph",),  # The first finding is about compiling.
     ("recompute", "gpt_small"): ("recomputation",),
     ("gpt_fp32", "gpt_tf32"): ("tf32-off",),
     ("adam_foreach", "gpt_small"): ("optimizer-foreach",),
     ("adam_single", "adam_fused"): ("optimizer-not-fused",),
-    ("norm_by_hand", "gpt_small"): ("unfused-norm", "unfused-activation"),  # the run after it has both changed
+    ("norm_by_hand", "gpt_small"): ("unfused-norm", "unfused-activation"),  # Both were changed in the later run.
     ("vit_fp32", "vit_tf32"): ("tf32-off",),
     ("vit_tf32", "vit_bf16"): ("fp32-products",),
     ("unet_pageable", "unet_pinned"): ("pageable-copies",),
@@ -49,27 +49,27 @@ RULES_OF_CHANGE = {
     ("sage_fp32", "sage_tf32"): ("tf32-off",),
     ("keywords_one", "keywords_twelve"): ("data-loader-starves-gpu",),
     ("generate_growing", "generate_fixed"): ("launch-bound",),
-    ("zeroed_gradients", "gpt_small"): ("zeroed-gradients",),  # not the first finding, which is on compiling
+    ("zeroed_gradients", "gpt_small"): ("zeroed-gradients",),  # The first finding is about compiling.
     ("captions_growing", "captions_graph"): ("launch-bound",),
     ("points_single", "points_fused"): ("optimizer-not-fused",),
     ("tables_eager", "tables_compiled"): ("elementwise-chains",),
     ("boxes_reads", "boxes_quiet"): ("host-waits-for-gpu",),
 }
-# Changes after which a step does other work: its time is no measure of the fix.
+# After these changes, a step does other work, so its time does not measure the fix.
 OTHER_WORK = {"small_batch": "the step then does 16 times the work"}
-HEAD = "| recording | change | rule | before, ms | predicted, ms | interval | measured after, ms | error | held |\n|---|---|---|--:|--:|---|--:|--:|---|"
+HEAD = "| recording | change | rule | before, ms | predicted, ms | interval | measured after, ms | error | in interval |\n|---|---|---|--:|--:|---|--:|--:|---|"
 
 
 @dataclass(frozen=True)
 class Judged:
     """One pair: relative error, interval and limit of a predicted step.
 
-    ``held`` says whether the interval contains the measured step (None without one), ``width`` is high ÷ low, and
+    ``in_interval`` says whether the interval contains the measured step (None without one), ``width`` is high ÷ low, and
     ``gpu_bound`` says whether the GPU limits the step after the change.
     """
 
     error: float
-    held: bool | None
+    in_interval: bool | None
     width: float | None
     gpu_bound: bool
 
@@ -78,7 +78,9 @@ def main() -> int:
     """Print both tables and return 0; the tests check the single predictions."""
     folders = [Path(name) for name in sys.argv[1:]]
     for title, roots in (
-        [("given", folders)] if folders else [("used in fitting", [RECORDINGS, SAMPLES]), ("recorded after", [RECORDED_AFTER])]
+        [("of the command line", folders)]
+        if folders
+        else [("used in fitting", [RECORDINGS, SAMPLES]), ("recorded after", [RECORDED_AFTER])]
     ):
         files = {p.parent.name: p for root in roots for p in sorted(root.glob("*/truth.json"))}
         truths = {name: json.loads(file.read_text()) for name, file in files.items()}
@@ -92,7 +94,7 @@ def main() -> int:
 def rules_of(before: str, fix: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the slugs of the rules for the change from ``before`` to the recording after it.
 
-    Empty if nobody named them.
+    Empty if none are named.
     """
     return tuple(fix.get("rules", ())) or RULES_OF_CHANGE.get((before, fix["recording"]), ())
 
@@ -120,33 +122,33 @@ def judge(name: str, fix: dict[str, Any], truths: dict[str, Any], root: Path) ->
     error = predicted / measured - 1
     only = next((f for f in findings if f.rule == rules[0]), None) if len(rules) == 1 else None
     low, high = (only.predicted_low_ms, only.predicted_high_ms) if only is not None else (None, None)
-    held = low <= measured <= high if low is not None and high is not None else None
+    in_interval = low <= measured <= high if low is not None and high is not None else None
     between = f"{low:.2f} to {high:.2f}" if low is not None and high is not None else ""
     print(
-        f"{row} {predicted:.2f} | {between} | {measured:.2f} | {error:+.0%} | {'' if held is None else 'yes' if held else 'no'} |"
+        f"{row} {predicted:.2f} | {between} | {measured:.2f} | {error:+.0%} | {'' if in_interval is None else 'yes' if in_interval else 'no'} |"
     )
-    busy = after["nvml_mean"].get("gpu_util", 0) >= 97  # NVML's utilization of a run that its GPU limits
-    return Judged(error, held, high / low if low and high else None, busy)
+    busy = after["nvml_mean"].get("gpu_util", 0) >= 97  # NVML's utilization of a GPU-bound run.
+    return Judged(error, in_interval, high / low if low and high else None, busy)
 
 
 def summary(judged: list[Judged]) -> str:
-    """Yield errors, coverage and width in one sentence each, and the errors of GPU-bound steps."""
-    said = []
+    """Return errors, coverage and width in one sentence each, and the errors of GPU-bound steps."""
+    sentences = []
     for title, part in (("all", judged), ("GPU-bound after the fix", [j for j in judged if j.gpu_bound])):
         if not part:
             continue
         errors = sorted(abs(j.error) for j in part)
         within = errors[min(int(0.8 * len(errors)), len(errors) - 1)]
-        said.append(
+        sentences.append(
             f"{title}: {len(part)} predicted, median error {statistics.median(errors):.1%}, 80 % within {within:.1%}, worst {errors[-1]:.1%}."
         )
-    held = [j for j in judged if j.held is not None]
+    in_interval = [j for j in judged if j.in_interval is not None]
     widths = [j.width for j in judged if j.width is not None]
-    if held and widths:
-        said.append(
-            f"Intervals: {sum(bool(j.held) for j in held)} of {len(held)} hold the measured step; median high ÷ low {statistics.median(widths):.2f}."
+    if in_interval and widths:
+        sentences.append(
+            f"Intervals: {sum(bool(j.in_interval) for j in in_interval)} of {len(in_interval)} contain the measured step; median high ÷ low {statistics.median(widths):.2f}."
         )
-    return "\n".join(said)
+    return "\n".join(sentences)
 
 
 if __name__ == "__main__":

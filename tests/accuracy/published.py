@@ -1,4 +1,4 @@
-"""Print what the reduction says of three jobs whose stragglers were published, with the publication.
+"""Print the reduction's result for three jobs with published stragglers, next to the publication.
 
     python -m tests.accuracy.published FOLDER
 
@@ -30,11 +30,11 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.ingest.schema import DataFolder
 
 BAR = 0.03  # of the published slowdown
-TOGETHER = 0.01  # of a step: the stages of the first pipeline go on at once, where they wait for each other
+TOGETHER = 0.01  # of a step: the stages of the first pipeline continue within this time if they wait for each other
 COMPUTE = ("forward-compute", "backward-compute")
 TO_NEXT, TO_PREVIOUS = ("forward-send", "backward-recv"), ("forward-recv", "backward-send")
 LAST_WORK, NORMS = ("backward-compute", "backward-send"), "layernorm-grads-all-reduce"
-CALLS = {  # the operation: what the collective is called, and who meets in it
+CALLS = {  # operation: name of the collective, and its group
     "params-all-gather": ("allgather", "stage"),
     "grads-reduce-scatter": ("reducescatter", "stage"),
     "embedding-grads-all-reduce": ("allreduce", "pipeline"),
@@ -84,9 +84,9 @@ def calls(rows: pd.DataFrame) -> pd.DataFrame:
         "job": pd.Series("job", index=rows.index),
     }
     collectives = [
-        here.assign(name=name, group=meets[members])
+        chosen.assign(name=name, group=meets[members])
         for kind, (name, members) in CALLS.items()
-        if len(here := rows[rows["optype"] == kind])
+        if len(chosen := rows[rows["optype"] == kind])
     ]
     place = rows.groupby(["dp_rank", "stage"])["position"].first().to_dict()
     sent = rows[rows["optype"].isin((*TO_NEXT, *TO_PREVIOUS))]
@@ -174,10 +174,10 @@ def summaries(rows: pd.DataFrame) -> list[dict[str, Any]]:
                     "exposed_ns": int(call.end_ns - call.start_ns),
                     "exposed_from_ns": 0,
                 }
-                for call in mine.itertuples()
+                for call in of_rank.itertuples()
             ],
         }
-        for position, mine in of_job.groupby("position")
+        for position, of_rank in of_job.groupby("position")
     ]
 
 
@@ -193,7 +193,7 @@ def reduced(path: Path, scratch: Path) -> JobOverview:
 
 def main(folder: Path) -> None:
     """Print the table."""
-    print("| job | ranks | slowdown, published | slowdown | error | to blame, published | to blame | step gains |")
+    print("| job | ranks | slowdown, published | slowdown | error | cause, published | cause | step gains |")
     print("|---|---:|---:|---:|---:|---|---|---:|")
     for name, published in PUBLISHED.items():
         path = folder / f"bytedance_{name}.parquet"

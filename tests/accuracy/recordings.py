@@ -1,4 +1,4 @@
-"""Print what Sawtooth says of recordings beside independent clocks and counters, as a table.
+"""Print reports of recordings next to independent clocks and counters, as a table.
 
     python -m tests.accuracy.recordings [FOLDER …]     (default: the bundled and the test recordings)
 
@@ -28,9 +28,9 @@ from tests.accuracy.judged import judged, summary
 from tests.support.paths import ROOT
 
 
-def folders(given: list[str]) -> list[Path]:
-    """Return the recordings' folders: those given (or their sub-folders), else all of this repository."""
-    roots = [Path(g) for g in given] or [ROOT / "sample_traces", ROOT / "tests" / "recordings"]
+def folders(paths: list[str]) -> list[Path]:
+    """Return the recordings' folders: ``paths`` or their sub-folders, by default all of this repository."""
+    roots = [Path(g) for g in paths] or [ROOT / "sample_traces", ROOT / "tests" / "recordings"]
     found = [f for root in roots for f in ([root] if (root / "truth.json").exists() else sorted(root.iterdir()))]
     return [f for f in found if (f / "truth.json").exists() and (f / "trace.json.gz").exists()]
 
@@ -56,18 +56,18 @@ def row_of(folder: Path, result: RunResult) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Held:
-    """One source's step time, judged: relative error, whether its interval held, and high ÷ low.
+class JudgedSource:
+    """One source's step time, judged by the stopwatch: relative error, interval, and high ÷ low.
 
     The error is None if the source gives only bounds.
     """
 
     error: float | None
-    held: bool
+    in_interval: bool
     width: float | None
 
 
-def held(result: RunResult, watch_ms: float) -> dict[str, Held]:
+def judged_sources(result: RunResult, watch_ms: float) -> dict[str, JudgedSource]:
     """Return the step time of each source of a run, and ``best`` for the chosen one."""
     lead = result.lead
     if lead is None or lead.best.ms is None or lead.best.reading.low is None:
@@ -75,38 +75,38 @@ def held(result: RunResult, watch_ms: float) -> dict[str, Held]:
     reading = lead.best.reading
     chosen = StepTimeEvidence("best", lead.best.ms, reading.low or 0.0, reading.high)
     return {
-        w.source: Held(w.ms / watch_ms - 1 if w.ms is not None else None, w.contains(watch_ms), w.width)
+        w.source: JudgedSource(w.ms / watch_ms - 1 if w.ms is not None else None, w.contains(watch_ms), w.width)
         for w in (*lead.best.evidence, chosen)
     }
 
 
-def evidence_table(said: list[dict[str, Held]]) -> Iterator[str]:
-    """Yield the errors of each source against the stopwatch, and how often and how wide intervals hold.
+def evidence_table(sources: list[dict[str, JudgedSource]]) -> Iterator[str]:
+    """Yield the errors of each source against the stopwatch, and the number and width of right intervals.
 
     Intervals without an upper end have their own column.
     """
-    yield "| evidence | recordings | median error | 90 % within | worst | interval held | median high ÷ low | no upper bound |"
+    yield "| evidence | recordings | median error | 90 % within | worst | in interval | median high ÷ low | no upper bound |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for source in ("best", "user", "marks", "telemetry", "estimate"):
-        mine = [one[source] for one in said if source in one]
-        errors = sorted(abs(h.error) for h in mine if h.error is not None)
-        closed = [h for h in mine if h.width is not None]
+        of_source = [one[source] for one in sources if source in one]
+        errors = sorted(abs(h.error) for h in of_source if h.error is not None)
+        closed = [h for h in of_source if h.width is not None]
         if not errors:
             continue
         far = errors[min(int(0.9 * len(errors)), len(errors) - 1)]
-        cells = [f"{len(mine)}", f"{statistics.median(errors):.1%}", f"{far:.1%}", f"{errors[-1]:.0%}"]
+        cells = [f"{len(of_source)}", f"{statistics.median(errors):.1%}", f"{far:.1%}", f"{errors[-1]:.0%}"]
         cells += [
-            f"{sum(h.held for h in closed)} of {len(closed)}",
+            f"{sum(h.in_interval for h in closed)} of {len(closed)}",
             _text(statistics.median(h.width for h in closed) if closed else None, ".2f"),
         ]
-        yield f"| {source} | " + " | ".join((*cells, f"{len(mine) - len(closed)}")) + " |"
+        yield f"| {source} | " + " | ".join((*cells, f"{len(of_source) - len(closed)}")) + " |"
 
 
 def _text(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def main(given: list[str]) -> None:
+def main(paths: list[str]) -> None:
     """Print the table, the median and worst error, each source's results, and the judged findings.
 
     The findings are compared with the recordings after each fix.
@@ -115,17 +115,17 @@ def main(given: list[str]) -> None:
         "| recording | stopwatch, ms | profiled, ms | Sawtooth, ms | error | FLOPs ÷ counter | tensor-core time | tensor pipe (GPM) | MFU |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-    errors, said = [], []
-    truths = {f.name: json.loads((f / "truth.json").read_text(encoding="utf-8")) for f in folders(given)}
+    errors, sources = [], []
+    truths = {f.name: json.loads((f / "truth.json").read_text(encoding="utf-8")) for f in folders(paths)}
     judgements = []
     with tempfile.TemporaryDirectory() as data:
         library = Library(DataFolder(Path(data)))
-        for folder in folders(given):
+        for folder in folders(paths):
             files = [(folder / "trace.json.gz", folder.name), *[(f, f.name) for f in sorted(folder.glob("nvml.jsonl*"))]]
             run = bring_in(library.folder, files, name=folder.name).runs[0]
             result = analyse(run, library)
             r = row_of(folder, result)
-            said.append(held(result, r["watch"]))
+            sources.append(judged_sources(result, r["watch"]))
             judgements.append(judged(folder.name, result.findings, truths))
             errors.append(abs(r["error"])) if r["error"] is not None else None
             cells = (_text(r["watch"], ".4g"), _text(r["profiled"], ".4g"), _text(r["best"], ".4g"), _text(r["error"], "+.0%"))
@@ -136,7 +136,7 @@ def main(given: list[str]) -> None:
         f"\nStep time against the stopwatch: median error {statistics.median(errors):.1%}, worst {max(errors):.0%}, {len(errors)} recordings."
     )
 
-    print("", *evidence_table(said), "", *summary(judgements), sep="\n")
+    print("", *evidence_table(sources), "", *summary(judgements), sep="\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def test_an_export_with_other_sums_is_rejected(tmp_path, capsys, monkeypatch):
     assert "| GPU 0, kernel time, ms |" in capsys.readouterr().out
     read = sqlite3.connect
 
-    def longer(address, **how):  # the tables say 1 % more than what was read
+    def longer(address, **how):  # The tables have 1 % more than what was read.
         with closing(read(address, **how)) as source:
             copy = read(":memory:")
             source.backup(copy)

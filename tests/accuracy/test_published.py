@@ -50,7 +50,7 @@ def written(path: Path, forward_s: Callable[[int, int], float]) -> Path:
 
 
 def test_the_stage_with_more_work_is_named(tmp_path: Path) -> None:
-    """Stages of 0.1 and 0.3 s take 0.1 + 4 · 0.3 = 1.3 s a step; of 0.2 s each they take 1.0 s."""
+    """Stages of 0.1 and 0.3 s take 0.1 + 4 · 0.3 = 1.3 s per step. With 0.2 s each, they take 1.0 s."""
     overview = reduced(written(tmp_path / "job.parquet", lambda stage, _: 0.3 if stage else 0.1), tmp_path)
     assert overview.slowdown == pytest.approx(1.3 / 1.0, rel=0.01)
     assert [(late.kind, late.ranks) for late in overview.stragglers] == [("stage", (2, 3))]
@@ -58,7 +58,7 @@ def test_the_stage_with_more_work_is_named(tmp_path: Path) -> None:
 
 
 def test_the_slow_rank_is_named(tmp_path: Path) -> None:
-    """Rank 1 takes 0.3 s instead of 0.1: 4 · 0.3 + 0.1 = 1.3 s a step, and 0.5 s without."""
+    """Rank 1 takes 0.3 s instead of 0.1: 4 · 0.3 + 0.1 = 1.3 s per step, and 0.5 s without."""
     overview = reduced(written(tmp_path / "job.parquet", lambda stage, dp: 0.3 if (stage, dp) == (0, 1) else 0.1), tmp_path)
     assert [(late.kind, late.ranks) for late in overview.stragglers] == [("rank", (1,))]
     assert overview.stragglers[0].gain_ms == pytest.approx(800, rel=0.01)

@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.hook --pairs 8
 
-A small step runs plain and marked in turns. Then the hook is measured by itself: the thread's time in a loop of Python
-alone, with and without the hook in turns. The loop is 3 calls deep, 35, and, as in Lightning, 22 with 13 calls of an
-installed package from there to the optimizer's step. Last, ready batches are taken from a loader, with their waits
-timed and not timed in turns. No GPU is needed: the optimizer is PyTorch's on the processor, and neither telemetry nor a
+A small step runs with and without marks in turn. Then the hook alone is measured: the thread's time in a loop of pure
+Python, with and without the hook in turn. The loop is 3 calls deep, 35, and, as in Lightning, 22 with 13 calls of an
+installed package from there to the optimizer's step. Last, ready batches are taken from a loader, with and without timing
+of the waits, in turn. No GPU is needed: the optimizer is PyTorch's on the processor, and neither telemetry nor a
 profile is taken. It needs PyTorch.
 """
 
@@ -67,7 +67,7 @@ def deep(outside, *rest):
 
 
 def alone(outside: int, within: int, pairs: int) -> float:
-    """Return what the hook takes a step by itself, µs, after the profile, as most of a training is."""
+    """Return the hook's own time per step after the profile, µs."""
     calls: dict[str, Any] = {}
     exec(compile(CALLS, "/env/site-packages/trainer.py", "exec"), calls)
     differences = []
@@ -81,7 +81,7 @@ def alone(outside: int, within: int, pairs: int) -> float:
 
 
 class ReadyBatches:
-    """A loader, its dataset and its iterator in one, whose batches are ready."""
+    """A loader that is also its dataset and iterator, with ready batches."""
 
     dataset = range(8)
     _num_yielded = 1
@@ -97,7 +97,7 @@ class ReadyBatches:
 
 
 def per_batch(pairs: int) -> list[float]:
-    """Return what timing the wait for a batch adds to a step, µs, for each pair."""
+    """Return the time that measuring the wait for a batch adds to a step, µs, for each pair."""
     differences = []
     for _ in range(pairs + 1):
         took_us = []
@@ -122,8 +122,8 @@ def microseconds(script: Path, *before: str) -> float:
     Other work on the machine then hardly counts.
     """
     line = [sys.executable, *before, *((sys.executable,) if before else ()), str(script)]
-    said = subprocess.run(line, cwd=script.parent, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
-    return float(next(word for word in said.stdout.split() if word.replace(".", "", 1).isdigit()))
+    done = subprocess.run(line, cwd=script.parent, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    return float(next(word for word in done.stdout.split() if word.replace(".", "", 1).isdigit()))
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.ingest [--events 1000000 5000000 20000000] [--rounds 3] [--trace TRACE.json.gz]
         [--peers [PYTHON]] [--limit SECONDS]
 
-It makes traces of the given sizes from a bundled one. Every contender runs in its own process, one after the other in
+It makes traces of the options sizes from a bundled one. Every contender runs in its own process, one after the other in
 each round. It prints the medians: wall time, its ratio to ``gzip -dc``, processor time of all processes, its ratio, and
 the largest memory of one process. Other work on the machine changes processor time far less than wall time.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 BUNDLED = ROOT / "sample_traces" / "gpt" / "trace.json.gz"
-LIMIT_SECONDS = 900.0  # a contender that takes longer did not finish
+LIMIT_SECONDS = 900.0  # A contender that takes longer did not finish.
 INGEST = """
 import sys; from pathlib import Path
 from sawtooth.ingest.recording import ingest_file; from sawtooth.ingest.schema import DataFolder
@@ -38,7 +38,7 @@ from sawtooth.analysis.result_cache import result_of; from sawtooth.analysis.sto
 from sawtooth.app.jobs.ingest_files import bring_in; from sawtooth.ingest.schema import DataFolder
 trace, folder = Path(sys.argv[1]), DataFolder(Path(sys.argv[2])); result_of(bring_in(folder, [(trace, trace.name)]).runs[0], Library(folder))
 """
-PEERS = {  # name -> what it needs, its program: whole-document parsers hold everything in memory
+PEERS = {  # name -> its module and its program. Whole-document parsers have everything in memory.
     "orjson.loads": ("orjson", "import gzip, orjson, sys; orjson.loads(gzip.open(sys.argv[1]).read())"),
     "json.load": ("json", "import gzip, json, sys; json.load(gzip.open(sys.argv[1]))"),
     "HTA load": (
@@ -112,7 +112,7 @@ def compare(trace: Path, rounds: int, peers: str | None, limit: float) -> dict[s
 
 
 def table(results: dict[str, list[Run]], limit: float) -> str:
-    """Return the medians as Markdown rows, with what each takes of gzip's time and of ours."""
+    """Return the medians as Markdown rows, with the ratios to gzip's time and to Sawtooth's."""
     medians = {
         name: None if any(r.seconds is None for r in runs) else statistics.median(r.seconds or 0.0 for r in runs)
         for name, runs in results.items()
@@ -136,7 +136,7 @@ def table(results: dict[str, list[Run]], limit: float) -> str:
 
 
 def make(source: Path, target: Path, events: int) -> int:
-    """Write the trace in a process of its own: the memory of this one is what its children start with."""
+    """Write the trace in a separate process, because children start with the memory of this one."""
     program = "import sys; from pathlib import Path; from tests.benchmarks import scaled_trace as s; print(s.write(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", program, str(source), str(target), str(events)]
@@ -153,20 +153,20 @@ def main() -> None:
         "--peers", nargs="?", const=sys.executable, metavar="PYTHON", help="also run the parsers and tools that this Python has"
     )
     parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds after which a contender did not finish")
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(
-        f"{platform.platform()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}; {given.rounds} rounds"
+        f"{platform.platform()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}; {options.rounds} rounds"
     )
     folder = Path(tempfile.mkdtemp())
     try:
-        for events in given.events:
+        for events in options.events:
             trace = folder / f"{events}.json.gz"
-            count = make(given.trace, trace, events)
+            count = make(options.trace, trace, events)
             print(
-                f"\n{count:,} events, {trace.stat().st_size / 1e6:.0f} MB compressed, from {given.trace.parent.name}\n",
+                f"\n{count:,} events, {trace.stat().st_size / 1e6:.0f} MB compressed, from {options.trace.parent.name}\n",
                 flush=True,
             )
-            print(table(compare(trace, given.rounds, given.peers, given.limit), given.limit), flush=True)
+            print(table(compare(trace, options.rounds, options.peers, options.limit), options.limit), flush=True)
             trace.unlink()
     finally:
         shutil.rmtree(folder)

@@ -4,8 +4,8 @@
     python -m tests.benchmarks.many_operators --operators 1000 --device cuda
 
 On a GPU, each step ends with a synchronisation.
-Each loop runs alone and recorded. Printed are the median step by its own stopwatch, the processor time of its steps of more than
-twice the usual (the profile and what follows), its peak of memory, and the recorder's messages. It needs PyTorch.
+Each loop runs alone and recorded. The output has the median step by its own stopwatch, the processor time of steps that take more than
+twice the median (the profile and the steps after it), the peak memory, and the recorder's messages. It needs PyTorch.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def measured(folder: Path, loop: tuple[int, float, str], *before: str) -> tuple[
     script.write_text(LOOP, encoding="utf-8")
     words = [sys.executable, *before, *((sys.executable,) if before else ()), str(script), *map(str, loop)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SAWTOOTH_DATA": str(folder / "data")}
-    said = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    line = next(line for line in said.stdout.splitlines() if line.startswith("STEPS"))
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("STEPS"))
     times, used, peak = json.loads(line.removeprefix("STEPS"))
     steps, cpu = ([b - a for a, b in pairwise(readings)] for readings in (times, used))
-    return steps, cpu, peak, said.stderr
+    return steps, cpu, peak, done.stderr
 
 
 def main() -> None:
@@ -72,12 +72,12 @@ def main() -> None:
         for before in ((), ("-c", RECORDER, "run", "-o", "run.sawtooth")):
             with tempfile.TemporaryDirectory() as name:
                 loop = (operators, arguments.seconds, arguments.device)
-                steps, cpu, peak, said = measured(Path(name), loop, *before)
+                steps, cpu, peak, messages = measured(Path(name), loop, *before)
             median, usual = 1e3 * statistics.median(steps), statistics.median(cpu)
             long = [s for s in cpu if s > 2 * usual]
             print(f"{operators} operators, {'recorded' if before else 'alone'}: median {median:.1f} ms, peak {peak:.0f} MB")
             print(f"  long steps, s of a core: {' '.join(f'{s:.2f}' for s in long)}, together {sum(long):.2f}")
-            print("".join(f"  {line}\n" for line in said.splitlines() if "step" in line.lower()), end="", flush=True)
+            print("".join(f"  {line}\n" for line in messages.splitlines() if "step" in line.lower()), end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.other_profilers            # every pattern that this machine can run, as a table
     python -m tests.benchmarks.other_profilers schedule   # some patterns
-    python -m tests.benchmarks.other_profilers --control  # alone twice, to leave out what varies without the recorder
+    python -m tests.benchmarks.other_profilers --control  # alone twice, to leave out differences that occur without the recorder
 
 Exit code, output (also on stderr) and written files must be the same. It needs only PyTorch and this repository; on a
-machine with a GPU the trainings use it. "CUPTI taken" is simulated: only the variable that Nsight Systems sets is
-there.
+machine with a GPU the trainings use it. "CUPTI taken" is simulated
+by setting the variable that Nsight Systems sets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.support.paths import ROOT
 
 RECORDER = [sys.executable, "-c", "from sawtooth.ingest.capture.commands import main; main()", "run"]
 LIMIT_S = 300  # of one training
-NOT_THE_SERVER = ("--no-sample", "--no-loader", "--after", "3600")  # the forks are recorded, not the server itself
+NOT_THE_SERVER = ("--no-sample", "--no-loader", "--after", "3600")  # The forks are recorded, and the server is not.
 START = """
 import contextlib, glob, itertools, os, sys, threading, time
 os.dup2(os.open("stderr.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
@@ -96,12 +96,12 @@ TAKEN, POSTPONED, NONE = "taken", "postponed", "none"
 
 @dataclass(frozen=True)
 class Pattern:
-    """A training, what becomes of the recorder's profile in it, and what it needs besides PyTorch."""
+    """A training, the outcome of the recorder's profile in it, and its requirements besides PyTorch."""
 
     script: str
     profile: str
     needs: str = ""
-    steps: int = 3  # that the recorder profiles
+    steps: int = 3  # number of steps that the recorder profiles
     environment: dict[str, str] = field(default_factory=dict)
     exit_code: int = 0
     or_postponed: bool = False
@@ -130,7 +130,7 @@ PATTERNS = {
     "begins during ours, with stacks": Pattern(
         "prof = profile(with_stack=True)\n"
         "train(in_turn((ours_runs, prof.start), (counted(60), prof.stop), (ours_is_taken, nothing)))\n"
-        "prof.export_chrome_trace('theirs.json')",  # its Python calls have those of the recorder
+        "prof.export_chrome_trace('theirs.json')",  # Its Python calls include those of the recorder.
         POSTPONED,
         steps=100,
     ),
@@ -165,7 +165,7 @@ PATTERNS = {
         "prof.export_chrome_trace('theirs.json')\ncounts(prof)",
         NONE,
     ),
-    "two recorders": Pattern(  # whichever is steady first begins, and the other one waits
+    "two recorders": Pattern(  # The one that sees a steady loop first begins, and the other one waits.
         "with own_capture() as capture:\n    train(lambda: capture.step() or (ours_is_taken() and getattr(capture, 'done', True)), 50)",
         TAKEN,
         steps=100,
@@ -201,7 +201,7 @@ PATTERNS = {
         "trainer.fit(Task(), torch.utils.data.DataLoader(torch.ones(300, 32), batch_size=1))",
         TAKEN,
         needs="lightning",
-        or_postponed=True,  # its schedule may end before our profile begins
+        or_postponed=True,  # Its schedule may end before the recorder's profile begins.
     ),
     "Accelerate's profiler": Pattern(
         "from accelerate import Accelerator\nfrom accelerate.utils import ProfileKwargs\n"
@@ -214,7 +214,7 @@ PATTERNS = {
 
 
 def lacks(pattern: Pattern) -> str | None:
-    """Return what this machine lacks for a pattern; PyTorch is not imported for that."""
+    """Return what this machine lacks for a pattern, without importing PyTorch."""
     if pattern.needs == "GPU":
         return None if Path("/dev/nvidiactl").exists() else "no GPU"
     if pattern.needs == "ITT":
@@ -239,8 +239,8 @@ def written(folder: Path) -> dict[str, Counter[tuple[str, str]]]:
         if events is None:
             names = Counter(("node", node["name"]) for node in about["nodes"])
         else:
-            kept = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")
-            names = Counter((event["cat"], event["name"]) for event in events if event.get("cat") in kept)
+            kinds = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")
+            names = Counter((event["cat"], event["name"]) for event in events if event.get("cat") in kinds)
         found[str(path.relative_to(folder))] = names
     return found
 
@@ -255,11 +255,11 @@ class Outcome:
     files: int
     profile: str
     answer: str
-    errors: str  # what the training itself wrote to stderr, where that differs
-    varying: int = 0  # names, lines and counts that differ between two runs alone, and are not compared
+    errors: str  # lines that the training itself wrote to stderr and that differ
+    varying: int = 0  # number of names, lines and counts that differ between two runs alone and are not compared
 
     def is_right(self, pattern: Pattern) -> bool:
-        """Tell whether nothing changed, and our profile became what it should."""
+        """Return whether nothing changed and the recorder's profile has the expected outcome."""
         same = self.same_output and self.same_files and not self.errors
         profiles = (TAKEN, POSTPONED) if pattern.or_postponed else (pattern.profile,)
         return self.code == pattern.exit_code and same and self.profile in profiles
@@ -315,7 +315,7 @@ def _printed(text: str) -> Counter[str]:
 
 
 def _unequal(one: Counter[T], other: Counter[T]) -> set[T]:
-    """Return what is counted differently."""
+    """Return the items with different counts."""
     return {name for name in one | other if one[name] != other[name]}
 
 

@@ -4,8 +4,8 @@
 
 It ingests a trace of the given size (or takes the largest run of ``--data``) and opens every screen with empty caches.
 It prints by screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and
-of the page. All are medians of the rounds. Processor time stands next to wall time: on a machine with other work only
-processor time is meaningful. ``tests.benchmarks.clicks`` measures what a viewer waits for in a browser.
+of the page. All are medians of the rounds. Processor time is next to wall time, because on a machine with other work only
+processor time is meaningful. ``tests.benchmarks.clicks`` measures a viewer's waits in a browser.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SLOW_MS = 100.0  # the bar for a query; slower ones are listed with their text
 
 @dataclass
 class Query:
-    """One query: its text, and the wall and processor time until its rows were there."""
+    """One query: its text, and the wall and processor time until its rows arrived."""
 
     sql: str
     ms: float = 0.0
@@ -50,15 +50,15 @@ class TimedCursor:
         self._cursor, self._seen = cursor, seen
 
     def __getattr__(self, name: str) -> Any:
-        wanted = getattr(self._cursor, name)
-        if not callable(wanted):
-            return wanted
+        attribute = getattr(self._cursor, name)
+        if not callable(attribute):
+            return attribute
 
-        def timed(*given: Any, **named: Any) -> Any:
+        def timed(*arguments: Any, **named: Any) -> Any:
             if name == "execute":
-                self._seen.append(Query(" ".join(str(given[0]).split())))
+                self._seen.append(Query(" ".join(str(arguments[0]).split())))
             start, busy = time.perf_counter(), time.process_time()
-            out = wanted(*given, **named)
+            out = attribute(*arguments, **named)
             if self._seen:
                 self._seen[-1].ms += (time.perf_counter() - start) * 1e3
                 self._seen[-1].cpu_ms += (time.process_time() - busy) * 1e3
@@ -69,7 +69,7 @@ class TimedCursor:
 
 @contextmanager
 def timed_queries() -> Iterator[list[Query]]:
-    """Time every query that a library's recordings are asked."""
+    """Time every query on a library's recordings."""
     seen: list[Query] = []
     made = Recording.__init__
 
@@ -179,8 +179,8 @@ def analysed(folder: DataFolder, manifest: Manifest) -> None:
     library = Library(folder)
     result_of(manifest, library)
     library.close()
-    kept = cached_file(folder, manifest, "result.msgpack").stat().st_size
-    print(f"analysed in {time.perf_counter() - start:.1f} s, {kept / 1e3:.0f} kB kept", flush=True)
+    stored = cached_file(folder, manifest, "result.msgpack").stat().st_size
+    print(f"analysed in {time.perf_counter() - start:.1f} s, {stored / 1e3:.0f} kB stored", flush=True)
 
 
 def report_seconds(folder: DataFolder, run: str) -> float:

@@ -25,7 +25,7 @@ from tests.benchmarks import scaled_trace
 from tests.benchmarks.ingest import BUNDLED
 from tests.support.chrome_trace import matmul_loop
 
-BY_HAND = 1_000  # events; the loop made by hand has some fifty
+BY_HAND = 1_000  # events; the hand-made loop has about fifty
 
 
 def processor_seconds(trace: Path, folder: DataFolder) -> tuple[float, float, float]:
@@ -44,7 +44,7 @@ def processor_seconds(trace: Path, folder: DataFolder) -> tuple[float, float, fl
 
 
 def made(folder: Path, source: Path, events: int, number: int) -> Path:
-    """Write a trace of about ``events`` events whose bytes no other has."""
+    """Write a trace of about ``events`` events that differs from the others."""
     path = folder / (f"{events}-{number}.json" if events < BY_HAND else f"{events}-{number}.json.gz")
     if events < BY_HAND:
         loop = matmul_loop()

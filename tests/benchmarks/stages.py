@@ -29,7 +29,7 @@ HEAD = (
 
 
 def processor_seconds() -> float:
-    """Return what this process and those that it waited for have used."""
+    """Return the processor seconds of this process and of those that it waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -40,7 +40,7 @@ def row(trace: Path) -> str:
     began, moments = time.perf_counter(), [processor_seconds()]
     from sawtooth.analysis.derive.build import ensure_derived
     from sawtooth.analysis.result_cache import result_of
-    from sawtooth.analysis.run_analysis import analyse  # noqa: F401  (loaded at its first use otherwise)
+    from sawtooth.analysis.run_analysis import analyse  # noqa: F401  (otherwise it would be loaded at its first use)
     from sawtooth.analysis.store.library import Library
     from sawtooth.ingest.recording import ingest_file
     from sawtooth.ingest.runs.manifests import register_runs
@@ -60,7 +60,7 @@ def row(trace: Path) -> str:
         passed_s = time.perf_counter() - began
         stored = sum(path.stat().st_size for path in (folder.recording_file(recording.id), derived)) / 1e6
     stages = [after - before for before, after in pairwise(moments)]
-    memory = max(resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+    memory = max(resource.getrusage(process).ru_maxrss for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
     seconds = " | ".join(f"{stage:.1f}" for stage in (*stages, sum(stages)))
     return f"| {trace.name} | {seconds} | {passed_s:.1f} | {passed_s / unpacked_s:.1f} | {memory:.0f} | {stored:.1f} |"
 

@@ -26,17 +26,15 @@ Trial = tuple[str, str, int]  # name of the recording, damage, seed
 def main(
     most: Annotated[int, typer.Option(help="how many damaged recordings to analyse, drawn from all")] = 1000,
     only: Annotated[str, typer.Option(help="a word in the damages to try")] = "",
-    recordings: Annotated[
-        str, typer.Option(help="recordings of tests/recordings, separated by commas; all where none is named")
-    ] = "",
-    draw: Annotated[int, typer.Option(help="seed: each draws other recordings, damages and events")] = 1,
+    recordings: Annotated[str, typer.Option(help="recordings of tests/recordings, separated by commas; default: all")] = "",
+    draw: Annotated[int, typer.Option(help="seed of the random choice of recordings, damages and events")] = 1,
     log: Annotated[
         Path | None, typer.Option(help="file that gets a line for each result; a later run with it continues there")
     ] = None,
 ) -> None:
     """Print each value that is trusted and wrong, and end with 1 if there is any.
 
-    The order is random, so a run that is stopped (SIGINT, SIGTERM) has tried a fair sample. It finishes its recording and prints its size.
+    The order is random, so a run that is stopped (SIGINT, SIGTERM) has tried a fair sample. It finishes its recording and prints the number of results.
     """
     outcomes = {} if log is None else _logged(log)
     begun = time.monotonic()

@@ -17,9 +17,9 @@ from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.without_findings import without_rules
 
-WRONG = 0.10  # of the right value: what a trusted number may be off by
-SAYS_HOW_MUCH_IS_KNOWN = ("tensor_core_unknown_share", "flop_coverage")  # these are to change with what is recorded
-SMALL = 0.02  # of a share: two points are nothing that anybody acts on, however small the share
+WRONG = 0.10  # largest accepted error of a trusted number, as a share of the right value
+COVERAGE = ("tensor_core_unknown_share", "flop_coverage")  # These change with the recorded data, as they should.
+SMALL = 0.02  # accepted error of a share, in absolute terms: nobody acts on two percentage points
 
 
 def numbers_of(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
@@ -29,15 +29,15 @@ def numbers_of(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
 
 
 def analysed(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
-    """Return the analysis of one run's files; None if they were refused, which claims nothing."""
+    """Return the analysis of one run's files; None if they were refused."""
     with TemporaryDirectory() as scratch:
-        given = []
+        paths = []
         for name, content in files:
             path = Path(scratch, name)
             path.write_bytes(content)
-            given.append((path, name))
+            paths.append((path, name))
         folder = DataFolder(Path(scratch, "data")).create()
-        runs = bring_in(folder, given).runs
+        runs = bring_in(folder, paths).runs
         if not runs:
             return None
         with Library(folder) as library:
@@ -60,7 +60,7 @@ def trusted_and_wrong(intact: RunResult, damaged: RunResult | None) -> Iterator[
     right = claims(intact)
     for key, (unit, reading) in claims(damaged).items():
         true = right[key][1].value
-        if key in SAYS_HOW_MUCH_IS_KNOWN or reading.trust != "ok" or reading.value is None or true is None:
+        if key in COVERAGE or reading.trust != "ok" or reading.value is None or true is None:
             continue
         if unit == "share" and abs(reading.value - true) <= SMALL:
             continue

@@ -16,7 +16,7 @@ from tests.incomplete.misshapen import MISSHAPEN
 
 
 def places(events: Iterable[Event]) -> Callable[[Event], float]:
-    """Return where in the GPU's time an event begins, from 0 to 1."""
+    """Return a function that gives an event's position in the GPU's time, from 0 to 1."""
     starts = [event["ts"] for event in events if is_gpu(event)]
     first, last = min(starts), max(starts)
     return lambda event: (event["ts"] - first) / max(last - first, 1e-9)
@@ -90,7 +90,7 @@ def renamed(to: Callable[[str], str], which: Callable[[Event], bool] = is_gpu) -
 
 
 def shifted(us: float, which: Callable[[Event], bool] = is_gpu, since: float = 0.0) -> Damage:
-    """Shift the clock of some events, from a point of the GPU's time on."""
+    """Shift the clock of some events, from a point in the GPU's time on."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         place = places(events)
@@ -126,7 +126,7 @@ def scaled(factor: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
 
 
 def twice(share: float) -> Damage:
-    """Record operations of the GPU a second time, with other correlations: two profilers."""
+    """Record operations of the GPU a second time, as two profilers would."""
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         again = [json.loads(json.dumps(e)) for e in events if is_gpu(e) and chance.random() < share]
@@ -154,7 +154,7 @@ DAMAGES: dict[str, Damage] = {
     **{f"lose the GPU's records from {a:.0%} to {b:.0%}": lose_between(a, b) for a, b in ((0, 0.2), (0, 0.5), (0.2, 0.5), (0.3, 0.7), (0.6, 2), (0.9, 2))},
     **{f"lose the kernels of name {rank + 1}": lose_kernels_by_name(rank) for rank in range(5)},
     **{f"lose every {nth}. operation": lose_every(nth) for nth in (2, 3, 7, 50)},
-    "lose the last of every stretch": lose_last_of_steps,
+    "lose the last of every part": lose_last_of_steps,
     "lose all GPU records": lose(1.0),
     "lose all copies": lose(1.0, is_copy),
     "lose half of the copies": lose(0.5, is_copy),
@@ -170,7 +170,7 @@ DAMAGES: dict[str, Damage] = {
     "remove streams": without("stream", 1.0, is_gpu),
     "remove External ids": without("External id", 1.0),
     "remove graph ids": without("graph node id", 1.0),
-    "name every kernel alike": renamed(lambda name: "kernel", lambda e: e.get("cat") == "kernel"),
+    "give every kernel one name": renamed(lambda name: "kernel", lambda e: e.get("cat") == "kernel"),
     "cut names of kernels": renamed(lambda name: name[:12], lambda e: e.get("cat") == "kernel"),
     "name every kernel as Triton does": renamed(lambda name: f"triton_tem_fused_{len(name)}", lambda e: e.get("cat") == "kernel"),
     "name copies without direction": renamed(lambda name: "Memcpy", is_copy),
@@ -183,11 +183,11 @@ DAMAGES: dict[str, Damage] = {
     "record a third of the GPU twice": twice(0.34),
     **MISSHAPEN,
 }  # fmt: skip
-CUTS = (0.3, 0.5, 0.7, 0.9, 0.97)  # of the file's text that is left
+CUTS = (0.3, 0.5, 0.7, 0.9, 0.97)  # share of the file's text that remains
 
 
 def damaged(text: bytes, name: str, seed: int) -> bytes:
-    """Return a trace's text with one damage. Raises KeyError for a damage that there is not."""
+    """Return a trace's text with one damage. Raises KeyError for an unknown damage."""
     if name.startswith("cut to "):
         return text[: int(len(text) * float(name.split()[2].rstrip("%")) / 100)]
     trace = json.loads(text)

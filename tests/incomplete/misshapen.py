@@ -12,7 +12,7 @@ from tests.incomplete.events import CALLS, Damage, Event, is_call, is_gpu, is_op
 
 
 def lose_group(key: Callable[[Event], Any], which: Callable[[Event], bool], rank: int) -> Damage:
-    """Remove all events of one group, such as a thread: of the largest group, or the next in size."""
+    """Remove all events of one group, such as a thread; ``rank`` 0 is the largest group."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         sizes = Counter(key(event) for event in events if which(event))
@@ -25,7 +25,7 @@ def lose_group(key: Callable[[Event], Any], which: Callable[[Event], bool], rank
 
 
 def lose_all_between(begin: float, end: float) -> Damage:
-    """Remove every event within a time range: of host and GPU, and marks that begin in it."""
+    """Remove every event of host and GPU that begins within a time range, and marks."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         starts = [event["ts"] for event in events if event.get("ph") == "X"]
@@ -95,7 +95,7 @@ def doubled(share: float, which: Callable[[Event], bool] = lambda e: True) -> Da
 
 
 def repeated_correlations(share: float) -> Damage:
-    """Give launches and operations correlations that others have."""
+    """Give launches and operations the correlations of others."""
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         numbers = [e["args"]["correlation"] for e in events if is_call(e) and "correlation" in e.get("args", {})]
@@ -108,7 +108,7 @@ def repeated_correlations(share: float) -> Damage:
 
 
 def wrapped_correlations(bits: int) -> Damage:
-    """Write only the low bits of the correlations, so that numbers occur again."""
+    """Write only the low bits of the correlations, so that numbers repeat."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         for event in events:
@@ -120,7 +120,7 @@ def wrapped_correlations(bits: int) -> Damage:
 
 
 def merged_marks(count: int) -> Damage:
-    """Join the marks of some steps that follow each other into one."""
+    """Join the marks of consecutive steps into one."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         marks = sorted((e for e in events if is_step(e) and e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
@@ -135,7 +135,7 @@ def merged_marks(count: int) -> Damage:
 
 
 def merged_one_pair(events: list[Event], chance: random.Random) -> list[Event]:
-    """Join the marks of two steps of the middle."""
+    """Join the marks of two steps in the middle."""
     marks = sorted((e for e in events if is_step(e) and e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
     if len(marks) < 4:
         return events
@@ -145,7 +145,7 @@ def merged_one_pair(events: list[Event], chance: random.Random) -> list[Event]:
 
 
 def renamed_marks(to: Callable[[int], str]) -> Damage:
-    """Name the marks of steps otherwise."""
+    """Change the names of step marks."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         for number, event in enumerate(sorted(filter(is_step, events), key=lambda e: e["ts"])):
@@ -191,7 +191,7 @@ def lasting(us: float, share: float, which: Callable[[Event], bool]) -> Damage:
 
 
 def with_another_process(share: float) -> Damage:
-    """Add kernels of another process between those of the recording: on another stream, without launches."""
+    """Add kernels of another process, on another stream and without launches."""
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         others = []
@@ -208,7 +208,7 @@ def with_another_process(share: float) -> Damage:
 
 
 def other_device(share: float) -> Damage:
-    """Number the device of some operations otherwise."""
+    """Change the device number of some operations."""
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         for event in events:
@@ -271,11 +271,11 @@ MISSHAPEN: dict[str, Damage] = {
     **{f"keep {bits} bits of correlations": wrapped_correlations(bits) for bits in (8, 11)},
     **{f"join the marks of {count} steps": merged_marks(count) for count in (2, 3)},
     "join the marks of two steps": merged_one_pair,
-    "number marks alike": renamed_marks(lambda number: "ProfilerStep#0"),
+    "give all marks one number": renamed_marks(lambda number: "ProfilerStep#0"),
     "name marks as a user does": renamed_marks(lambda number: f"iteration {number}"),
-    "name marks alike": renamed_marks(lambda number: "train"),
-    "keep only the GPU's marks": marks_of_gpu_only,
-    "keep only the host's marks": marks_of_host_only,
+    "give all marks one name": renamed_marks(lambda number: "train"),
+    "lose the host's marks": marks_of_gpu_only,
+    "lose the GPU's marks": marks_of_host_only,
     **{f"never end {share:.0%} of the user's ranges": unpopped(share) for share in (0.2, 1.0)},
     **{f"let {share:.0%} of kernels last {us} µs": lasting(us, share, lambda e: e.get("cat") == "kernel") for us, share in ((0, 0.1), (0, 0.5), (-1, 0.1), (-100, 0.3))},
     "let half of the calls last 0 µs": lasting(0, 0.5, is_call),

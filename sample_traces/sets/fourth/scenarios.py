@@ -33,16 +33,16 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
     model = m.Captioner().to(DEVICE, torch.bfloat16).eval()
     images = torch.randn(batch, 3, 224, 224, device=DEVICE, dtype=torch.bfloat16)
     words, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
-    places, kept, seen = torch.arange(new, device=DEVICE), [], []
+    places, cache, seen = torch.arange(new, device=DEVICE), [], []
     with torch.no_grad():
         seen = model.encode_images(images)
     if fixed:
         shape = (2, batch, 6, new, 64)
-        kept = [tuple(torch.zeros(shape, device=DEVICE, dtype=torch.bfloat16)) for _ in model.qkv]
+        cache = [tuple(torch.zeros(shape, device=DEVICE, dtype=torch.bfloat16)) for _ in model.qkv]
 
     @torch.no_grad()
     def one() -> None:
-        words.copy_(model(words, place, seen, kept, True))
+        words.copy_(model(words, place, seen, cache, True))
         place.add_(1)
 
     @torch.no_grad()

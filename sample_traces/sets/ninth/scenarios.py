@@ -17,22 +17,24 @@ from sawtooth.sample_traces.workload import DEVICE, Workload
 TIMING: dict[str, Any] = {"timed_s": 4.0, "after_s": 0.7, "synced_steps": 4, "first_steps": 4}
 
 
-def triples(batch: int, fused: bool, things: int = 1_500_000, kinds: int = 400, width: int = 256, others: int = 32) -> Workload:
+def triples(
+    batch: int, fused: bool, entities: int = 1_500_000, kinds: int = 400, width: int = 256, others: int = 32
+) -> Workload:
     """Return training on facts about a million entities, whose true facts must score above false ones."""
-    thing, kind = nn.Embedding(things, width), nn.Embedding(kinds, width)
-    net = nn.ModuleList((thing, kind)).to(DEVICE)
+    entity, kind = nn.Embedding(entities, width), nn.Embedding(kinds, width)
+    net = nn.ModuleList((entity, kind)).to(DEVICE)
 
     def script() -> Script:
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=fused or None)
         autocast("tf32")
         bar = Progress()
-        facts = torch.stack([torch.randint(0, n, (batch * 50,), device=DEVICE) for n in (things, kinds, things)])
+        facts = torch.stack([torch.randint(0, n, (batch * 50,), device=DEVICE) for n in (entities, kinds, entities)])
         for step in itertools.count():
             head, how, tail = facts[:, (step % 50) * batch : (step % 50 + 1) * batch]
-            wrong = torch.randint(0, things, (batch, others), device=DEVICE)
-            meant = thing(head) + kind(how)
-            near = (meant - thing(tail)).abs().sum(-1)
-            far = (meant[:, None] - thing(wrong)).abs().sum(-1)
+            wrong = torch.randint(0, entities, (batch, others), device=DEVICE)
+            meant = entity(head) + kind(how)
+            near = (meant - entity(tail)).abs().sum(-1)
+            far = (meant[:, None] - entity(wrong)).abs().sum(-1)
             share = (-far).softmax(-1).detach()
             loss = -(F.logsigmoid(12 - near) + (share * F.logsigmoid(far - 12)).sum(-1)).mean()
             optimizer.zero_grad()

@@ -270,10 +270,10 @@ class UNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, inputs, h, w) to (batch, outputs, h, w)."""
-        kept = []
+        skips = []
         for index, level in enumerate(self.down):
             x = level(F.max_pool2d(x, 2) if index else x)
-            kept.append(x)
-        for level, skip in zip(self.up, reversed(kept[:-1]), strict=True):
+            skips.append(x)
+        for level, skip in zip(self.up, reversed(skips[:-1]), strict=True):
             x = level(torch.cat((F.interpolate(x, scale_factor=2.0), skip), 1))
         return self.last(x)

@@ -17,7 +17,7 @@ class SelectiveScan(nn.Module):
         inner = 2 * width
         self.norm, self.into = nn.LayerNorm(width), nn.Linear(width, 2 * inner, bias=False)
         self.near = nn.Conv1d(inner, inner, 4, groups=inner, padding=3)
-        self.pace, self.ports = nn.Linear(inner, inner), nn.Linear(inner, 2 * states, bias=False)
+        self.time_step, self.ports = nn.Linear(inner, inner), nn.Linear(inner, 2 * states, bias=False)
         self.decay = nn.Parameter(torch.arange(1, states + 1).float().log().repeat(inner, 1))
         self.out = nn.Linear(inner, width, bias=False)
 
@@ -25,9 +25,9 @@ class SelectiveScan(nn.Module):
         """Map (batch, time, width) to the same shape."""
         u, gate = self.into(self.norm(x)).chunk(2, -1)
         u = F.silu(self.near(u.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2))
-        pace = F.softplus(self.pace(u)).float()[..., None]
+        time_step = F.softplus(self.time_step(u)).float()[..., None]
         enter, leave = self.ports(u).float().chunk(2, -1)
-        keep, add = torch.exp(-pace * self.decay.exp()), pace * enter[:, :, None] * u.float()[..., None]
+        keep, add = torch.exp(-time_step * self.decay.exp()), time_step * enter[:, :, None] * u.float()[..., None]
         state, seen = torch.zeros_like(add[:, 0]), []
         for t in range(x.shape[1]):
             state = keep[:, t] * state + add[:, t]
@@ -210,14 +210,14 @@ class Decoder(nn.Module):
             q, k, v = qkv(self.norms[2 * i](x)).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
             mask = None
             if fixed:
-                for kept, new in zip(cache[i], (k, v), strict=True):
-                    kept.index_copy_(2, place, new)
+                for old, new in zip(cache[i], (k, v), strict=True):
+                    old.index_copy_(2, place, new)
                 k, v = cache[i]
                 mask = torch.arange(k.shape[2], device=x.device) <= place[:, None]
             elif first:
                 cache.append((k, v))
             else:
-                k, v = (torch.cat((kept, new), 2) for kept, new in zip(cache[i], (k, v), strict=True))
+                k, v = (torch.cat((old, new), 2) for old, new in zip(cache[i], (k, v), strict=True))
                 cache[i] = (k, v)
             y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=first and not fixed)
             x = x + out(y.transpose(1, 2).reshape(x.shape))

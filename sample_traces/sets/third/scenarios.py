@@ -115,16 +115,18 @@ def generation(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
             if bool((token == END).all()):
                 break
 
-    kept = [(torch.zeros(2, batch, 8, prompt + new, 64, device=DEVICE, dtype=torch.bfloat16)).unbind() for _ in model.qkv]
+    fixed_cache = [
+        (torch.zeros(2, batch, 8, prompt + new, 64, device=DEVICE, dtype=torch.bfloat16)).unbind() for _ in model.qkv
+    ]
     token, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
 
     def one() -> None:
-        token.copy_(model(token, place, kept, True))
+        token.copy_(model(token, place, fixed_cache, True))
         place.add_(1)
 
     def replayed(decode: Callable[[], object]) -> None:
         with torch.no_grad():
-            token.copy_(model(prompts, places[:prompt], kept, True))
+            token.copy_(model(prompts, places[:prompt], fixed_cache, True))
             place.fill_(prompt)
             for _ in range(new):
                 decode()
