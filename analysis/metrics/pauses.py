@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -37,7 +38,8 @@ class Pauses:
     """The pauses of one ``reason``.
 
     ``steps`` are the numbers of the steps that follow the pauses. ``ms`` are the pauses' lengths: the time of the span minus the
-    mean step time. ``among`` is the number of all steps. ``in_step`` is whether the step time includes the pauses.
+    mean step time, both without waits for epochs' first batches if the step time includes these. ``among`` is the number of all
+    steps. ``in_step`` is whether the step time includes the pauses.
     """
 
     reason: Reason
@@ -127,11 +129,11 @@ def pauses_of(
     ``counted_ns`` are the step times in the mean. ``left_out_ns`` are times of spans that were left out of it. Both are matched
     with ``spans`` by value, because times in nanoseconds are almost always distinct.
     """
-    steps_ns = counted_ns[~np.isin(counted_ns, [span.ns for span in spans if span.phase in REASONS])]
-    if not len(steps_ns):
+    counted, left_out = set(counted_ns.tolist()), set(left_out_ns.tolist())
+    usual_ns = [_without_first_wait(span) for span in spans if span.ns in counted and span.phase not in REASONS]
+    if not usual_ns:
         return ()
-    left_out = set(left_out_ns.tolist())
-    usual = float(steps_ns.mean())
+    usual = fmean(usual_ns)
     by_reason: dict[Reason, list[StepSpan]] = {}
     for span in spans:
         if span.phase in REASONS or span.ns in left_out:
@@ -140,12 +142,19 @@ def pauses_of(
         Pauses(
             reason,
             tuple(span.step for span in pause_spans),
-            tuple(max(span.ns - usual, 0.0) / 1e6 for span in pause_spans),
+            tuple(
+                max((_without_first_wait(span) if span.ns in counted else span.ns) - usual, 0.0) / 1e6 for span in pause_spans
+            ),
             len(spans),
-            in_step=bool(np.isin([span.ns for span in pause_spans], counted_ns).any()),
+            in_step=any(span.ns in counted for span in pause_spans),
         )
         for reason, pause_spans in by_reason.items()
     )
+
+
+def _without_first_wait(span: StepSpan) -> int:
+    """Return the time of ``span`` in ns without the wait for an epoch's first batch."""
+    return span.ns - min(span.first_ns, span.ns)
 
 
 def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:

@@ -47,6 +47,22 @@ def test_workers_that_start_in_each_epoch_are_part_of_the_step_time(phase: str, 
     assert evidence is not None and evidence.ms == pytest.approx(4.0 + 2 * 350 / len(gaps), rel=0.01)
 
 
+@pytest.mark.parametrize("cpu_only", [False, True])
+def test_first_wait_of_an_epoch_is_no_part_of_its_checkpoint(cpu_only: bool) -> None:
+    # As in super_resolution: 50 steps, then a checkpoint of 20 ms and a wait of 549 ms for the next epoch's first batch.
+    gaps = [*([9.0] * 49 + [578.0]) * 6, *[9.0] * 10]
+    begun = [
+        mark._replace(phase="checkpoint", wait_ns=549 * MS, first_ns=549 * MS, start_ns=500 * MS) if gap > 500 else mark
+        for mark, gap in zip(marks(*gaps), [0.0, *gaps], strict=True)
+    ]
+    evidence = by_marks(begun, cpu_only=cpu_only)
+    assert evidence is not None and evidence.parts is not None
+    (checkpoints,) = evidence.pauses
+    assert checkpoints.ms == pytest.approx((20.0,) * 6) and checkpoints.in_step is not cpu_only
+    in_step_ms = checkpoints.ms_per_step if checkpoints.in_step else 0.0
+    assert evidence.ms == pytest.approx(9.0 + in_step_ms + evidence.parts.first_ms, rel=0.05)
+
+
 def test_frequent_checkpoints_are_part_of_the_step_time() -> None:
     often = [mark._replace(phase="checkpoint") if mark.step % 20 == 0 else mark for mark in marks(*([7.0] * 19 + [57.0]) * 50)]
     evidence = by_marks(often)
