@@ -15,6 +15,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.queries.calls import CountedEvents, calls
+from sawtooth.analysis.run.model import CodeChange
 from sawtooth.analysis.telemetry.attribution import metadata_of
 
 CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
@@ -26,6 +27,23 @@ LEAST_FREE_SHARE = 0.1
 # Without the caching allocator, at least this share of the calls of ``aten::empty`` ask the driver. With it, 0.6 % asked in a loop
 # with ``empty_cache()``.
 NEARLY_ALL = 0.5
+
+KEPT_TENSORS = (
+    "the reference that keeps tensors of each step",
+    ": append loss.detach() instead of loss, clear lists of outputs, limit caches.",
+)
+DETACHED = (
+    CodeChange(
+        "PyTorch",
+        "losses.append(loss)             # keeps the graph",
+        "losses.append(loss.detach())    # or .item() when you log",
+    ),
+    CodeChange(
+        "Lightning",
+        "self.outputs.append(logits)",
+        "self.outputs.append(logits.detach().cpu())   # and self.outputs.clear() in on_train_epoch_end",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +62,12 @@ class DriverCalls:
     reserved_bytes: float | None = None
     expandable: bool = False
     uncached: bool = False
+
+    @property
+    def only_takes(self) -> bool:
+        """Return whether every counted step takes memory from the driver, and none returns any."""
+        names, steps = self.all.frame["name"], self.all.frame["step"]
+        return not names.str.contains(GIVES_BACK).any() and steps.nunique() == self.all.steps
 
     def row(self) -> Row:
         """Return the memory state as a row of evidence."""

@@ -10,13 +10,15 @@ Why it costs time
     The finding says that memory is fragmented if enough memory was free at that time, by the allocator's events
     (``profile_memory=True``). Without events, it uses the allocator's counters (recorded by Sawtooth): at least a tenth of the
     peak must be free. Otherwise memory is full.
+    If every step takes memory and none returns any, the memory in use grows: the program keeps tensors of earlier steps.
     Without the caching allocator (``PYTORCH_NO_CUDA_MEMORY_CACHING=1``), each tensor's memory comes from the driver.
 What to do
     Turn the caching allocator on again. Remove ``torch.cuda.empty_cache()`` from the loop. If memory is fragmented, set
     ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before PyTorch 2.9: ``PYTORCH_CUDA_ALLOC_CONF``), and use batches of a
     few fixed lengths. If memory is full, use a smaller batch or keep fewer tensors.
 When it is wrong
-    Allocations are normal in the first steps, which the steady window leaves out. Memory that is free on another stream
+    Allocations are normal in the first steps, which the steady window leaves out. Inputs that become larger with each step
+    look like kept tensors. Memory that is free on another stream
     counts as free, although this stream cannot use it.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
@@ -30,7 +32,7 @@ from typing import NamedTuple
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.allocator import GIVES_BACK, DriverCalls, driver_calls
+from sawtooth.analysis.findings.queries.allocator import DETACHED, GIVES_BACK, KEPT_TENSORS, DriverCalls, driver_calls
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
@@ -118,6 +120,13 @@ def _why(driver: DriverCalls) -> _Why:
             ),
             "Tools that check memory, such as compute-sanitizer, find fewer errors with it.",
             (CACHED,),
+        )
+    if driver.only_takes and not driver.fragmented:
+        return _Why(
+            f"Memory grows: every step takes more in {driver.all.count:.0f} driver calls, and none returns any",
+            Action("Find", KEPT_TENSORS[0], f"{KEPT_TENSORS[1]} Larger inputs than in any earlier step have the same effect."),
+            "None, unless other code reads the stored values.",
+            DETACHED,
         )
     back = int(driver.all.frame["name"].str.contains(GIVES_BACK).sum())
     if not driver.retried and (back or not driver.fragmented):

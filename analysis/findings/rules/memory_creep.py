@@ -21,27 +21,15 @@ from itertools import pairwise
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
+from sawtooth.analysis.findings.queries.allocator import DETACHED, KEPT_TENSORS
 from sawtooth.analysis.findings.queries.telemetry import memory_use
-from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
 LEAST_STEPS = 3  # Two equal increases are needed, because a single one may have any reason.
 LEAST_BYTES = 1_000_000  # Per step. Slower growth takes about a day to fill a GPU.
 ALIKE = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
 LONG_RUN_STEPS = 100_000  # Usual length of a run. If memory suffices for more steps, the growth is no danger.
-
-CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "losses.append(loss)             # keeps the graph",
-        "losses.append(loss.detach())    # or .item() when you log",
-    ),
-    CodeChange(
-        "Lightning",
-        "self.outputs.append(logits)",
-        "self.outputs.append(logits.detach().cpu())   # and self.outputs.clear() in on_train_epoch_end",
-    ),
-)
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -63,14 +51,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Memory grows by {in_bytes(each)} with every step{ends}",
-            Action(
-                "Find",
-                "the reference that keeps tensors of each step",
-                ": append loss.detach() instead of loss, clear lists of outputs, limit caches.",
-            ),
+            Action("Find", *KEPT_TENSORS),
             note="This does not change the step time, but the run ends when memory is full.",
             risk="None, unless other code reads the stored values.",
-            changes=CHANGES,
+            changes=DETACHED,
         ),
         confidence="high" if len(rows) > LEAST_STEPS else "medium",
         severity="critical" if dies else "warning",

@@ -33,6 +33,26 @@ def test_a_disabled_allocator_is_not_reported_as_full_memory(tmp_path: Path, unc
     assert all("PYTORCH_NO_CUDA_MEMORY_CACHING" in f.fix for f in found if uncached)
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_steps_that_only_take_memory_keep_tensors(tmp_path: Path, returns: bool) -> None:
+    trace = ChromeTrace()
+    for k in range(5):
+        at = k * STEP_US
+        trace.step(k, at, at + STEP_US)
+        for i in range(20):
+            here = at + i * STEP_US // 20
+            trace.op("aten::add", here + 5, here + 700)
+            trace.op("aten::empty", here + 10, here + 300)
+            trace.op("aten::empty", here + 310, here + 320)
+            trace.host("cuda_runtime", "cudaMalloc", here + 20, here + 200)
+            trace.launch((here + 330, here + 340), (here + 350, here + 450), ADDS)
+        if returns and k == 2:
+            trace.host("cuda_runtime", "cudaFree", at + STEP_US - 100, at + STEP_US - 10)
+    (found,) = [f for f in analysed(tmp_path, trace).findings if f.rule == "allocator-churn"]
+    assert found.title.startswith("Memory grows: every step takes more in 20 driver calls, and none returns") != returns
+    assert ("append loss.detach() instead of loss" in found.fix) != returns and ("empty_cache" in found.fix) == returns
+
+
 @pytest.mark.parametrize("major", [6, 9])
 def test_compiling_is_advised_only_on_a_gpu_that_triton_supports(tmp_path: Path, major: int) -> None:
     trace = ChromeTrace(
