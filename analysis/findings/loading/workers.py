@@ -9,9 +9,10 @@ from typing import NamedTuple
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import cheaper_batch, pins_too_slowly
 from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
+from sawtooth.analysis.metrics.step_time_evidence import HOST_DRIFT
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.analysis.telemetry.host import Limit
-from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SampleCost, least_workers
+from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SampleCost, least_workers, predict
 from sawtooth.ingest.manifest import UserFacts
 
 
@@ -72,3 +73,27 @@ def _with_workers(change: CodeChange, workers: Workers) -> CodeChange:
     if change.framework == "PyTorch":
         names["seen"] = f", num_workers={workers.seen}"
     return replace(change.filled(**names), of_run="seen" in names)
+
+
+class FedStep(NamedTuple):
+    """Loader workers, and the step in ms that they allow; ``low_ms`` is the low end of its interval."""
+
+    workers: int
+    step_ms: float
+    low_ms: float
+
+
+def enough_workers(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> FedStep:
+    """Return the fewest workers that load a batch in ``rest_ms``, or else the number that loads fastest.
+
+    ``rest_ms`` is the step without the wait for batches. If the training loads its batches itself (``inline``), workers take cores from
+    it. At the low end they do not, the host is faster by its usual drift, and the workers are as fast as the model allows.
+    """
+    cores, seen, batch_ms = cores_of(facts), int(facts.loader_workers or 0), 1e3 * cost.batch
+    core_ms = (batch_ms * cost.cpu_s + 1e3 * cost.collate_s) / cores if inline else 0.0
+    rates = [predict(cost, workers, cores, seen) for workers in range(1, MAX_WORKERS_PER_CORE * cores + 1)]
+    needed = batch_ms / (rest_ms + core_ms) if rest_ms + core_ms > 0 else math.inf
+    best = max(rates, key=lambda rate: rate.value)
+    enough = next((rate for rate in rates if rate.value >= min(needed, best.value)), best)
+    low_ms = max(rest_ms / (1 + HOST_DRIFT), batch_ms / enough.high)
+    return FedStep(enough.workers, max(rest_ms + core_ms, batch_ms / enough.value), low_ms)

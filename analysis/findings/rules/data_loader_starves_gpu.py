@@ -38,7 +38,7 @@ from sawtooth.analysis.findings.loader_limits import (
     pinning_limit,
     stage_of,
 )
-from sawtooth.analysis.findings.loading.workers import with_more, workers_for
+from sawtooth.analysis.findings.loading.workers import enough_workers, with_more, workers_for
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import (
@@ -57,7 +57,7 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.loading import host_parts, loader_rates, starts_ms
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
-from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SEVERAL_CORES, UNSHARED_WORKERS, SampleCost, predict
+from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SEVERAL_CORES, UNSHARED_WORKERS, predict
 from sawtooth.ingest.manifest import UserFacts
 
 FEW_WORKERS = Action(
@@ -194,7 +194,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
     delayed, of_limit = limited_by(facts, result.telemetry.host) or ("", CPU_LIMITS)
     no_core = of_limit is ASK_FOR_CORES
-    enough, after_ms = _enough_workers(cost, facts, rest_ms, inline) if cost is not None else (None, None)
+    enough, after_ms, low_ms = enough_workers(cost, facts, rest_ms, inline) if cost is not None else (None, None, None)
     most_ms = CROWDED * after_ms if after_ms is not None else math.inf
     crowded = no_core or (not inline and crowds_the_training(result))
     if crowded:
@@ -220,7 +220,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
         predicted_step_ms=predicted_ms,
-        predicted_low_ms=predicted_ms,
+        predicted_low_ms=low_ms if sure else None,
         predicted_high_ms=most_ms if sure else None,
         predicted_speedup=step_ms / predicted_ms if predicted_ms else None,
         prediction_note=f"{(FED if sure else TOO_CROWDED) if gains else NOT_TIMED if cost is None else NOT_FED}{CORES_SHARED}",
@@ -228,17 +228,6 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         changes=changes,
         explains=RULE.explains,
     )
-
-
-def _enough_workers(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tuple[int, float]:
-    """Return the fewest workers that load a batch in ``rest_ms``, else the fastest number, and the step."""
-    cores, seen = cores_of(facts), int(facts.loader_workers or 0)
-    core_ms = 1e3 * (cost.batch * cost.cpu_s + cost.collate_s) / cores if inline else 0.0
-    rates = [predict(cost, workers, cores, seen) for workers in range(1, MAX_WORKERS_PER_CORE * cores + 1)]
-    needed = 1e3 * cost.batch / (rest_ms + core_ms) if rest_ms + core_ms > 0 else math.inf
-    best = max(rates, key=lambda rate: rate.value)
-    enough = next((rate for rate in rates if rate.value >= min(needed, best.value)), best)
-    return enough.workers, max(rest_ms + core_ms, 1e3 * cost.batch / enough.value)
 
 
 def _at_the_loaders_rate(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
