@@ -25,16 +25,17 @@ from sawtooth.app.commands import try_ as command
 from sawtooth.ingest import children
 from sawtooth.ingest.schema import DataFolder
 
-# The loader sleeps, so that the base run's step time does not depend on how busy the machine is.
+# The loader sleeps, so that the base run's step time does not depend on how busy the machine is. A fused optimizer crashes this training, and a
+# foreach optimizer lets it be killed as the kernel does without memory.
 STARVED = """
-import time, torch
+import os, signal, time, torch
 from torch.utils.data import DataLoader, Dataset
 
 class Sentences(Dataset):
     def __len__(self):
         return 100_000
     def __getitem__(self, i):
-        time.sleep(0.02)
+        time.sleep(0.01)
         return torch.full((4 if i % 2 else 16,), 1.0)
 
 def padded(samples):
@@ -42,38 +43,35 @@ def padded(samples):
 
 torch.set_num_threads(1)
 model = torch.nn.Linear(1, 1)
-optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-for batch in DataLoader(Sentences(), batch_size=4, collate_fn=padded):
-    optimizer.zero_grad()
-    model(batch.mean(1, keepdim=True)).square().mean().backward()
-    optimizer.step()
-"""
-# A fused optimizer crashes this training, and a foreach optimizer lets it be killed as the kernel does without memory.
-CRASHES = """
-import os, signal, torch
-torch.set_num_threads(1)
-model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
 if optimizer.defaults["fused"]:
     raise RuntimeError("planted crash")
 if optimizer.defaults["foreach"]:
     os.kill(os.getpid(), signal.SIGKILL)
-while True:
+for batch in DataLoader(Sentences(), batch_size=4, collate_fn=padded):
     optimizer.zero_grad()
-    model(torch.ones(4, 8)).square().mean().backward()
+    model(batch.mean(1, keepdim=True)).square().mean().backward()
     optimizer.step()
 """
+# The optimizer updates 400 tensors one by one, which is most of a step.
 RANKS = """
 import torch
 import torch.distributed as dist
+
+class Many(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.ParameterList(torch.randn(4) for _ in range(400))
+    def forward(self, x):
+        return torch.cat(list(self.parts)) * x
+
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(30)))
-model = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, foreach=False)
+model = torch.nn.parallel.DistributedDataParallel(Many())
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
 while True:
     optimizer.zero_grad()
-    model(torch.ones(4, 8)).square().mean().backward()
+    model(torch.ones(1600)).square().mean().backward()
     optimizer.step()
 """
 SAVES = """
@@ -99,7 +97,7 @@ for step, batch in enumerate(DataLoader(Stream(), batch_size=4)):
 
 
 def words(folder: Path, *options: str) -> list[str]:
-    return children.command("sawtooth.app.cli", "try", "--json", "--seconds", "3", "--data", str(folder / "data"), *options)
+    return children.command("sawtooth.app.cli", "try", "--json", "--seconds", "2", "--data", str(folder / "data"), *options)
 
 
 def started(folder: Path, *options: str) -> tuple[int, dict[str, Any], str]:
@@ -124,9 +122,9 @@ def starved(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, An
 def test_more_workers_are_kept_for_a_starved_loop(starved: tuple[int, dict[str, Any], str]) -> None:
     code, result, messages = starved
     assert code == 0, messages
-    # Four samples of 20 ms make a batch; n workers deliver one each 80 ms / n.
+    # Four samples of 10 ms make a batch; n workers deliver one each 40 ms / n.
     assert (
-        result["base"]["low_ms"] <= result["base"]["step_ms"] <= result["base"]["high_ms"] and result["base"]["step_ms"] >= 80
+        result["base"]["low_ms"] <= result["base"]["step_ms"] <= result["base"]["high_ms"] and result["base"]["step_ms"] >= 40
     )
     trial = by_change(result)["loader-workers"]
     assert trial["status"] == "kept", messages
@@ -138,12 +136,11 @@ def test_more_workers_are_kept_for_a_starved_loop(starved: tuple[int, dict[str, 
     assert json.loads(stored.read_text()) == result
 
 
-@pytest.mark.slow
-def test_a_trial_that_crashes_or_is_killed_for_memory_ends_only_itself(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(CRASHES)
-    code, result, messages = started(tmp_path, "--yes", "train.py")
-    assert code == 0, messages
-    trials = by_change(result)
+def test_a_trial_that_crashes_or_is_killed_for_memory_ends_only_itself(
+    starved: tuple[int, dict[str, Any], str],
+) -> None:
+    trials = by_change(starved[1])
+    assert list(trials) == ["loader-workers", "fused-optimizer", "foreach-optimizer", "group-by-length"], starved[2]
     assert trials["fused-optimizer"]["status"] == "failed" and "planted crash" in trials["fused-optimizer"]["why"]
     assert trials["foreach-optimizer"]["status"] == "out_of_memory" and "SIGKILL" in trials["foreach-optimizer"]["why"]
     assert trials["fused-optimizer"]["measured_step_ms"] is None
@@ -188,26 +185,24 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
     yield Stopped(process.returncode, json.loads(output), folder, messages + rest)
 
 
-@pytest.mark.slow
 def test_each_rank_makes_the_change_and_ctrl_c_keeps_results(stopped: Stopped) -> None:
     assert stopped.code == 130, stopped.messages
     (trial,) = stopped.result["trials"]
-    assert trial["change"] == "fused-optimizer" and trial["status"] in ("kept", "slower", "not_shown"), trial
+    assert (trial["change"], trial["status"]) == ("fused-optimizer", "kept"), trial
     assert 0 < trial["low_ms"] <= trial["measured_step_ms"] <= trial["high_ms"]
-    assert trial["proof"] == "The optimizer called _fused_sgd."
+    assert trial["measured_step_ms"] < stopped.result["base"]["step_ms"]
+    assert trial["proof"] == "The optimizer called _fused_adam."
     (run,) = (run for run in DataFolder(stopped.folder / "data").manifests() if run.id == trial["run"])
     assert {recording.rank for recording in run.recordings if recording.kind == "marks"} == {0, 1}
     assert f"after={stopped.result['base']['runs'][0]}" in run.tags
 
 
-@pytest.mark.slow
 def test_no_process_of_a_stopped_training_continues(stopped: Stopped) -> None:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             assert process.cwd() != os.fspath(stopped.folder), process.cmdline()
 
 
-@pytest.mark.slow
 def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: Path) -> None:
     import torch
 
@@ -215,7 +210,7 @@ def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: 
     before = hashlib.sha256((tmp_path / "last.pt").read_bytes()).hexdigest()
     (tmp_path / "train.py").write_text(SAVES)
     code, result, messages = started(tmp_path, "--yes", "train.py")
-    assert (code, result["trials"]) == (2, []) and f"ended before: {tmp_path / 'last.pt'}. Add --copy" in messages
+    assert (code, result["trials"]) == (2, []) and command.WOULD_CHANGE.format(files=tmp_path / "last.pt") in messages
     code, result, messages = started(tmp_path, "--yes", "--copy", "train.py")
     assert hashlib.sha256((tmp_path / "last.pt").read_bytes()).hexdigest() == before
     assert result["base"]["step_ms"] >= 20, messages  # four samples of 5 ms
