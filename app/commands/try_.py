@@ -23,6 +23,7 @@ from sawtooth.app.trials.running import Ran
 from sawtooth.app.trials.session import Options, TrialSession
 from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture import commands
+from sawtooth.ingest.capture.command.interpreter import option_warnings
 from sawtooth.ingest.children import why_not_started
 
 NOTHING, STOPPED = 2, 130
@@ -40,6 +41,7 @@ HAS_CHANGED = (
 )
 CHANGED_LATER = "A trial changed existing files, so no further trial was started: {files}."
 NO_BASE = "The run without changes gave no step time, so nothing was tried. {why}"
+NEW_FILES = "The runs made new files in the working folder: {files}. The next `sawtooth try` protects them too: remove them before, or add --copy."
 STORED = "The result is stored in {path}."
 NONE = "Nothing can be tried from inside this training."
 
@@ -111,6 +113,9 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
         session.trials = [trial for trial in session.trials if trial.status]
         session.remember()
         result = json_text(table.plain(session), 1)
+        if files := session.new_files():
+            more = f" and {len(files) - FILES_NAMED} more" if len(files) > FILES_NAMED else ""
+            _note(NEW_FILES.format(files=", ".join(files[:FILES_NAMED]) + more))
         if session.bases:
             _note(STORED.format(path=session.store(result)))
         if arguments.json:
@@ -141,6 +146,9 @@ def _steps(session: TrialSession, arguments: argparse.Namespace) -> int:
     """Run the base run, list the trials, and run them; return the exit code."""
     if shutil.which(session.words[0]) is None:
         _note(why_not_started(session.words[0]))
+        return NOTHING
+    if ignored := option_warnings(session.words):
+        _note(ignored[0])
         return NOTHING
     if session.python is not None:
         _note(session.python)

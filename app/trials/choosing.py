@@ -65,6 +65,11 @@ class Candidate:
         return self.change.lines(self.values) if self.change is not None else ""
 
 
+def group_of(candidate: Candidate) -> str:
+    """Return a name that is the same for changes that replace each other."""
+    return (candidate.change.instead if candidate.change is not None else "") or candidate.slug
+
+
 class Seen:
     """The settings and objects that the base run's processes noted about the training."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -35,7 +35,17 @@ def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) 
     Files that a process has open now, such as a log of this command, belong to other programs and are left out.
     """
     after = listing(folder, without)
-    files = sorted(path for path, about in before.items() if after.get(path) != about)
+    return _closed(path for path, about in before.items() if after.get(path) != about)
+
+
+def added(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
+    """Return the files that are not in ``before`` and that no process has open; call it after the training."""
+    return _closed(listing(folder, without).keys() - before.keys()) if len(before) < MOST_LISTED else []
+
+
+def _closed(paths: Iterable[str]) -> list[str]:
+    """Return the sorted ``paths`` of files that no process has open."""
+    files = sorted(paths)
     open_now = _open_files() if files else set()
     return [path for path in files if os.path.realpath(path) not in open_now]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from sawtooth.ingest.capture.command.settings import FOLDER
+from sawtooth.ingest.loop.command import PYTHON
 
 HELPERS = ("resource_tracker", "torch_shm_manager")  # processes that clean up after killed ones, and then end by themselves
 GONE_S = 20.0  # longest wait for the end of processes: with tens of GB of GPU memory, one takes some seconds
@@ -44,6 +45,13 @@ class Training:
                     if each.environ().get(FOLDER) == self._folder:
                         by_pid[each.pid] = each
         return [each for each in by_pid.values() if _lives(each)]
+
+    def runs_python(self) -> bool:
+        """Return whether the first process or a child of it is a Python."""
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(self._process.pid)
+            return any(_is_python(each) for each in (first, *first.children(recursive=True)))
+        return False
 
     def memory_bytes(self) -> int:
         """Return the memory of the first process and its children; shared memory counts once if known."""
@@ -93,6 +101,12 @@ def _lives(process: psutil.Process) -> bool:
 def _is_helper(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return any(helper in word for word in process.cmdline() for helper in HELPERS)
+    return False
+
+
+def _is_python(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return PYTHON.fullmatch(Path(process.exe()).name) is not None
     return False
 
 

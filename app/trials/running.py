@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from sawtooth.app import format as fmt
-from sawtooth.app.trials import steps
-from sawtooth.app.trials.output import last_line, memory_error_in, names_taken_port
+from sawtooth.app.trials import endings, steps
+from sawtooth.app.trials.endings import FEWEST_STEPS, LONGEST, How
+from sawtooth.app.trials.output import names_taken_port
 from sawtooth.app.trials.processes import Training
 from sawtooth.ingest.capture.command import settings as hook
 from sawtooth.ingest.capture.command.launch import hooked_environment
+from sawtooth.ingest.capture.command.parts import LOADED
 from sawtooth.ingest.capture.command.progress import MarksTail
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.telemetry import start_sampler, write_session
@@ -22,25 +23,18 @@ from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.trials.changes import environment as variables
 from sawtooth.ingest.capture.trials.changes import outermost
 from sawtooth.ingest.capture.trials.notes import read_notes
-from sawtooth.ingest.capture.trials.settings import NOTES, STOPPED_BY_GUARD, TRIAL, TrialSettings
+from sawtooth.ingest.capture.trials.settings import NOTES, TRIAL, TrialSettings
 from sawtooth.ingest.capture.trials.trackers import tracker_variables
 
-How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
 LOOK_S = 0.2  # time between two checks of a run
 HANGS_S = 60.0  # a run in which no step ends for this time hangs, unless its start or its steps are known to take long
 STARTS = 4.0  # the first step may take HANGS_S and this many times the base run's start
 COMPILES_S = 900.0  # additional time if the change compiles
 LONG_STEPS = 20.0  # a pause of up to this many times the longest step so far may be an evaluation or a checkpoint
-KILLED = (-9, 137)  # exit codes of a process that the kernel killed, directly and through a shell
 LOG_TAIL = 4000  # bytes at the end of the output in which the error message is searched
 MIB = 1 << 20
-NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
-FEW_STEPS = "Only {count} training steps can be measured, and about {needed} are needed. Use a larger --seconds, or let the training run longer."
-LAST_LINE = " The last line of its output is: {line}"
 BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
 PROFILE_S = 30.0  # time that the profile may take in addition to that of the steps
-FEWEST_STEPS = 20  # a step time needs ten steps after the warm-up, which can be as long
-LONGEST = 10.0  # evaluations, and steps too slow for FEWEST_STEPS, may prolong a run to this many times its seconds
 FIRST_STEP_S = 1800.0  # longest start of the base run: loading a data set or compiling may take long
 
 
@@ -76,7 +70,7 @@ class Ran:
 
     ``start_s`` is the time from the start to the first step, plus the excess time of slow first steps. ``why`` is what went
     wrong. ``left`` names processes, ports and GPU memory that were not freed, and ``files`` the existing files that the run
-    would have changed. ``tail`` is the end of the output.
+    would have changed. ``tail`` is the end of the output. ``is_loaded`` is False if no Python of the command loaded the hook.
     """
 
     how: How
@@ -90,14 +84,14 @@ class Ran:
     left: list[str] = field(default_factory=list)
     files: list[Mapping[str, str]] = field(default_factory=list)
     tail: str = ""
+    is_loaded: bool = True
 
     @property
     def why_unmeasured(self) -> str:
         """Return why there is no step time, if there is none."""
-        if self.why or self.took_ms:
-            return self.why or FEW_STEPS.format(count=len(self.took_ms), needed=FEWEST_STEPS)
-        last = last_line(self.tail)
-        return NO_STEP + (LAST_LINE.format(line=last) if last else "")
+        if self.why and (self.is_loaded or self.how != "hung"):
+            return self.why
+        return endings.why_unmeasured(len(self.took_ms), self.tail, is_loaded=self.is_loaded)
 
     @property
     def port_is_taken(self) -> bool:
@@ -133,13 +127,16 @@ def run(order: RunRequest) -> Ran:
             write_session(sampler, parts)
     took, _ = steps.step_ms(MarksTail(parts, most=None).marks())
     tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
-    how, why = _outcome(how, process.returncode, tail, order, watch)
+    has_steps = watch.start_s is not None
+    code = process.returncode
+    how, why = endings.outcome(how, code, tail, limit_s=watch.limit_s, has_steps=has_steps, compiles=_compiles(order))
     notes = _notes(parts)
     every = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
     files = [file for each in every for file in each["files"]]
     bundle = _packed(order, parts) if took else None
     start_s = watch.start_s + steps.compiling_s(took) if watch.start_s is not None else None
-    return Ran(how, bundle, notes, took, start_s, watch.memory / MIB, time.monotonic() - began, why, left, files, tail)
+    took_s, loaded = time.monotonic() - began, (parts / LOADED).exists()
+    return Ran(how, bundle, notes, took, start_s, watch.memory / MIB, took_s, why, left, files, tail, loaded)
 
 
 class _Watch:
@@ -203,7 +200,10 @@ class _Watch:
         compiles = COMPILES_S if _compiles(self._order) else 0.0
         if self.start_s is not None:
             return max(HANGS_S + compiles, LONG_STEPS * self._longest_s)
-        return FIRST_STEP_S if self._order.start_s is None else HANGS_S + STARTS * self._order.start_s + compiles
+        if self._order.start_s is not None:
+            return HANGS_S + STARTS * self._order.start_s + compiles
+        is_unseen = not (self._parts / LOADED).exists() and self._training.runs_python()
+        return HANGS_S if is_unseen else FIRST_STEP_S
 
     def _hangs(self) -> bool:
         return time.monotonic() - self._newest > self.limit_s
@@ -235,31 +235,6 @@ def _environment(order: RunRequest, parts: Path) -> dict[str, str]:
         "TMPDIR": str(order.work / "tmp"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-
-
-def _outcome(how: How, code: int | None, tail: str, order: RunRequest, watch: _Watch) -> tuple[How, str]:
-    """Return how a run ended and why it failed, by its exit code and the end of its output."""
-    last = last_line(tail)
-    if code == STOPPED_BY_GUARD or how == "guarded":
-        return "guarded", ""
-    if how == "hung":
-        what = "The first step did not end" if watch.start_s is None else "No step ended"
-        compiles = (
-            " The change compiles the model, which was not finished either."
-            if _compiles(order) and watch.start_s is None
-            else ""
-        )
-        return how, f"{what} within {fmt.duration_ns(watch.limit_s * 1e9)}, so the run was ended.{compiles}"
-    if how == "failed":
-        if (memory_error := memory_error_in(tail)) is not None:
-            return "out_of_memory", memory_error
-        if code in KILLED:
-            return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."
-        return (
-            how,
-            f"The training ended with exit code {code}: {last}" if last else f"The training ended with exit code {code}.",
-        )
-    return how, ""
 
 
 def _notes(parts: Path) -> list[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from sawtooth.analysis.compare.prediction_record import FOLLOWS, remember
 from sawtooth.analysis.compare.significance.measured_steps import mean_of_all, scaled
 from sawtooth.analysis.compare.significance.trial import judge
 from sawtooth.app.trials import folders, steps
-from sawtooth.app.trials.choosing import Candidate
+from sawtooth.app.trials.choosing import Candidate, group_of
 from sawtooth.app.trials.measuring import measured_run, predicted_together
 from sawtooth.app.trials.processes import wait_for_closed_connections
 from sawtooth.app.trials.running import Ran, RunRequest, run
@@ -29,6 +29,7 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 
 NARROW = 0.1  # share of the gain: a trial ends when the interval of its step time is not wider than this
 BASE_NARROW = 0.02  # share of the step: a base run ends when the interval of its step time is not wider than this
+NO_REPEAT = "This run without changes gave no step time. {why}"
 PORT_TAKEN = (
     "A port of the training is still in use. The run is repeated when closed connections are gone, which takes a minute."
 )
@@ -81,9 +82,13 @@ class TrialSession:
 
         ran = self._run({}, "base", enough, profiles=first)
         if ran.bundle is not None and ran.how in ("measured", "ended"):
+            ended = time.monotonic()
             result, measured, run_id = measured_run(ran.bundle, self._data)
             if measured.best_ms is not None:
-                self.bases.append(Base(ran, result, measured, run_id))
+                self.bases.append(Base(ran, result, measured, run_id, time.monotonic() - ended))
+                return ran
+        if not first:
+            self._say(NO_REPEAT.format(why=ran.why_unmeasured))
         return ran
 
     def try_out(self, candidates: Sequence[Candidate]) -> Trial:
@@ -178,8 +183,7 @@ class TrialSession:
         best: dict[str, Trial] = {}
         for trial in self.trials:
             if trial.status == "kept" and len(trial.candidates) == 1:
-                change = trial.candidates[0].change
-                group = (change.instead if change is not None else "") or trial.slug
+                group = group_of(trial.candidates[0])
                 if group not in best or (trial.measured_ms or 0.0) < (best[group].measured_ms or 0.0):
                     best[group] = trial
         return [trial.candidates[0] for trial in self.trials if trial in best.values()]
@@ -204,6 +208,10 @@ class TrialSession:
     def changed_files(self) -> list[str]:
         """Return the files of the working folder that the runs changed although the guard did not see it."""
         return folders.changed(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
+
+    def new_files(self) -> list[str]:
+        """Return the files that the runs added to the working folder."""
+        return folders.added(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
 
     def _gain(self, trial: Trial) -> float:
         return (self.base_ms or 0.0) - (trial.measured_ms or 0.0) / trial.times_work

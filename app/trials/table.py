@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from sawtooth.app import format as fmt
-from sawtooth.app.trials.choosing import Candidate
+from sawtooth.app.trials import steps
+from sawtooth.app.trials.choosing import Candidate, group_of
+from sawtooth.app.trials.endings import FEWEST_STEPS, LONGEST
 from sawtooth.app.trials.session import TrialSession
 from sawtooth.app.trials.trial import Trial
+from sawtooth.ingest.capture.trials.changes import outermost
 
+COMPILE = (outermost.COMPILE, outermost.GRAPHS)
 MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # smaller costs are not shown, because they vary by this much between runs
 
 
@@ -75,17 +79,34 @@ def lines(session: TrialSession) -> list[str]:
 
 
 def planned(to_try: Sequence[Candidate], session: TrialSession) -> list[str]:
-    """Return the planned trials, and how long they take at most."""
+    """Return the planned trials, and how long they take."""
     out = ["These changes are tried, each between runs without it:"]
-    for each in to_try:
-        change, predicted = each.change, f", predicted {_ms(each.predicted_ms)}" if each.predicted_ms is not None else ""
-        out.append(f"  {each.slug}: {each.code.splitlines()[0]} ({change.result if change else ''}{predicted})")
-    runs = 2 * len(to_try) + (2 if len(to_try) > 1 else 0)
-    each_s = (session.bases[0].ran.start_s or 0.0) + session.options.seconds
-    out.append(
-        f"{runs} runs of at most {fmt.duration_ns(each_s * 1e9)}: at most {fmt.duration_ns(runs * each_s * 1e9)} in all, plus evaluations."
-    )
+    for candidate in to_try:
+        predicted = f", predicted {_ms(candidate.predicted_ms)}" if candidate.predicted_ms is not None else ""
+        result = candidate.change.result if candidate.change is not None else ""
+        out.append(f"  {candidate.slug}: {candidate.code.splitlines()[0]} ({result}{predicted})")
+    fewest = 2 * len(to_try)
+    most = fewest + (2 if len(set(map(group_of, to_try))) > 1 else 0)  # with those that are kept together
+    least_s, most_s = _run_s(session)
+    each, every = _span(least_s, most_s), _span(fewest * least_s, most * most_s)
+    runs = f"{fewest} to {most}" if most > fewest else str(fewest)
+    compiles = ", compiling" if any(candidate.slug in COMPILE for candidate in to_try) else ""
+    out.append(f"{runs} runs of {each}: {every} in all, plus evaluations{compiles} and trials that hang.")
     return out
+
+
+def _span(low_s: float, high_s: float) -> str:
+    low, high = (fmt.duration_ns(seconds * 1e9) for seconds in (low_s, high_s))
+    return low if low == high else f"{low} to {high}"
+
+
+def _run_s(session: TrialSession) -> tuple[float, float]:
+    """Return the shortest and the longest time in s of a run with its analysis, by the first base run."""
+    base, seconds, step_s = session.bases[0], session.options.seconds, (session.base_ms or 0.0) / 1e3
+    longest_s = max(seconds, min(FEWEST_STEPS * step_s, LONGEST * seconds))
+    shortest_s = min(max(min(steps.LEAST_S, seconds / 2), steps.LEAST_STEPS * step_s), longest_s)
+    around_s = (base.ran.start_s or 0.0) + base.analysis_s
+    return around_s + shortest_s, around_s + longest_s
 
 
 def _row(trial: Trial) -> tuple[str, ...]:

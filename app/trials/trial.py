@@ -67,9 +67,10 @@ class Trial:
 
 @dataclass
 class Base:
-    """One run without changes."""
+    """One run without changes; ``analysis_s`` is the time that its analysis took after it."""
 
     ran: Ran
     result: RunResult
     measured: MeasuredSteps
     run_id: str
+    analysis_s: float = 0.0

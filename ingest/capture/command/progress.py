@@ -94,13 +94,13 @@ class MarksTail:
         return None
 
     def _choose(self) -> None:
-        by_size = sorted(self._folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size)
-        if (
-            by_size
-            and by_size[-1] != self._path
-            and (self._path is None or by_size[-1].stat().st_size > 2 * self._path.stat().st_size)
-        ):
-            self._path, self._offset, self._partial_line = by_size[-1], 0, b""
+        sizes: dict[Path | None, int] = {}
+        for path in self._folder.glob("marks-*.jsonl"):
+            with contextlib.suppress(OSError):  # marks of a loop's first sign are removed when an optimizer steps
+                sizes[path] = path.stat().st_size
+        largest = max(sizes, key=lambda path: sizes[path], default=None)
+        if largest is not None and largest != self._path and sizes[largest] > 2 * sizes.get(self._path, 0):
+            self._path, self._offset, self._partial_line = largest, 0, b""
             self._loop, self._by_optimizer = LeadingOptimizer(), {}
 
     def _read(self) -> bool:

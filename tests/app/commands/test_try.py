@@ -23,6 +23,7 @@ import typer
 
 from sawtooth.app.commands import try_ as command
 from sawtooth.ingest import children
+from sawtooth.ingest.capture.command import interpreter
 from sawtooth.ingest.schema import DataFolder
 
 # The loader sleeps, so that the base run's step time does not depend on how busy the machine is. A fused optimizer crashes this training, and a
@@ -230,13 +231,24 @@ def test_without_a_terminal_trials_need_the_option_yes(
     assert stopped.value.exit_code == 2 and "Write --yes before the command" in capsys.readouterr().err
 
 
-def test_a_command_that_does_not_exist_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["no-such-command", "train.py"], "There is no command 'no-such-command'."),
+        # Python would not load the hook, which protects the files.
+        (
+            [sys.executable, "-I", "train.py"],
+            interpreter.IGNORES_RECORDER.format(options="I", python=Path(sys.executable).name),
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_tried_is_not_started(
+    words: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     context = typer.Context(click.Command("try"))
-    context.args = ["--yes", "--data", str(tmp_path), "no-such-command", "train.py"]
+    context.args = ["--yes", "--data", str(tmp_path), *words]
     with pytest.raises(typer.Exit) as stopped:
         command.try_(context)
     out = capsys.readouterr()
-    assert stopped.value.exit_code == 2 and out.err == "sawtooth: There is no command 'no-such-command'.\n" and not out.out
+    assert stopped.value.exit_code == 2 and out.err == f"sawtooth: {why}\n" and not out.out

@@ -64,3 +64,4 @@ def test_changed_and_removed_files_are_listed_and_new_ones_are_not(tmp_path: Pat
     # What the link leads to changed as well; it may lie outside the folder.
     changed = [os.fspath(place / name) for name in ("newest", "out/last.pt", "train.py")]
     assert folders.changed(before, place, place / "sawtooth") == changed
+    assert folders.added(before, place, place / "sawtooth") == [os.fspath(place / "out/new.pt")]

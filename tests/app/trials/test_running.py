@@ -11,23 +11,25 @@ from unittest import mock
 import psutil
 import pytest
 
-from sawtooth.app.trials import processes, running
+from sawtooth.app.trials import endings, processes, running
 from sawtooth.app.trials.running import Ran, RunRequest
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 
 OLD = "the last good checkpoint"
 
 
-def ran(folder: Path, code: str, *, guards: bool = True) -> Ran:
+def ran(
+    folder: Path, code: str, *, guards: bool = True, python: tuple[str, ...] = (sys.executable,), start_s: float | None = 0.2
+) -> Ran:
     """Run ``code`` as a trial in ``folder``, which holds a file that is older than the trial."""
     place, work = folder / "training", folder / "work"
-    place.mkdir()
+    place.mkdir(parents=True)
     (place / "train.py").write_text(code)
     (place / "last.txt").write_text(OLD)
     began_s = (place / "last.txt").stat().st_ctime + 1e-3
     settings = TrialSettings(str(work / "saves"), guards=guards, private=(str(work),), began_s=began_s)
-    words = [sys.executable, "train.py"]
-    return running.run(RunRequest(words, words, "a trial", place, work, settings, seconds=1.0, start_s=0.2))
+    words = [*python, "train.py"]
+    return running.run(RunRequest(words, words, "a trial", place, work, settings, seconds=1.0, start_s=start_s))
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,29 @@ def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # other programs end meanwhile
             assert child not in process.cmdline()
+
+
+@pytest.mark.parametrize(
+    ("python", "code", "how"),
+    [
+        ((sys.executable, "-I"), "print('done')", "ended"),
+        (("env", "-i", sys.executable), "import time; time.sleep(600)", "hung"),  # without the hook, no step would ever be seen
+    ],
+)
+def test_a_python_without_the_hook_is_reported_soon(
+    python: tuple[str, ...], code: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "HANGS_S", 0.5)
+    one = ran(tmp_path, code, python=python, start_s=None)
+    assert (one.how, one.why_unmeasured) == (how, endings.NOT_LOADED)
+    failed = ran(tmp_path / "b", "raise ValueError('shapes differ')", python=python)
+    assert failed.why_unmeasured == "The training ended with exit code 1: ValueError: shapes differ"
+
+
+def test_a_slow_start_without_python_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HANGS_S", 0.0)  # a shell script that fetches its data first
+    one = ran(tmp_path, f"sleep 1\n{sys.executable} -c 'print(1)'", python=("sh",), start_s=None)
+    assert (one.how, one.is_loaded) == ("ended", True)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.app.commands import try_ as command
-from sawtooth.app.trials import running, table
+from sawtooth.app.trials import endings, table
 from sawtooth.app.trials import session as sessions
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.running import Ran, RunRequest
@@ -122,6 +122,33 @@ def test_predictions_are_compared_with_measurements(session: TrialSession) -> No
 
 
 @pytest.mark.parametrize(
+    ("seconds", "step_ms", "duration"),
+    [
+        # A run starts in 1 s and is analysed in 2 s. It trains for 5 s to 60 s. Two trials, each with a base run after it, and perhaps both together.
+        (
+            60.0,
+            100.0,
+            "4 to 6 runs of 8.00 s to 63.0 s: 32.0 s to 6.30 min in all, plus evaluations, compiling and trials that hang.",
+        ),
+        # 20 steps of 1.5 s take longer than 8 s, and 40 even longer.
+        (
+            8.0,
+            1500.0,
+            "4 to 6 runs of 33.0 s: 2.20 min to 3.30 min in all, plus evaluations, compiling and trials that hang.",
+        ),
+    ],
+)
+def test_the_plan_says_how_long_it_takes(seconds: float, step_ms: float, duration: str, session: TrialSession) -> None:
+    session.options = replace(session.options, seconds=seconds)
+    session.base(first=True)
+    first = session.bases[0]
+    session.bases = [replace(first, measured=replace(first.measured, best_ms=step_ms), analysis_s=2.0)]
+    planned = table.planned([FUSED, Candidate("compile")], session)
+    assert planned[-1].replace("\N{NO-BREAK SPACE}", " ") == duration
+    assert table.planned([FUSED, FOREACH], session)[-1].startswith("4 runs of "), "they replace each other"
+
+
+@pytest.mark.parametrize(
     ("end", "status", "why"),
     [
         ({"how": "hung", "why": "No step ended within 60 s."}, "failed", "No step ended within 60 s."),
@@ -133,7 +160,7 @@ def test_predictions_are_compared_with_measurements(session: TrialSession) -> No
             "The trial was ended before it changed last.pt.",
         ),
         ({"notes": []}, "no_effect", "There is no proof that gc-frozen took effect."),
-        ({"notes": [{"proofs": {"gc-frozen": "."}, "refused": {}, "errors": []}], "bundle": None}, "failed", running.NO_STEP),
+        ({"notes": [{"proofs": {"gc-frozen": "."}, "refused": {}, "errors": []}], "bundle": None}, "failed", endings.NO_STEP),
         ({"notes": [{"proofs": {}, "refused": {"gc-frozen": "It is frozen."}, "errors": []}]}, "no_effect", "It is frozen."),
     ],
 )
@@ -165,9 +192,20 @@ def test_a_run_whose_port_is_taken_is_repeated_once(session: TrialSession, monke
     assert len(waits) == 2
 
 
+def test_a_repeat_of_the_base_run_that_hangs_is_reported(session: TrialSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = sessions.run
+    said: list[str] = []
+    ends = iter(({}, {"how": "hung", "bundle": None, "why": "The first step did not end within 2 min."}))
+    monkeypatch.setattr(sessions, "run", lambda order: replace(good(order), **({} if order.settings.changes else next(ends))))
+    monkeypatch.setattr(session, "_say", said.append)
+    trials = tried(session, FUSED)
+    assert trials["fused-optimizer"]["status"] == "kept" and len(session.bases) == 1
+    assert said[2:] == ["3. base 2", sessions.NO_REPEAT.format(why="The first step did not end within 2 min.")]
+
+
 def test_a_command_without_steps_says_so(session: TrialSession) -> None:
     arguments = command.try_parser().parse_args(["train.py"])
-    assert command._refused(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=running.NO_STEP)
+    assert command._refused(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=endings.NO_STEP)
     hidden = ran("ended", bundle=None, tail="Traceback …\nModuleNotFoundError: No module named 'torch'\n\n")
     assert hidden.why_unmeasured.endswith("The last line of its output is: ModuleNotFoundError: No module named 'torch'")
     few = command._refused(session, ran("ended", took_ms=[1000.0] * 9), arguments) or ""

@@ -80,6 +80,20 @@ def test_a_growing_file_is_read_and_the_newest_steps_count(tmp_path: Path) -> No
     assert again is not None and again.step == 600
 
 
+def test_marks_of_a_loop_that_become_those_of_its_optimizer_are_read(tmp_path: Path) -> None:
+    """A training that evaluated first had marks of its backward passes until the optimizer stepped; it seemed to hang."""
+    writer, tail = marks(tmp_path, "7.sign", Clock()), MarksTail(tmp_path)
+    writer.mark(0, now_ns=0)
+    writer.close()
+    assert len(tail.marks()) == 1
+    (tmp_path / "marks-7.sign.jsonl").unlink()
+    writer = marks(tmp_path, "7", Clock())
+    for step in range(3):
+        writer.mark(step, now_ns=step * 10**9)
+    writer.close()
+    assert [step for step, *_ in tail.marks()] == [0, 1, 2]
+
+
 def test_the_optimizer_with_fewer_steps_defines_the_step_rate(tmp_path: Path) -> None:
     clock = Clock()
     writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)

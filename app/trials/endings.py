@@ -1,0 +1,52 @@
+"""How a run ended, and why it has no step time, in words."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sawtooth.app import format as fmt
+from sawtooth.app.trials.output import last_line, memory_error_in
+from sawtooth.ingest.capture.trials.settings import STOPPED_BY_GUARD
+
+How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
+KILLED = (-9, 137)  # exit codes of a process that the kernel killed, directly and through a shell
+FEWEST_STEPS = 20  # a step time needs ten steps after the warm-up, which can be as long
+LONGEST = 10.0  # evaluations, and steps too slow for FEWEST_STEPS, may prolong a run to this many times its seconds
+NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
+FEW_STEPS = "Only {count} training steps can be measured, and about {needed} are needed. Use a larger --seconds, or let the training run longer."
+LAST_LINE = " The last line of its output is: {line}"
+NOT_LOADED = (
+    "No Python of this command loaded Sawtooth's hook, so no step was seen and existing files were not protected. Python's options -I, -E "
+    "and -S prevent this, and so does a command that starts Python with its own PYTHONPATH, in an empty environment (env -i), or in a container."
+)
+
+
+def outcome(how: How, code: int | None, tail: str, *, limit_s: float, has_steps: bool, compiles: bool) -> tuple[How, str]:
+    """Return how a run ended and why it failed, by its exit code and the end of its output."""
+    last = last_line(tail)
+    if code == STOPPED_BY_GUARD or how == "guarded":
+        return "guarded", ""
+    if how == "hung":
+        what = "No step ended" if has_steps else "The first step did not end"
+        unfinished = " The change compiles the model, which was not finished either." if compiles and not has_steps else ""
+        return how, f"{what} within {fmt.duration_ns(limit_s * 1e9)}, so the run was ended.{unfinished}"
+    if how == "failed":
+        if (memory_error := memory_error_in(tail)) is not None:
+            return "out_of_memory", memory_error
+        if code in KILLED:
+            return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."
+        return (
+            how,
+            f"The training ended with exit code {code}: {last}" if last else f"The training ended with exit code {code}.",
+        )
+    return how, ""
+
+
+def why_unmeasured(steps: int, tail: str, *, is_loaded: bool) -> str:
+    """Return why a run with this number of steps has no step time; ``tail`` is the end of its output."""
+    if not is_loaded:
+        return NOT_LOADED
+    if steps:
+        return FEW_STEPS.format(count=steps, needed=FEWEST_STEPS)
+    last = last_line(tail)
+    return NO_STEP + (LAST_LINE.format(line=last) if last else "")
