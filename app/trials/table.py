@@ -140,6 +140,7 @@ def _remarks(trial: Trial, session: TrialSession) -> str:
             parts.append(f"{fmt.share(abs(rate - 1))} {'more' if rate > 1 else 'fewer'} samples a second.")
         elif trial.measured_ms < session.base_ms:
             parts.append(f"A step takes {_ms(trial.measured_ms)} instead of {_ms(session.base_ms)}.")
+            parts += _not_faster_than_one(trial, session)
     if trial.losses and session.bases[0].ran.notes and (base := session.bases[0].ran.notes[0].get("losses")):
         pairs = list(zip(base, trial.losses, strict=False))
         off = statistics.fmean(abs(a - b) / max(abs(a), 1e-12) for a, b in pairs)
@@ -147,6 +148,16 @@ def _remarks(trial: Trial, session: TrialSession) -> str:
             f"The losses of the first {len(pairs)} steps differ by {fmt.share(off)} on average from those without the change."
         )
     return " ".join([*parts, *([trial.why] if trial.why else [])])
+
+
+def _not_faster_than_one(trial: Trial, session: TrialSession) -> list[str]:
+    """Return a sentence if one change of ``trial`` alone is as fast as all of them together."""
+    names = {each.slug for each in trial.candidates}
+    alone = [each for each in session.trials if each.status == "kept" and each.slug in names and each.measured_ms]
+    best = min(alone, key=lambda each: each.measured_ms or 0.0, default=None)
+    if len(names) < 2 or best is None or (best.measured_ms or 0.0) > (trial.measured_ms or 0.0):
+        return []
+    return [f"{best.slug} alone is as fast ({_ms(best.measured_ms)})."]
 
 
 def _with_interval(value: float | None, low: float | None, high: float | None) -> str:

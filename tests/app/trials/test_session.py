@@ -109,6 +109,15 @@ def test_kept_changes_are_tried_together_without_conflicting_ones(session: Trial
     assert table.plain(session)["base"]["step_ms"] == 100.0 and len(session.bases) == 6
 
 
+def test_changes_together_that_are_no_faster_than_one_of_them_say_so(session: TrialSession) -> None:
+    tried(session, WORKERS, FUSED)  # 60 ms · 82 % = 49.2 ms
+    assert not [line for line in table.lines(session) if "alone" in line]
+    session.trials[-1].measured_ms = 60.0
+    lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in table.lines(session)]
+    together = "A step takes 60.0 ms instead of 100 ms. loader-workers alone is as fast (60.0 ms)."
+    assert f"loader-workers+fused-optimizer: {together}" in lines
+
+
 def test_predictions_are_compared_with_measurements(session: TrialSession) -> None:
     trials = tried(session, FUSED, WORKERS, FROZEN)
     names = ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "measured_step_ms", "inside")
