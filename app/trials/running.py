@@ -151,6 +151,7 @@ class _Watch:
         self._count, self._newest = 0, began
         self._marks = MarksTail(parts, most=None)
         self._longest_s = 0.0
+        self._unseen_since: float | None = None
 
     def until_known(self) -> How:
         """Wait until the step time is known or the run ends."""
@@ -202,11 +203,19 @@ class _Watch:
             return max(HANGS_S + compiles, LONG_STEPS * self._longest_s)
         if self._order.start_s is not None:
             return HANGS_S + STARTS * self._order.start_s + compiles
-        is_unseen = not (self._parts / LOADED).exists() and self._training.runs_python()
-        return HANGS_S if is_unseen else FIRST_STEP_S
+        return FIRST_STEP_S
 
     def _hangs(self) -> bool:
-        return time.monotonic() - self._newest > self.limit_s
+        return time.monotonic() - self._newest > self.limit_s or self._is_unseen()
+
+    def _is_unseen(self) -> bool:
+        """Return whether a Python of the command has run for HANGS_S, and none has loaded the hook."""
+        if (self._parts / LOADED).exists() or not self._training.runs_python():
+            self._unseen_since = None
+            return False
+        now = time.monotonic()
+        self._unseen_since = self._unseen_since or now
+        return now - self._unseen_since > HANGS_S
 
     def _guarded(self) -> bool:
         return self._order.settings.guards and any(

@@ -16,6 +16,7 @@ from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.compare.prediction_record import FOLLOWS, remember
 from sawtooth.analysis.compare.significance.measured_steps import mean_of_all, scaled
 from sawtooth.analysis.compare.significance.trial import judge
+from sawtooth.app import format as fmt
 from sawtooth.app.trials import folders, steps
 from sawtooth.app.trials.choosing import Candidate, group_of
 from sawtooth.app.trials.measuring import measured_run, predicted_together
@@ -157,7 +158,7 @@ class TrialSession:
             trial.status = judged.word
             if judged.word == "not_shown":
                 within = judged.change_ms is not None and judged.verdict.shown
-                drifts = f"Without a change, the step time drifts by {judged.drift_ms:.3g} ms."
+                drifts = f"Without a change, the step time drifts by {fmt.duration_ms(judged.drift_ms)}."
                 trial.why = drifts if within else judged.verdict.why
 
     @property

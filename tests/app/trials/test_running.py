@@ -81,14 +81,26 @@ def test_a_python_without_the_hook_is_reported_soon(
     monkeypatch.setattr(running, "HANGS_S", 0.5)
     one = ran(tmp_path, code, python=python, start_s=None)
     assert (one.how, one.why_unmeasured) == (how, endings.NOT_LOADED)
-    failed = ran(tmp_path / "b", "raise ValueError('shapes differ')", python=python)
-    assert failed.why_unmeasured == "The training ended with exit code 1: ValueError: shapes differ"
 
 
-def test_a_slow_start_without_python_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "HANGS_S", 0.0)  # a shell script that fetches its data first
-    one = ran(tmp_path, f"sleep 1\n{sys.executable} -c 'print(1)'", python=("sh",), start_s=None)
-    assert (one.how, one.is_loaded) == ("ended", True)
+def test_a_python_without_the_hook_that_fails_gives_its_error(tmp_path: Path) -> None:
+    one = ran(tmp_path, "raise ValueError('shapes differ')", python=(sys.executable, "-I"), start_s=None)
+    assert one.why_unmeasured == "The training ended with exit code 1: ValueError: shapes differ"
+
+
+def test_a_python_has_time_to_load_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell script fetches its data for a while, then it starts Python."""
+    now, order = [100.0], RunRequest([], [], "a run", tmp_path, tmp_path, TrialSettings(""), seconds=60.0)
+    training = mock.Mock(**{"runs_python.return_value": False})
+    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
+    watch = running._Watch(order, tmp_path, mock.Mock(), training, began=now[0])
+    hangs = []
+    for seconds, has_python in ((running.HANGS_S * 5, False), (1.0, True), (running.HANGS_S, True), (1.0, True)):
+        now[0] += seconds
+        training.runs_python.return_value = has_python
+        hangs.append(watch._hangs())
+    (tmp_path / "loaded").touch()
+    assert [*hangs, watch._hangs()] == [False, False, False, True, False]
 
 
 @pytest.mark.parametrize(
