@@ -39,7 +39,7 @@ def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) 
 
 
 def added(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
-    """Return the files that are not in ``before`` and that no process has open; call it after the training."""
+    """Return the files that are not in ``before``, without those that a process has open."""
     return _closed(listing(folder, without).keys() - before.keys()) if len(before) < MOST_LISTED else []
 
 

@@ -81,7 +81,10 @@ def test_a_growing_file_is_read_and_the_newest_steps_count(tmp_path: Path) -> No
 
 
 def test_marks_of_a_loop_that_become_those_of_its_optimizer_are_read(tmp_path: Path) -> None:
-    """A training that evaluated first had marks of its backward passes until the optimizer stepped; it seemed to hang."""
+    """Provisional marks are removed when the optimizer steps.
+
+    A training that evaluated first seemed to hang, because its provisional marks were still awaited.
+    """
     writer, tail = marks(tmp_path, "7.sign", Clock()), MarksTail(tmp_path)
     writer.mark(0, now_ns=0)
     writer.close()
