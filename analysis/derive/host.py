@@ -21,7 +21,8 @@ from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
 from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS, ENGINE_OP
 from sawtooth.analysis.replay.simulation import I32, I64
 
-SYNC_CALL = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$")
+POLLED = ", polled"  # ends the name of a wait by polling (``parts/polls.py``)
+SYNC_CALL = re.compile(rf"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$|Query{POLLED}$")
 LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
 EVENT_SYNC = re.compile(r"EventSynchronize")

@@ -31,6 +31,7 @@ from sawtooth.analysis.derive.host import has_graph_annotations, load_host_facts
 from sawtooth.analysis.derive.modules import MODULE
 from sawtooth.analysis.derive.parts.loading import PartBounds, Spine, load
 from sawtooth.analysis.derive.parts.part import EVER, DerivedPart, whole
+from sawtooth.analysis.derive.parts.polls import with_polled_waits
 from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps, marked_steps
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
@@ -57,7 +58,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Der
     """
     cut = _cut(con, analysed)
     if cut is None:
-        events = load_events(con)
+        events = with_polled_waits(load_events(con))
         host = with_marks_of_gpu(con, find_host_steps(events))
         devices, left_out = analysed(events.gpu.device)
         lost = lost_launches(con, events.origin_ns, Intervals(host.starts, host.ends))

@@ -28,6 +28,7 @@ from sawtooth.analysis.derive.events import (
 )
 from sawtooth.analysis.derive.host import HostFacts, load_host_facts
 from sawtooth.analysis.derive.parts.part import DerivedPart, Numbers
+from sawtooth.analysis.derive.parts.polls import with_polled_waits
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.intervals import Intervals, intersect, union
@@ -103,7 +104,7 @@ def load(
     earlier = kernels[first < bounds.device_time.starts[0]]
     own_gpu = (gpu.start >= bounds.device_time.starts[0]) & (gpu.start < bounds.device_time.ends[0])
     return DerivedPart(
-        events=TraceEvents(origin, spine.names, gpu, calls, ops),
+        events=with_polled_waits(TraceEvents(origin, spine.names, gpu, calls, ops)),
         facts=replace(facts, kernels_before=earlier),
         numbers=Numbers(gpu_ids, call_ids, op_ids, python_ids),
         host=host,

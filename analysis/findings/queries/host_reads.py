@@ -56,6 +56,20 @@ def _pairs(context: RuleContext, sql: str, parameter: Any) -> tuple[NDArray[np.i
     return first, second
 
 
+# Advice for a loop that polls, such as ``while not event.query()``.
+POLL_EARLIER = Action(
+    "Poll",
+    "events of an earlier step",
+    ": a loop calls query() of an event or a stream until the GPU is done, and launches nothing meanwhile. Launch the next step first.",
+)
+
+
+def begins_polling(context: RuleContext, calls: tuple[int, ...]) -> bool:
+    """Return whether most of the waiting ``calls`` are polls of events or streams."""
+    sql = "SELECT count(*) FROM named_runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(name, '(Event|Stream)Query$')"
+    return 2 * int(context.recording.rows(sql, [list(calls)])[0][0]) > len(calls)
+
+
 # The last three implement ``tolist()``, ``cpu()`` and ``numpy()``.
 READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"
 # Operators that summarize a tensor for the host to read or to test. None of them computes a loss, so training does not need

@@ -35,8 +35,10 @@ from sawtooth.analysis.findings.queries.copies import checkpoint_calls
 from sawtooth.analysis.findings.queries.host_reads import (
     MASK_OPERATORS,
     OUTPUT_SIZE,
+    POLL_EARLIER,
     REPEATS,
     SAME_SHAPE,
+    begins_polling,
     nan_checks,
     waiting_calls,
 )
@@ -94,6 +96,11 @@ CHANGES = (
         "self.log('loss', loss)          # Lightning reads it when it logs; Trainer(log_every_n_steps=100)",
     ),
     CodeChange("Transformers", "TrainingArguments(logging_steps=1)", "TrainingArguments(logging_steps=100)"),
+)
+POLLING = CodeChange(
+    "PyTorch",
+    "done[step % 2].record()\nwhile not done[step % 2].query():   # launches nothing\n    pass",
+    "done[step % 2].record()\ndone[(step - 1) % 2].synchronize()   # waits for the step before",
 )
 COUNTED = CodeChange(
     "PyTorch",
@@ -187,6 +194,8 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
 
     With ``calls``, the advice for a training is about the kind of read that loses the most time.
     """
+    if begins_polling(context, calls):
+        return POLL_EARLIER
     if not context.recording.named(TRAINS):
         return READ_TOKENS if context.recording.named(SAMPLES) else READ_RESULTS
     kind = _largest_kind(context, calls) if calls else READ_BACK
@@ -231,6 +240,8 @@ def _copied(context: RuleContext, calls: tuple[int, ...]) -> list[int]:
 
 def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, ...]:
     """Return example changes, first for the kind of read with the largest loss."""
+    if begins_polling(context, calls):
+        return (POLLING,)
     if _action(context) is READ_TOKENS:
         return (END,)
     most = {READ_BACK: CHANGES, MASK_OPERATORS: SAME_SHAPE, COPIES: TENSORS}[_largest_kind(context, calls)]
