@@ -76,7 +76,7 @@ while True:
     optimizer.step()
 """
 SAVES = """
-import time, torch
+import os, time, torch
 from torch.utils.data import DataLoader, IterableDataset
 
 class Stream(IterableDataset):
@@ -94,6 +94,7 @@ for step, batch in enumerate(DataLoader(Stream(), batch_size=4)):
     optimizer.step()
     if step % 10 == 9:
         torch.save(model.state_dict(), "last.pt")
+        os.system("echo saved >> log.txt")  # a program whose writes Sawtooth does not see
 """
 
 
@@ -208,12 +209,14 @@ def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: 
     import torch
 
     torch.save(torch.nn.Linear(8, 1).state_dict(), tmp_path / "last.pt")
+    (tmp_path / "log.txt").write_text("old")
     before = hashlib.sha256((tmp_path / "last.pt").read_bytes()).hexdigest()
     (tmp_path / "train.py").write_text(SAVES)
     code, result, messages = started(tmp_path, "--yes", "train.py")
     assert (code, result["trials"]) == (2, []) and command.WOULD_CHANGE.format(files=tmp_path / "last.pt") in messages
     code, result, messages = started(tmp_path, "--yes", "--copy", "train.py")
     assert hashlib.sha256((tmp_path / "last.pt").read_bytes()).hexdigest() == before
+    assert (tmp_path / "log.txt").read_text() == "old"
     assert result["base"]["step_ms"] >= 20, messages  # four samples of 5 ms
     trial = by_change(result)["loader-workers"]
     assert trial["status"] == "by_hand" and trial["why"].startswith("The dataset is an IterableDataset")
