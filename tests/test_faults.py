@@ -10,8 +10,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -23,8 +21,8 @@ from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.jobs import leftovers
 from sawtooth.app.jobs.job_files import JobOrder
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
-from sawtooth.ingest.files import scratch, sweep, sweep_all
-from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder, write_atomically
+from sawtooth.ingest.files import scratch, sweep
+from sawtooth.ingest.schema import DataFolder, write_atomically
 from tests.support import fault_stage as stage
 from tests.support.fault_stage import bytes_in, small_disk
 
@@ -263,26 +261,6 @@ def test_a_manifest_that_cannot_be_written_is_reported(held, monkeypatch):
     assert str(held[0].root) not in str(problem.value)
 
 
-def test_a_sweep_keeps_drafts_of_other_processes(tmp_path):
-    folder = DataFolder(tmp_path).create()
-    (folder.runs / f"{DRAFT_PREFIX}dead").write_bytes(b"half a manifest")
-    code = (
-        "import sys; from pathlib import Path; from sawtooth.ingest.files import scratch\n"
-        "with scratch(Path(sys.argv[1])) as place:\n    print('up', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(folder.derived)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(stage.ROOT)}
-    ) as other:
-        other.stdout.readline()
-        sweep_all(folder, older_than_s=0)
-        assert [path.parent.name for path in folder.root.rglob(f"{DRAFT_PREFIX}*")] == ["derived"]
-        other.kill()
-        other.wait()
-        sweep_all(folder, older_than_s=0)
-    assert list(folder.root.rglob(f"{DRAFT_PREFIX}*")) == []
-
-
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("hours", [-24, -1, 1, 24])
 def test_a_stepped_clock_removes_no_work_in_progress(tmp_path, held, hours):
@@ -301,15 +279,3 @@ def test_a_stepped_clock_removes_no_work_in_progress(tmp_path, held, hours):
         assert job.exists() and upload.exists()
     assert msgspec.json.decode((job / "job.json").read_bytes(), type=JobOrder).server_pid == os.getppid()
     assert stage.numbers(folder, held[1]) == held[2]
-
-
-def test_a_job_folder_without_a_valid_order_is_swept_early(tmp_path):
-    folder = DataFolder(tmp_path).create()
-    (folder.uploads / "job-1").mkdir()
-    (folder.uploads / "job-2").mkdir()
-    (folder.uploads / "job-2" / "job.json").write_bytes(b"{cut")
-    (folder.uploads / "job-3").mkdir()
-    (folder.uploads / "job-3" / "job.json").write_bytes(b'{"data": "\xcd\xff"}')
-    now = (folder.uploads / "job-1").stat().st_mtime
-    assert leftovers.remove_leftovers(folder.uploads, now + 1) == 2
-    assert leftovers.remove_leftovers(folder.uploads, now + leftovers.JOB_FILE_GRACE_SECONDS + 1) == 1
