@@ -5,7 +5,8 @@ begins. Two kinds of overlap are legal:
 
 - With programmatic dependent launch, a kernel begins before its predecessor ends. The kernel waits for the predecessor's
   results, so it ends later than the predecessor. The same two kernels overlap nearly every time.
-- Branches of a CUDA graph run concurrently on the stream that launched the graph.
+- Branches of a CUDA graph run concurrently on the stream that launched the graph. But all of them end before the next launch's
+  operations begin, so longer ones are cut off there.
 """
 
 from __future__ import annotations
@@ -35,17 +36,22 @@ class Overruns:
         self._rows: list[I64] = []
         self._lengths: list[I64] = []
         self._pairs: list[I64] = []  # for each row, the pair of kernels if the overlap may be legal, else -1
+        self._of_graphs: list[tuple[I64, I64]] = []  # rows of graphs that outlast their graph, and the lengths up to its end
         self._followed, self._overlapped = Counter[int](), Counter[int]()  # by pair of kernels
         self._seen = 0
 
     def add(self, gpu: Columns, kept: NDArray[np.bool_]) -> None:
-        """Check the kept rows of the next slice; rows are numbered through all slices, in order of time."""
+        """Check the kept rows of the next slice; rows are numbered through all slices, in order of time.
+
+        A graph at the end of a slice is not compared with the next launch.
+        """
         device, stream, start = (gpu[name][kept].astype(np.int64) for name in ("device", "stream", "start"))
         in_graph = gpu["graph_id"][kept] != NULL
         names = np.where(gpu["kind"][kept] == KERNEL, gpu["name_id"][kept].astype(np.int64), -1)
         facts = np.stack([start, start + gpu["dur"][kept], names])
         order = np.lexsort((start, stream, device))
         same = (np.diff(device[order]) == 0) & (np.diff(stream[order]) == 0)
+        self._of_graphs.append(_beyond_their_graph(order, same, gpu["correlation"][kept], facts, self._seen))
         earlier, later = order[:-1][same], order[1:][same]
         without_graph = ~in_graph[earlier]
         earlier, later = earlier[without_graph], later[without_graph]
@@ -87,10 +93,31 @@ class Overruns:
         least = {pair: MIN_OVERLAPPING_SHARE * count for pair, count in self._followed.items()}
         wrong = np.array([pair < 0 or self._overlapped[pair] < least[pair] for pair in pairs.tolist()], bool)
         rows, lengths = rows[wrong], lengths[wrong]
-        if not len(rows):
-            return rows, lengths
         launched = np.bincount(call_of[call_of >= 0], minlength=1)
         without_graph = (call_of[rows] < 0) | (launched[np.maximum(call_of[rows], 0)] <= 1)
-        rows, lengths = rows[without_graph], lengths[without_graph]
-        order = np.argsort(rows, kind="stable")
-        return rows[order], lengths[order]
+        rows = np.concatenate([rows[without_graph], *(part for part, _ in self._of_graphs)])
+        lengths = np.concatenate([lengths[without_graph], *(part for _, part in self._of_graphs)])
+        rows, first = np.unique(rows, return_index=True)
+        return rows, lengths[first]
+
+
+def _beyond_their_graph(
+    order: NDArray[np.intp], same: NDArray[np.bool_], launch: NDArray[np.int64], facts: I64, seen: int
+) -> tuple[I64, I64]:
+    """Return rows of CUDA graphs that end after the next launch's first operation on their stream began.
+
+    ``order`` sorts rows by stream and start; ``same`` says whether each is on the stream of the next. ``facts`` has start and end.
+    The second array has the lengths up to that operation.
+    """
+    if not same.any():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    launch, start, end = launch[order].astype(np.int64), facts[0][order], facts[1][order]
+    with_next = same & (launch[1:] == launch[:-1])
+    in_graph = (np.append(with_next, False) | np.append(False, with_next)) & (launch != NULL) & (launch != 0)
+    segment = np.append(0, np.cumsum(~same))
+    last = np.append(np.flatnonzero(same & ~with_next), len(order) - 1)  # the last row of each launch, and of everything
+    own_last = last[np.searchsorted(last, np.arange(len(order)))]
+    following = np.minimum(own_last + 1, len(order) - 1)
+    wrong = in_graph & (segment[following] == segment) & (following > own_last)
+    wrong &= end - start[following] > LEGAL_OVERLAP_NS
+    return order[wrong] + seen, (start[following] - start)[wrong]

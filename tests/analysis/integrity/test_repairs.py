@@ -20,7 +20,7 @@ from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
 
 
-def columns(starts, ends, stream=7, graph=NULL, kinds=0, names=3):
+def columns(starts, ends, stream=7, graph=NULL, kinds=0, names=3, launches=NULL):
     count = len(starts)
     return {
         "device": np.zeros(count, np.int32),
@@ -28,6 +28,7 @@ def columns(starts, ends, stream=7, graph=NULL, kinds=0, names=3):
         "start": np.array(starts),
         "dur": np.array(ends) - np.array(starts),
         "graph_id": np.full(count, graph),
+        "correlation": np.zeros(count, np.int64) + np.array(launches, np.int64),
         "kind": np.zeros(count, np.int8) + np.array(kinds, np.int8),
         "name_id": np.zeros(count, np.int32) + np.array(names, np.int32),
     }
@@ -62,6 +63,15 @@ def test_an_operation_ends_where_the_next_of_its_stream_begins_also_across_slice
 )
 def test_legal_overlaps_stay(rows, call_of) -> None:
     assert cuts(rows, call_of=call_of) == {}
+
+
+@pytest.mark.parametrize("graph", [3, NULL])
+def test_operations_of_a_graph_end_before_the_next_launch_begins(graph: int) -> None:
+    starts, ends = [0, 100_000, 200_000, 400_000, 500_000], [700_000, 150_000, 404_000, 450_000, 550_000]
+    rows = columns(starts, ends, graph=graph, launches=[4, 4, 4, 5, 5])
+    assert cuts(rows, call_of=[0, 0, 0, 1, 1]) == {0: 400_000}  # the third overlaps by 4 µs, which is legal
+    others = columns(starts, ends, graph=graph, launches=[4, 4, 4, 4, 4])
+    assert cuts(others, call_of=[0, 0, 0, 0, 0]) == {}
 
 
 @pytest.mark.parametrize(
