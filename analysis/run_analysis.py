@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.sampled.from_telemetry import beside_profile, check_telemetry, hosts_of
+from sawtooth.analysis.findings.sampled.from_telemetry import check_telemetry, hosts_of, not_in_profile
 from sawtooth.analysis.findings.sampled.joined import statements
 from sawtooth.analysis.integrity.failed_check import FailedCheck
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
@@ -184,7 +184,7 @@ def _with_findings(result: RunResult, library: Library, lead: RankResult) -> Run
         whatif = whatif_of(view.recording, lead)
         checked = check(RuleContext(result, lead, view.recording, lead.telemetry, whatif))
     hosts = list(hosts_of(result.manifest, library, result.telemetry))
-    findings = [*checked.findings, *beside_profile(hosts, lead, checked.findings)]
+    findings = [*checked.findings, *not_in_profile(hosts, lead, checked.findings)]
     result = replace(
         result,
         findings=findings,

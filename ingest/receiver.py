@@ -75,10 +75,8 @@ class Receiver:
         self.live = live
         self.reserve_bytes = reserve_bytes
         self._settled: set[tuple[str, int]] = set()
-        self._pushed = (
-            math.inf,
-            math.inf,
-        )  # bytes and files, as counted by this process; counted again before a batch is refused
+        # bytes and files, as counted by this process; counted again before a batch is refused
+        self._pushed = (math.inf, math.inf)
         self._counted = float("-inf")
 
     def held(self, session: str) -> dict[int, int]:

@@ -45,7 +45,7 @@ SETS = {
 }
 SCENARIOS: dict[str, Scenario] = {}
 for scenarios in SETS.values():
-    assert not SCENARIOS.keys() & scenarios, "two sets name a scenario alike, and one would be recorded for the other"
+    assert not SCENARIOS.keys() & scenarios, "two sets have a scenario of the same name, so one would replace the other"
     SCENARIOS |= scenarios
 
 

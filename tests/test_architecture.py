@@ -52,25 +52,18 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth.app.screens": ("streamlit", "pandas", "numpy"),
 }
 IN_A_TRAINING = ("sawtooth.ingest.capture", "sawtooth.ingest.loop", "sawtooth.ingest.sampler")  # may import relatively
-VAGUE = {
-    "found",
-    "given",
-    "told",
-    "said",
-    "heard",
-    "hear",
-    "meet",
-    "tell",
-}  # These names say where a value comes from, not what it is.
+# These names say where a value comes from, not what it is.
+VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}
 MOST_MODULES = 15  # modules of a package
 MOST_LINES = 300  # lines of a module; a longer module probably has two purposes
 LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that are lists with one file per entry
 MOST_POSITIONAL = 6  # parameters without names in calls; readers cannot remember the order of more
+# imported only inside functions that need it
 LAZY = {
     "sawtooth.analysis": ("torch",),
     "sawtooth.app": ("mcp", "prometheus_client"),
     "sawtooth.analysis.cluster": ("ray", "obstore"),
-}  # imported only inside functions that need it
+}
 
 
 def _modules() -> list[tuple[str, Path]]:

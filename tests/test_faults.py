@@ -135,7 +135,7 @@ def test_a_full_disk_is_reported_and_needs_no_restart(tmp_path, traces, wanted, 
     """
     spare = DataFolder(tmp_path / "spare").create()
     needs = 0
-    for trace in traces:  # The result is the need of the second trace, without cached results, which a full disk may lack.
+    for trace in traces:  # After the loop, ``needs`` is for the second trace, without cached results, which are optional.
         stage.bring(spare, trace)
         needs = bytes_in(spare.root, but=".msgpack") - needs
     with small_disk(tmp_path / "disk", 64 << 20) as disk:
@@ -172,11 +172,11 @@ def spoil(path: Path, how: str) -> None:
     path.write_bytes(content)
 
 
-HOWS = ["half", "1", *(pytest.param(how, marks=pytest.mark.slow) for how in ("empty", "text", *map(str, range(2, 12))))]
+DAMAGES = ["half", "1", *(pytest.param(how, marks=pytest.mark.slow) for how in ("empty", "text", *map(str, range(2, 12))))]
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_recording_is_reported_and_repaired_by_its_file(both, traces, wanted, how):
     folder, old, before = both
     run = folder.read_manifest(wanted[0])
@@ -194,7 +194,7 @@ def test_a_damaged_recording_is_reported_and_repaired_by_its_file(both, traces, 
     library.close()
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_derived_file_is_made_again(both, wanted, how):
     folder = both[0]
     run = folder.read_manifest(wanted[0])

@@ -60,7 +60,7 @@ def test_an_old_comparison_gives_the_same_numbers(unpacked: Path) -> None:
     said = SAID["comparison"]
     best = json.loads(command("compare", *RUNS, "--data", str(unpacked / "data"), "--format", "json"))["best_step_time_ms"]
     assert best["change_ms"] == pytest.approx(said["change_ms"], rel=1e-9)
-    # The earlier version gave no verdict for few steps. Today, intervals of step times that are far apart are enough.
+    # The earlier version gave no verdict for few steps. Now, non-overlapping intervals of step times suffice.
     assert (said["verdict"], best["verdict"]) == ("inconclusive", "faster")
 
 

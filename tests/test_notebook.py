@@ -44,7 +44,7 @@ def test_a_report_and_a_comparison_have_a_one_line_repr(report: Report) -> None:
     )
     name = report.result.manifest.name
     assert repr(sawtooth.compare(report, report)) == f"<ComparisonReport of {name!r} against {name!r}: no_change>"
-    assert str(report) != repr(report), "print keeps the text"
+    assert str(report) != repr(report), "print shows the full text"
 
 
 def cells() -> list[str]:
@@ -110,7 +110,7 @@ def test_the_comparison_of_the_notebook_shows_both_steps(outputs: dict[str, Any]
     assert of(outputs, "comparison.verdict") == "faster"
     slide = ElementTree.fromstring(pictures.slide_of(comparison.comparison))
     assert slide.get("viewBox") == "0 0 1920 1080"
-    assert len(list(slide.iter("{http://www.w3.org/2000/svg}svg"))) == 2, "both steps are a picture in the picture"
+    assert len(list(slide.iter("{http://www.w3.org/2000/svg}svg"))) == 2, "the slide contains a picture of both steps"
 
 
 def test_names_of_a_trace_never_become_markup(report: Report) -> None:

@@ -33,9 +33,8 @@ class SourceOutcome:
 
 
 Task = Callable[[SourceVersion, str], SourceOutcome]  # reads a source and writes its summary to a place
-Engine = Callable[
-    [Task, Sequence[SourceVersion], str], Generator[SourceOutcome]
-]  # The caller closes the generator at the end, because the engine may have started processes.
+# The caller closes the generator at the end, because the engine may have started processes.
+Engine = Callable[[Task, Sequence[SourceVersion], str], Generator[SourceOutcome]]
 
 
 @dataclass

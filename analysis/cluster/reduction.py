@@ -1,7 +1,7 @@
 """Reduce step of a large job: combine the summaries of all ranks on one machine.
 
-Collectives are matched, clocks compared and late ranks found by the same functions as for runs of traces
-(``sawtooth.analysis.ranks``). Only the source of the rows differs.
+The functions of ``sawtooth.analysis.ranks`` match collectives, compare clocks and find late ranks, as for runs of traces. Only the
+source of the rows differs.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
     rows, clocks, notes = match_rows(calls, len(ranks), ranks["world"].tolist())
     del calls  # Free the largest table, which is no longer needed.
     rows["exposed_wait_ns"] = _exposed_waits(rows)
-    alike = peers(rows, len(ranks))
+    peers_of = peers(rows, len(ranks))
     numbers = [None if pd.isna(rank) else int(rank) for rank in ranks["rank"]]
     hosts = [None if pd.isna(host) else str(host) for host in ranks["host"]]
     step_ms = float(ranks["step_ms"].median()) if ranks["step_ms"].notna().any() else 0.0
@@ -91,28 +91,28 @@ def reduce_job(tables: JobTables) -> JobOverview:
     uneven, split = None, None
     if len(rows):
         recorded = RecordedJob.from_rows(rows, len(ranks))
-        stragglers = outliers(recorded, tables.losses_of, alike, numbers, hosts, step_ms)
+        stragglers = outliers(recorded, tables.losses_of, peers_of, numbers, hosts, step_ms)
         if (rows["name"] == SEND_RECEIVE).any() and one_step(rows, len(ranks)):
-            uneven = unequal(recorded, alike, numbers, hosts)
+            uneven = unequal(recorded, peers_of, numbers, hosts)
         stragglers = stragglers or (uneven.stragglers if uneven else ())
-        split = None if stragglers else split_of(recorded, alike, numbers, hosts, step_ms)
+        split = None if stragglers else split_of(recorded, peers_of, numbers, hosts, step_ms)
     if any(late.kernel_ratio is not None for late in stragglers):
         sampled = _telemetry(ranks, tables.sampled())
-        stragglers = tuple(with_reason(late, sampled, alike) for late in stragglers)
+        stragglers = tuple(with_reason(late, sampled, peers_of) for late in stragglers)
     steps = tables.steps()
     table = _with_waits(ranks, rows, steps, clocks)
-    heat = _heat(ranks, rows, steps, _stages(rows, clocks, alike))
+    heat = _heat(ranks, rows, steps, _stages(rows, clocks, peers_of))
     late = [position for straggler in stragglers for position in straggler.positions]
     return JobOverview(
         ranks=table,
         heat=heat,
         stragglers=stragglers,
-        representatives=choose(tables.lost(), table, alike, late, MOST),
+        representatives=choose(tables.lost(), table, peers_of, late, MOST),
         unmatched=total - len(rows),
         notes=(*notes, *([UNEQUAL.format(uneven.slowdown)] if uneven and uneven.stragglers else []), *_notes(tables)),
         slowdown=uneven.slowdown if uneven else None,
         groups=group_uses(rows, _places(ranks, steps)),
-        schedule=_schedule(ranks, rows, clocks, alike),
+        schedule=_schedule(ranks, rows, clocks, peers_of),
         split=split,
     )
 
@@ -131,7 +131,7 @@ def _schedule(
     ranks: pd.DataFrame,
     rows: pd.DataFrame,
     clocks: Sequence[RankClock | None],
-    alike: Sequence[Sequence[int]],
+    peers_of: Sequence[Sequence[int]],
 ) -> Pipeline | None:
     """Return the pipeline's schedule; None without a pipeline, or if a summary lacks its rank's GPU work."""
     if ranks["work_ms"].isna().any() or not (rows["name"] == SEND_RECEIVE).any():
@@ -141,7 +141,7 @@ def _schedule(
     waited_ms = (counted.groupby("position")["exposed_wait_ns"].sum() / steps / 1e6).reindex(range(len(ranks)), fill_value=0.0)
     work_ms = (ranks["work_ms"].to_numpy(float) - waited_ms.to_numpy(float)).clip(0.0)
     step_ms = float(ranks["run_ms"].median()) if ranks["run_ms"].notna().any() else None
-    return pipeline_of(rows, [clock.offset_ns if clock else 0 for clock in clocks], step_ms, alike, work_ms.tolist())
+    return pipeline_of(rows, [clock.offset_ns if clock else 0 for clock in clocks], step_ms, peers_of, work_ms.tolist())
 
 
 def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:
@@ -182,11 +182,11 @@ def _with_waits(
     )
 
 
-def _stages(rows: pd.DataFrame, clocks: Sequence[RankClock | None], alike: Sequence[Sequence[int]]) -> list[int | None]:
+def _stages(rows: pd.DataFrame, clocks: Sequence[RankClock | None], peers_of: Sequence[Sequence[int]]) -> list[int | None]:
     """Return each rank's pipeline stage, by position; None for ranks that send nothing."""
-    order = stages_of(rows, [clock.offset_ns if clock else 0 for clock in clocks], alike)
+    order = stages_of(rows, [clock.offset_ns if clock else 0 for clock in clocks], peers_of)
     of_rank = {position: number for number, stage in enumerate(order) for position in stage}
-    return [of_rank.get(position) for position in range(len(alike))]
+    return [of_rank.get(position) for position in range(len(peers_of))]
 
 
 def _heat(ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame, stages: Sequence[int | None]) -> pd.DataFrame:
@@ -237,9 +237,10 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
 def _notes(tables: JobTables) -> list[str]:
     notes = []
     if missing := tables.missing:
-        notes += [absent_note(missing, tables.world), "Map the missing traces into the same place, then reduce it again."]
+        notes += [absent_note(missing, tables.world), "Map the missing traces into the same place. Then run reduce again."]
     if tables.unused_traces:
         notes.append(f"{tables.unused_traces:,} traces are not used, because they are copies, or their rank has a later trace.")
     if refused := tables.refused:
-        notes.append(f"{len(refused):,} files could not be read: {refused[0].source.rpartition('/')[2]}: {refused[0].why}")
+        name = refused[0].source.rpartition("/")[2]
+        notes.append(f"{len(refused):,} files could not be read. The first is {name}: {refused[0].why}")
     return notes

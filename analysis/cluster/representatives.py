@@ -15,11 +15,11 @@ MOST_WAITING = 2  # number of ranks that wait most, as examples of waiting in a 
 
 
 def choose(
-    lost: pd.DataFrame, ranks: pd.DataFrame, alike: Sequence[Sequence[int]], late: Sequence[int], limit: int = MOST
+    lost: pd.DataFrame, ranks: pd.DataFrame, peers_of: Sequence[Sequence[int]], late: Sequence[int], limit: int = MOST
 ) -> tuple[int, ...]:
     """Return up to ``limit`` positions, in order.
 
-    ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``alike[p]``
+    ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``peers_of[p]``
     lists the positions of all ranks with the role of position p. ``late`` has the positions of late ranks. The rank whose
     lateness costs the job most comes first.
     """
@@ -28,7 +28,7 @@ def choose(
         range(len(ranks)), fill_value=0.0
     )
     table = np.column_stack([features.to_numpy(np.float64), ranks["wait_ms"].to_numpy(np.float64)])
-    roles = sorted({id(role): list(role) for role in alike}.values(), key=lambda role: (-len(role), role[0]))
+    roles = sorted({id(role): list(role) for role in peers_of}.values(), key=lambda role: (-len(role), role[0]))
     medoids = [_medoid(table, [p for p in role if p not in set(late)] or role) for role in roles]
     waiting = ranks["wait_ms"].sort_values(ascending=False, kind="stable").index[:MOST_WAITING].tolist()
     # Late ranks come first, but some places are reserved for typical ranks, with which they are compared.

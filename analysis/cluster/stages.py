@@ -92,9 +92,9 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
     unknown = ~calls.duplicated("position")
     known = calls["own"].mask(unknown)
     calls["own"] = known.fillna(known.groupby([calls["position"], calls["size"], calls["place"]]).transform("mean")).fillna(0.0)
-    alike = calls.groupby(["stage", "size", "place"])["own"]
+    same_call = calls.groupby(["stage", "size", "place"])["own"]
     mine = calls.groupby(["position", "size", "place"])["own"]
-    total, count = alike.transform("sum"), alike.transform("size")
+    total, count = same_call.transform("sum"), same_call.transform("size")
     count_of_others = count - mine.transform("size")
     calls["usual"] = total / count
     calls["others"] = ((total - mine.transform("sum")) / count_of_others.where(count_of_others > 0)).fillna(calls["usual"])

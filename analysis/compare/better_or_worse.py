@@ -19,7 +19,7 @@ STEP = "best_step_time_ms"
 NO_BETTER = 0.01  # Share of a value. A smaller change is not called better or worse, however certain it is.
 # A share counts as unchanged if it moves by less than half a point and by less than a tenth of itself.
 SAME_POINTS, SAME_SHARE = 0.005, 0.1
-MOSTLY_KNOWN = 0.05  # Share of the computing time that may be in kernels whose tensor-core use is unknown.
+MOST_UNKNOWN = 0.05  # Share of the computing time that may be in kernels whose tensor-core use is unknown.
 # Metrics that are computed from the step time, and metrics that are computed from the counted operations.
 RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = (
@@ -93,7 +93,7 @@ def _may_be_unchanged(
 
 
 def _word_if_unchanged(comparison: Comparison, readings: tuple[Reading, Reading], *, from_step_time: bool) -> RowWord:
-    """Return "cannot_tell" if nothing bounds a change that may be none, else "not_measurable"."""
+    """Return "cannot_tell" if the change has no upper limit, else "not_measurable"."""
     unbounded = any(reading.low is not None and reading.high is None for reading in readings)
     return "cannot_tell" if unbounded or (from_step_time and comparison.answer == "cannot_tell") else "not_measurable"
 
@@ -118,13 +118,13 @@ def _word_of_change(comparison: Comparison, key: str, better: str, readings: tup
 def _tensor_core_use_unknown(comparison: Comparison) -> bool:
     """Return whether a side spends much time in kernels whose tensor-core use is not known."""
     runs = (run for side in (comparison.a, comparison.b) for run in side.runs)
-    return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOSTLY_KNOWN for run in runs)
+    return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOST_UNKNOWN for run in runs)
 
 
 def _may_be_equal(a: Reading, b: Reading) -> bool:
     """Return whether two readings' intervals overlap.
 
-    Without intervals, return whether they differ by less than two runs of one unchanged program may.
+    Without intervals, return whether the difference is within the usual variation between runs of one program.
     """
     if a.value is None or b.value is None:
         return False

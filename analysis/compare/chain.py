@@ -103,13 +103,13 @@ def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | Non
     before_ms, after_ms = comparison.best.a, comparison.best.b
     work = throughput.b * after_ms / (throughput.a * before_ms) if throughput is not None and before_ms and after_ms else 1.0
     fixed = [finding for finding in comparison.findings_fixed if finding.severity != "info"]
-    promised = [
+    single_ms = [
         finding.predicted_step_ms for finding in fixed if finding.claims == "gain" and finding.predicted_step_ms is not None
     ]
     # Without a prediction for these fixes together, take the fix with the largest predicted gain. Often the fixes are several
     # ways to make one change.
     prediction = comparison.prediction
-    predicted_ms = min(promised, default=None)
+    predicted_ms = min(single_ms, default=None)
     if prediction is not None:
         predicted_ms = prediction.predicted_ms if prediction.tried is None else None
     if throughput is not None:

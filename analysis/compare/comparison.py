@@ -99,7 +99,7 @@ class Comparison:
     ``disagreement`` is the sentence above the waterfall if the profiles and the best step times disagree. ``throughput``
     decides the headline if a step does different work on each side, else it is None. ``effects`` are the differences in set-up
     and the part of the change that each explains. ``other_model`` says that the runs train different models, so that their
-    times do not show the effect of a change. ``other_program`` says the same by the kernels, if no shapes are recorded.
+    times do not show the effect of a change. ``other_program`` says that this was judged by kernels, because shapes are missing.
     ``conditions`` are the command, machine, versions and set-up of both sides.
     """
 
@@ -179,7 +179,7 @@ def compare(a: Side, b: Side) -> Comparison:
     rate = None if models.other else throughput(a.runs, b.runs, a.measured, b.measured, one_shape=models.one_shape)
     of_run = run_waterfall(a.runs, b.runs)
     findings = finding_changes(a.runs, b.runs, of_run)
-    work_a, work_b = _works(rate, best)
+    work_a, work_b = _work_per_step(rate, best)
     followed = followed_findings(a.first, (a.traits, b.traits), findings.fixed, grown=work_b > work_a)
     appeared = followed_findings(b.first, (b.traits, a.traits), findings.new, grown=work_a > work_b)
     typed = changed_arguments(a.command, b.command)
@@ -250,7 +250,7 @@ def _differences(
     return differences(a.traits, b.traits, a.first.findings, fixed, sizes)
 
 
-def _works(rate: Throughput | None, best: StepTimes) -> tuple[float, float]:
+def _work_per_step(rate: Throughput | None, best: StepTimes) -> tuple[float, float]:
     """Return the work of a step of each side; equal numbers if a step does the same work on both sides."""
     return (0.0, 0.0) if rate is None or not best.a or not best.b else (rate.a * best.a, rate.b * best.b)
 

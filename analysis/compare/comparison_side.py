@@ -35,8 +35,7 @@ GPU_BOUND_SHARE = 0.9  # Share of a step in which the GPU works. Above it, the s
 class Side:
     """One side of a comparison: its runs, their representative steps, and their GPU work per step.
 
-    ``traits`` are the traits that all runs share. ``products`` are the shapes that the products of all runs have, and
-    ``weights`` are the layers that all runs have. ``conditions`` are the conditions that all runs record.
+    ``traits``, ``conditions``, ``products`` (shapes) and ``weights`` are those that all runs of the side have in common.
     """
 
     runs: tuple[RunResult, ...]
@@ -211,10 +210,7 @@ def _marks(lead: RankResult) -> StepTimeEvidence | None:
 
 
 def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:
-    """Return the counted steps of the replay without the profiler's cost in ms.
-
-    The result is empty without a replay.
-    """
+    """Return the counted steps of the unprofiled replay, in ms; empty without a replay."""
     rows = view.recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     if not rows:
         return []

@@ -9,10 +9,10 @@ from fractions import Fraction
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words, percent
 
-# Relative difference of the profile's and the run's ratios of B to A (of their logarithms if the change is larger). From this
-# difference on, the profile's change does not represent the run's.
+# Allowed relative difference between B ÷ A of the profiles and B ÷ A of the runs. For large changes, the logarithms of the ratios
+# are compared. Beyond this difference, the profile's change does not represent the run's.
 DISAGREES = 0.10
-SAME = 0.005  # Half a percent. The replay reproduces a recorded step no better, so the sign of a smaller change means nothing.
+SAME = 0.005  # The replay reproduces a recorded step to half a percent, so the sign of a smaller change means nothing.
 
 
 def disagreement(

@@ -16,9 +16,8 @@ CLOCK_DIFFERS = 0.03  # Boost clocks of one GPU vary by 1 to 2 % with temperatur
 # FLOPs follow from shapes: equal work gives exactly equal counts. Sampled steps may differ by an incomplete batch.
 WORK_DIFFERS = 0.01
 COUNTED_MOST = 0.9  # FLOP coverage. Below it, a side may seem to do less work only because less of it is counted.
-OTHER_STEP = frozenset(
-    {GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"}
-)  # A difference in any of these changes a step.
+# A difference in any of these changes a step.
+OTHER_STEP = frozenset({GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"})
 MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # No advice changes these, but step times depend on them.
 SHAPES_DIFFER = 0.10  # If a tenth of the operator time is on other shapes, the steps do different work.
 
@@ -65,8 +64,8 @@ _CHECKS = (
     _Check("profile_memory", "profile_memory", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.profile_memory)),
     _Check("with_stack", "with_stack", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_stack)),
     _Check("with_modules", "with_modules", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_modules)),
-    _Check("step_source", "What marks a step", "the two sides may mean different things by a step", lambda _, rank: rank.step_source),
-    _Check("step_time_source", "What the step time is read from", "this alone can make a difference of 10 % or more", lambda _, r: r.best.source, _source_name),
+    _Check("step_source", "Source of the steps", "the two sides may mean different things by a step", lambda _, rank: rank.step_source),
+    _Check("step_time_source", "Source of the step time", "this alone can make a difference of 10 % or more", lambda _, r: r.best.source, _source_name),
 )  # fmt: skip
 
 
@@ -87,7 +86,7 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
             sentence = f"{check.what} differs ({check.named(value_a)} against {check.named(value_b)}): {check.consequence}."
             differences.append(Reason(check.key, sentence, str(value_a), str(value_b), check.what))
     works = (counted_flops(a), counted_flops(b))
-    work = [] if one_shape else [*_work(*works), *([] if _alike_or_hidden(a, b, works) else _shapes(operators))]
+    work = [] if one_shape else [*_work(*works), *([] if _same_or_uncounted(a, b, works) else _shapes(operators))]
     return [*differences, *_clock(a, b), *work]
 
 
@@ -96,9 +95,7 @@ def _gpu_beside_cpu(a: RunResult, b: RunResult) -> list[Reason]:
     worked = [f"work on {run.lead.device_name or 'a GPU'}" if run.lead is not None else "no GPU work" for run in (a, b)]
     if not (a if a.lead is None else b).manifest.traces:
         return []
-    sentence = (
-        f"A's profile has {worked[0]}, B's has {worked[1]}: their steps do not show the effect of a change to the training."
-    )
+    sentence = f"A's profile has {worked[0]} and B's has {worked[1]}, so their steps do not show the effect of a change to the training."
     return [Reason(GPU_BESIDE_CPU, sentence, *worked)]
 
 
@@ -121,7 +118,7 @@ def work_ratio(a: RunResult, b: RunResult) -> float | None:
     return flops_b / flops_a if flops_a and flops_b else None
 
 
-def _alike_or_hidden(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
+def _same_or_uncounted(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
     """Return whether different shapes do not prove different work.
 
     This is so if both sides count equally many operations, or if one side's count is incomplete.
@@ -150,8 +147,8 @@ def _clock(a: RunResult, b: RunResult) -> list[Reason]:
     words = (f"{percent(clock_a)} of the rated clock", f"{percent(clock_b)} of the rated clock")
     slower, longer = ("A", clock_b / clock_a - 1) if clock_a < clock_b else ("B", clock_a / clock_b - 1)
     sentence = (
-        f"The GPU ran at {words[0]} in A and {words[1]} in B (a GPU that boosts runs above it): "
-        f"kernels may take up to {percent(longer)} longer in {slower} for this reason alone."
+        f"The GPU ran at {words[0]} in A and {words[1]} in B (a boosting GPU exceeds it). "
+        f"For this reason alone, kernels may take up to {percent(longer)} longer in {slower}."
     )
     return [Reason("clock", sentence, *words)]
 
@@ -164,7 +161,7 @@ def _work(flops_a: float | None, flops_b: float | None) -> list[Reason]:
     if not flops_a or not flops_b or max(flops_a, flops_b) / min(flops_a, flops_b) - 1 <= WORK_DIFFERS:
         return []
     words = (_tflop(flops_a), _tflop(flops_b))
-    sentence = f"A step does {words[0]} in A and {words[1]} in B: compare throughput, unless you changed the work on purpose."
+    sentence = f"A step does {words[0]} in A and {words[1]} in B. Compare throughput, unless you changed the work on purpose."
     return [Reason("work", sentence, *words)]
 
 
@@ -175,7 +172,5 @@ def _shapes(operators: list[Match]) -> list[Reason]:
     if share <= SHAPES_DIFFER:
         return []
     largest = max(changed, key=lambda row: row.ns_a + row.ns_b)
-    sentence = (
-        f"{percent(share)} of operator time is spent on other shapes (most of it in {largest.label}): the steps do other work."
-    )
+    sentence = f"{percent(share)} of operator time is spent on other shapes (most of it in {largest.label}), so the steps do other work."
     return [Reason("shapes", sentence, "its own shapes", "its own shapes")]

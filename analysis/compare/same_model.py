@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, other_layers
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, common_share, other_layers
 from sawtooth.analysis.compare.changed.resized import resized
 from sawtooth.analysis.compare.changed.same_program import HARDLY_ANY, shared_kernels
 from sawtooth.analysis.compare.comparison_side import Side
@@ -35,11 +35,11 @@ class Models(NamedTuple):
 
 def models_of(a: Side, b: Side) -> Models:
     """Return what shapes and kernels show about the models of both sides."""
-    share = alike(a.products, b.products)
+    share = common_share(a.products, b.products)
     if share is None:
         kernels = shared_kernels(a.kernels, b.kernels)
         by_kernels = kernels is not None and kernels < HARDLY_ANY
-        return Models(one_shape=False, other=by_kernels or _nothing_alike(a, b), by_kernels=by_kernels)
+        return Models(one_shape=False, other=by_kernels or _nothing_in_common(a, b), by_kernels=by_kernels)
     if sizes := _resized(a, b):
         return Models(one_shape=True, other=False, resized=sizes)
     one_shape = share >= ONE_SHAPE
@@ -56,7 +56,7 @@ def _resized(a: Side, b: Side) -> Mapping[int, int]:
     return resized(a.products, b.products) if weights_changed else {}
 
 
-def _nothing_alike(a: Side, b: Side) -> bool:
+def _nothing_in_common(a: Side, b: Side) -> bool:
     """Return whether the sides share no product and no layer, and one does far more work."""
     ratio = _work_ratio(a, b)
     return (

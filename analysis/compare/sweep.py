@@ -22,7 +22,7 @@ from sawtooth.ingest.manifest import BatchTrial, Manifest
 NEAR_BEST = 0.03  # Two recordings of one program differ by up to 3 %, so the smaller setting is as good.
 MEMORY_LIMIT = 0.95  # Fragmentation and one longer sequence can fill the last 5 %.
 BATCH = "batch_size"  # The setting whose values ``find_batch_size`` tries.
-NO_MEMORY = "Memory did not suffice."
+NO_MEMORY = "The batch did not fit into memory."
 NOT_OF_A_TRIAL = "Not measured: this batch size was only timed."
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
@@ -255,7 +255,7 @@ def _limit(points: Sequence[Point]) -> str:
         return ""
     return (
         f"{largest_fitting:g} fits into memory and {smallest_too_large:g} does not. "
-        f"Leave {percent(1 - RULE)} spare: take at most {advised_below(largest_fitting):g}."
+        f"Use at most {advised_below(largest_fitting):g}, to keep {percent(1 - RULE)} free."
     )
 
 

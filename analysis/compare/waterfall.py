@@ -36,8 +36,8 @@ Part = tuple[str, str | None]
 class RunRow:
     """One owner and cause of the run's own step, exact ms per step.
 
-    The owner ``OUTSIDE_PROFILE`` is time that no profiled step shows. ``scaled_ms`` is how far both sides' parts were scaled, in
-    sum, from what the profiles show to the runs' own steps.
+    The owner ``OUTSIDE_PROFILE`` is time that no profiled step shows. ``scaled_ms`` is the time by which the part was shortened to
+    fit the runs' own steps, summed over both sides.
     """
 
     owner: str
@@ -53,7 +53,7 @@ class RunRow:
 
     @property
     def resolved(self) -> bool:
-        """Whether the change is larger than what the scaling of the parts alone may have made."""
+        """Whether the change is larger than the scaling of the parts can explain."""
         return not self.scaled_ms or abs(self.change_ms) > self.scaled_ms
 
 

@@ -18,9 +18,8 @@ def depth_of(parent: I64) -> I64:
     """Return the number of ancestors of each operator; ``parent`` is -1 at the top."""
     depth = (parent >= 0).astype(np.int64)
     ancestor = parent.copy()
-    while len(
-        rows := np.flatnonzero(ancestor >= 0)
-    ):  # each pass doubles the distance, because a damaged trace may nest every operator in the previous one
+    # each pass doubles the distance, because a damaged trace may nest every operator in the previous one
+    while len(rows := np.flatnonzero(ancestor >= 0)):
         ancestor_rows = ancestor[rows]
         depth[rows] += depth[ancestor_rows]
         ancestor[rows] = ancestor[ancestor_rows]
@@ -96,9 +95,8 @@ def operator_sums(
         host = ops.end - ops.start  # computed only here to keep the peak memory of the grouping above low
         columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own_gpu_ns, "gpu_total_ns": total}
         for name, values in columns.items():
-            groups.add(
-                name, values[rows]
-            )  # one column at a time, because all columns together take as much memory as the trace
+            # one column at a time, because all columns together take as much memory as the trace
+            groups.add(name, values[rows])
         groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
         groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
         groups.add_flops(np.where(busy[rows] | ~launched.any(), flops[rows], np.nan))

@@ -16,7 +16,7 @@ from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.actions import own_names
 from sawtooth.analysis.findings.context import REQUIREMENTS, RuleContext
 from sawtooth.analysis.findings.judging import Step, judge
-from sawtooth.analysis.findings.loops.acting import beside_acting
+from sawtooth.analysis.findings.loops.acting import without_acting
 from sawtooth.analysis.findings.loops.later import later_findings
 from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered, rank
@@ -122,7 +122,7 @@ def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) ->
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
     """Return the evidence of ``rule``, each with its judgement (None if it is below the threshold)."""
-    measured = [remaining for evidence in rule.measure(context) if (remaining := beside_acting(context, evidence)) is not None]
+    measured = [remaining for evidence in rule.measure(context) if (remaining := without_acting(context, evidence)) is not None]
     return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
 
 

@@ -14,7 +14,7 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
 
-Status = Literal["brings", "found", "done", "nothing", "not applicable", "not checked"]
+Status = Literal["gains", "found", "done", "nothing", "not applicable", "not checked"]
 PYTORCH = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 PROFILER = "https://docs.pytorch.org/docs/stable/profiler.html"
 NVIDIA = "https://docs.nvidia.com/deeplearning/performance/index.html"
@@ -142,7 +142,7 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> tupl
     if not findings:
         return (_without_findings(technique, run, recording),)
     return tuple(
-        Checked(technique, "brings" if finding.claims == "gain" else "found", finding.title, finding.rule, finding)
+        Checked(technique, "gains" if finding.claims == "gain" else "found", finding.title, finding.rule, finding)
         for finding in findings
     )
 

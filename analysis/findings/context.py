@@ -14,7 +14,7 @@ from sawtooth.analysis.findings.judging import Step
 from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.recorded.counted_operations import step_work
 from sawtooth.analysis.findings.recorded.launches import CountedLaunches
-from sawtooth.analysis.findings.recorded.source_lines import as_known, user_lines
+from sawtooth.analysis.findings.recorded.source_lines import user_lines, without_stale_lines
 from sawtooth.analysis.metrics.loader_rate import first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.nulls import plain_rows
@@ -196,7 +196,7 @@ class RuleContext:
         rows = plain_rows(self.recording.frame(_PLACES, parameters))
         if not lines:
             return rows
-        known = as_known(self.recording, [row["place"] for row in rows])
+        known = without_stale_lines(self.recording, [row["place"] for row in rows])
         return [row | {"place": place} for row, place in zip(rows, known, strict=True)]
 
 

@@ -159,8 +159,8 @@ def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tupl
             continue
         for part in range(whole):
             lesser = order.findings[part]
-            alike = lesser.severity == finding.severity and lesser.gain_ms < finding.gain_ms
-            if alike and changed[part] and len(changed[part] & changed[whole]) >= SAME_CAUSE * len(changed[part]):
+            smaller = lesser.severity == finding.severity and lesser.gain_ms < finding.gain_ms
+            if smaller and changed[part] and len(changed[part] & changed[whole]) >= SAME_CAUSE * len(changed[part]):
                 order.pull_up(whole, part)
                 pairs.add((whole, part))
     return pairs

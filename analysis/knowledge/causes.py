@@ -284,7 +284,7 @@ CAUSES = (
         evidence={
             "idle": "Nothing in the trace shows why {kernel} started {took} late: its launch, or what it waited for, is missing.",
             "exposed_memcpy": _COPIED + "an asynchronous copy that no computation overlapped ({doing}){where}.",
-            "exposed_comm": _COMMUNICATED + "; with one rank, waiting for others and transfer cannot be told apart.",
+            "exposed_comm": _COMMUNICATED + "; with one rank, waiting for others and transfer cannot be distinguished.",
         },
         confidence="low",
     ),

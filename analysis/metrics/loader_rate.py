@@ -37,9 +37,9 @@ class Feeding:
         return self.ms >= AT_THE_LIMIT * step_ms
 
     def floors_ms(self, step_ms: float, times: float = 1.0) -> Floors:
-        """Return the shortest step if the batch is ``times`` as large.
+        """Return the shortest step with a batch that is larger by the factor ``times``.
 
-        For the current batch, the workers' time is limited to ``step_ms``, because the run's step includes it.
+        For the current batch, the workers need at most ``step_ms``, because the run's step includes their time.
         """
         return Floors(*(times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms)))
 
@@ -59,7 +59,7 @@ def sample_cost(facts: UserFacts) -> SampleCost | None:
 
 
 def first_read_of(facts: UserFacts) -> FirstRead | None:
-    """Return how the loader first read its dataset, from disk or memory; None if not counted."""
+    """Return how the loader first read its dataset, from disk or memory; None if reads were not counted."""
     share, took, size = facts.loader_first_disk_share, facts.loader_first_sample_ms, facts.loader_first_sample_bytes
     if share is None or took is None or size is None or not facts.loader_dataset_samples or not facts.loader_room_bytes:
         return None

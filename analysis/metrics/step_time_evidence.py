@@ -74,7 +74,7 @@ class StepTimeEvidence:
     slow: tuple[float, float] = (0.0, 0.0)
 
     @property
-    def alike(self) -> bool:
+    def even_steps(self) -> bool:
         """Whether the median of single steps is close to their mean; False if they were not timed one by one."""
         return self.typical_ms is not None and self.ms is not None and self.typical_ms >= LIKE_MEAN * self.ms
 
@@ -239,7 +239,7 @@ def of_slower_host(
     """
     if marks is None or source != "marks" or est.high is None:
         return False
-    if not (marks.alike or (rounds is not None and rounds.profiled)):
+    if not (marks.even_steps or (rounds is not None and rounds.profiled)):
         return False
     return marks.ms is not None and mean_ms is not None and marks.ms <= HOST_SPEED_FACTOR * mean_ms
 

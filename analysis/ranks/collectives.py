@@ -14,9 +14,8 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-POINT_TO_POINT = re.compile(
-    r"^i?(send|recv)|sendrecv|p2p", re.IGNORECASE
-)  # pairs of a sender and a receiver, not one collective
+# Pairs of a sender and a receiver, not one collective.
+POINT_TO_POINT = re.compile(r"^i?(send|recv)|sendrecv|p2p", re.IGNORECASE)
 LEVELS = 6  # the operator with a collective's arguments is at most this many calls above the launch
 DTYPE_BYTES = {
     "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "char": 1, "byte": 1, "bool": 1,

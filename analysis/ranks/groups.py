@@ -39,7 +39,7 @@ COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
     "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns", "sends", "receives", "serves",
 )  # fmt: skip
-UNSAID = ("default_pg", "undefined")  # PyTorch's default descriptions, which do not show a purpose
+NO_PURPOSE = ("default_pg", "undefined")  # PyTorch's default descriptions, which do not show a purpose
 REDUCED = ("allreduce", "reducescatter", "allgather")
 # Reductions per step before the backward pass. Tensor parallelism has at least one per layer, but a loss or metric is reduced once.
 FEWEST_CALLS = 2
@@ -128,27 +128,26 @@ def parallelisms(collectives: pd.DataFrame) -> pd.Series:
     kinds = [
         _named_parallelism(name.description)
         or _named_parallelism(name.group)
-        or _unnamed_parallelism(groups.get_group(key), does, tensor=often)
-        for (key, name), does, often in zip(names.iterrows(), largest.reindex(names.index), early, strict=True)
+        or _unnamed_parallelism(groups.get_group(key), longest, tensor=often)
+        for (key, name), longest, often in zip(names.iterrows(), largest.reindex(names.index), early, strict=True)
     ]
     return pd.Series(kinds, names.index, dtype=object)
 
 
-def _unnamed_parallelism(collectives: pd.DataFrame, does: str, *, tensor: bool) -> Parallelism | None:
+def _unnamed_parallelism(collectives: pd.DataFrame, longest: str, *, tensor: bool) -> Parallelism | None:
     """Return the parallelism that the collectives of a group without a name show.
 
-    ``does`` is the kind of collective with the most time; ``tensor`` means that the group reduces in the forward pass.
+    ``longest`` is the kind of collective with the most time; ``tensor`` means that the group reduces in the forward pass.
     """
-    if does not in ("alltoall", SEND_RECEIVE):
-        return "tp" if tensor else "dp" if does in REDUCED else None
+    if longest not in ("alltoall", SEND_RECEIVE):
+        return "tp" if tensor else "dp" if longest in REDUCED else None
     serves: list[str] = list(collectives["serves"].dropna().unique()) if "serves" in collectives else []
     if len(serves) == 1:
         return cast("Parallelism", serves[0])
-    if does == SEND_RECEIVE:
+    if longest == SEND_RECEIVE:
         both = "sends" in collectives and ((collectives["sends"] > 0) & (collectives["receives"] > 0)).all()
-        return (
-            None if both else "pp"
-        )  # a ring sends and receives in each exchange; a pipeline's first stage only sends at first
+        # a ring sends and receives in each exchange; a pipeline's first stage only sends at first
+        return None if both else "pp"
     # Context parallelism gathers keys and values in the forward pass and returns their gradients by all-to-all.
     forward = collectives["forward"].fillna(False).astype(bool)
     exchanged = collectives[collectives["name"] == "alltoall"]
@@ -160,7 +159,7 @@ def _unnamed_parallelism(collectives: pd.DataFrame, does: str, *, tensor: bool) 
 def _named_parallelism(text: object) -> Parallelism | None:
     """Return the parallelism that a group's description or name contains."""
     name = text.split(" [", 1)[0] if isinstance(text, str) else ""
-    kinds = [kind for kind, words in CALLED.items() if words.search(name)] if name not in UNSAID else []
+    kinds = [kind for kind, words in CALLED.items() if words.search(name)] if name not in NO_PURPOSE else []
     if "dp" in kinds and set(kinds) <= {"dp", *DIVIDED}:
         return "dp"
     return kinds[0] if kinds else None

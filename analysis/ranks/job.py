@@ -16,7 +16,7 @@ from sawtooth.analysis.ranks.joint_replay import JointReplay, MatchedCollectives
 from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, find_stragglers, recorded_stragglers
-from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, RankLosses, outliers
+from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_EQUAL, RankLosses, outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time, without_communication_slowdown
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 LEAST_HOST = 0.4  # least factor on the replayed hosts' time: the hosts are never assumed to be faster than this
 SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
 HALVINGS = 5  # steps of the bisection for the hosts' speed, which is then exact to 2 %
-NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
-NOT_REPLAYED = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no straggler is reported."
+NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so no joint replay of the ranks shows the job's step."
+NOT_REPLAYED = "Not every rank's trace can be replayed, so no joint replay of the ranks shows the job's step, and no straggler is reported."
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,28 @@ class ReplayedJob:
         slow. Stragglers come from the recorded collectives if the job has many ranks with the same work (``outliers``), else
         from the replays. Without a joint replay, they come from the recorded collectives and the host's times between calls.
         """
-        alike = peers(self.communication.rows, len(self.ranks))
-        enough_alike = max(map(len, alike)) >= FEWEST_ALIKE
+        peers_of = peers(self.communication.rows, len(self.ranks))
+        enough_equal = max(map(len, peers_of)) >= FEWEST_EQUAL
         recorded = RecordedJob.from_rows(self.communication.rows, len(self.ranks))
         numbers, hosts = [rank.rank for rank in self.ranks], [rank.host for rank in self.ranks]
         recorded_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in self.ranks]))
-        late = outliers(recorded, self._losses, alike, numbers, hosts, recorded_ms) if enough_alike else ()
+        late = outliers(recorded, self._losses, peers_of, numbers, hosts, recorded_ms) if enough_equal else ()
         communication = self.communication
         if self.joint is not None:
             paced = _paced(self.joint, measured_ms)
             communication = replace(communication, paced_ms=paced.step_ms())
             late = late or self._found_in(paced)
-        if not late and None in self.problems and not enough_alike:
+        if not late and None in self.problems and not enough_equal:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
-            late = recorded_stragglers(recorded, own_times, alike, numbers, hosts, recorded_ms) if own_times is not None else ()
+            late = (
+                recorded_stragglers(recorded, own_times, peers_of, numbers, hosts, recorded_ms) if own_times is not None else ()
+            )
         if not late:
             notes = tuple(NOT_REPLAYED if note == NO_JOINT_REPLAY else note for note in communication.notes)
             communication = replace(communication, notes=notes)
         telemetry = [rank.telemetry for rank in self.ranks]
-        late = tuple(with_reason(straggler, telemetry, alike) for straggler in late)
-        split = None if late else split_of(recorded, alike, numbers, hosts, recorded_ms)
+        late = tuple(with_reason(straggler, telemetry, peers_of) for straggler in late)
+        split = None if late else split_of(recorded, peers_of, numbers, hosts, recorded_ms)
         return replace(communication, stragglers=late, split=split)
 
     def _losses(self, positions: Sequence[int]) -> dict[int, RankLosses]:
@@ -155,7 +157,7 @@ def replay_job(
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
         notes=(*communication.notes, *_notes(len(ranks) - len(included), job.abandoned)),
         step_ms=job.step_ms(),
-        in_turn_ms=job.in_turn_ms(SEEN_AT_ONCE_MS) if sampled else 0.0,
+        in_turn_ms=job.common_wait_ms(SEEN_AT_ONCE_MS) if sampled else 0.0,
     )
     return ReplayedJob(library, ranks, problems, kernels, replayed, job, included, rows)
 
@@ -164,15 +166,15 @@ def _member(rank: RankResult, problem: ReplayProblem, off_ns: pd.Series, waits: 
     """Return a rank for the joint replay, with its operations shortened by ``off_ns``."""
     # The times of a replay begin with the recording's first event.
     offset_ns = (waits.clock_offset_ns or 0) - (rank.trace.first_ns or 0)
-    return Member(_quicker(problem, off_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
+    return Member(_shortened(problem, off_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
 
 
 def _replayed_times(
     kernels: Sequence[Kernels], members: Sequence[Member], slowed: Sequence[pd.Series], waits_ms: Sequence[float | None]
 ) -> Iterator[tuple[float | None, float, float]]:
-    """Yield each member's wait in the replay, and the times that its kernels are slowed and held up.
+    """Yield each member's wait in the replay, and how long its kernels are slowed and interrupted.
 
-    All are ms per step. Waiting kernels slow others, and another process on the GPU holds them up.
+    All are ms per step. Waiting collectives slow kernels, and another process on the GPU interrupts them.
     """
     shortest = quietest(kernels)
     for of_rank, member, off_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
@@ -196,11 +198,11 @@ def _paced(job: JointReplay, measured_ms: float | None) -> JointReplay:
             _cache={},
         )
 
-    def quick_enough(factor: float) -> bool:
+    def fast_enough(factor: float) -> bool:
         now_ms = at(factor).step_ms()
         return now_ms is None or now_ms <= measured_ms
 
-    return at(turning_point(quick_enough, LEAST_HOST, 1.0, halvings=HALVINGS)[1])
+    return at(turning_point(fast_enough, LEAST_HOST, 1.0, halvings=HALVINGS)[1])
 
 
 def _own_times(
@@ -247,7 +249,7 @@ def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:
     return replay_store.load(rows[0][0]) if rows and rank.best.estimate.value is not None else None
 
 
-def _quicker(problem: ReplayProblem, off_ns: pd.Series) -> ReplayProblem:
+def _shortened(problem: ReplayProblem, off_ns: pd.Series) -> ReplayProblem:
     """Return ``problem`` with operations shortened by ``off_ns`` (by gpu_op_id)."""
     removed_ns = off_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
     return replace(problem, ops=replace(problem.ops, dur=problem.ops.dur - removed_ns))

@@ -1,8 +1,8 @@
 """Joint replay of a job's ranks: each runs at its own speed and waits for others in collectives.
 
-A rank's replay pauses at each of its matched collectives until all members have arrived. Then all leave it together, one
-transfer after the last arrival. So the time that one rank loses delays the others as in the job (a max-plus system).
-A replay without this lost time gives the job's gain.
+A rank's replay pauses at each of its matched collectives until all members have arrived. Then all members leave it together,
+one transfer time after the last arrival. A late rank therefore delays the others, as it does in the job. A second replay without
+the rank's lost time shows what the job gains.
 NCCL requires that all ranks of a communicator launch its collectives in the same order, so the replay cannot block forever. If
 recorded orders contradict each other, the replay abandons a collective and counts it.
 """
@@ -124,12 +124,12 @@ class JointReplay:
             waits.append(float(waited) / steps / 1e6 if steps else None)
         return waits
 
-    def in_turn_ms(self, window_ms: float) -> float:
+    def common_wait_ms(self, window_ms: float) -> float:
         """Return the wait in collectives that all ranks have in common, in ms per counted step.
 
-        Ranks that delay each other in turn (many small collectives, hosts of varying speed) all wait within ``window_ms``, the
-        time of one utilization sample. The result is the shortest wait of any rank in each such window, on average. Only
-        waiting without other GPU work counts.
+        It is the mean, over windows of ``window_ms``, of the shortest wait of any rank in the window. Only waiting without other
+        GPU work counts. ``window_ms`` is the time that one utilization sample covers. Ranks have a common wait if they delay
+        each other in turn, for example with many small collectives and hosts of varying speed.
         """
         step_ms = self.step_ms()
         if not step_ms:
@@ -166,9 +166,8 @@ class JointReplay:
 
 def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:
     """Return, by group, the ns that its intervals cover; overlaps count once."""
-    group_shift = (
-        int(end.max(initial=0)) - int(start.min(initial=0)) + 1
-    )  # shift the groups apart, so that no group overlaps the next
+    # shift the groups apart, so that no group overlaps the next
+    group_shift = int(end.max(initial=0)) - int(start.min(initial=0)) + 1
     order = np.lexsort((start, group))
     start, end, group = (start + group * group_shift)[order], (end + group * group_shift)[order], group[order]
     reached = np.maximum.accumulate(np.concatenate(([start.min(initial=0)], end[:-1])))

@@ -19,7 +19,7 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 
 # Ends that differ by more belong to different collectives; aligned clocks differ by far less than 2 ms.
 ENDS_APART_NS = 2_000_000
-ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of µs; those of several groups scatter by the waits of their ranks
+SAME_END_NS = 200_000  # ends of one group scatter by tens of µs; those of several groups scatter by the waits of their ranks
 NEARLY_ALL = 0.95  # share of matches whose ends must agree
 MOSTLY = 0.5  # share of the matched kernels: if the ends of more differ, the matching is wrong and is not used
 NONE_SHARED = "No collective of this run was found on two of its ranks."
@@ -151,7 +151,7 @@ def _ends_together(
     aligned = pd.Series(ends - offset - (drift * (ends - np.median(ends))).astype(np.int64), index=rows.index)
     end = aligned.groupby(rows["collective"])
     between = end.transform("max") - end.transform("min")
-    if exactly and (between > ENDS_ALIKE_NS).mean() > 1 - NEARLY_ALL:
+    if exactly and (between > SAME_END_NS).mean() > 1 - NEARLY_ALL:
         return rows[:0], (NONE_SHARED,)
     separate = between > ENDS_APART_NS
     without_clock = np.array([clock is None for clock in clocks])[rows["position"]]

@@ -21,10 +21,11 @@ def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
         members for members in _members(rows[~sent]) if len({pipeline[position] for position in members}) == len(members)
     )
     root = _joined(of_stage, ranks)
-    alike: dict[int, list[int]] = {}
+    of_root: dict[int, list[int]] = {}
     for position in range(ranks):
-        alike.setdefault(root[position], []).append(position)
-    return [alike[root[position]] for position in range(ranks)]  # one list for all of its ranks, because there may be thousands
+        of_root.setdefault(root[position], []).append(position)
+    # one list for all of its ranks, because there may be thousands
+    return [of_root[root[position]] for position in range(ranks)]
 
 
 def one_step(rows: pd.DataFrame, ranks: int) -> bool:

@@ -5,8 +5,9 @@ stages and the slowest stage has done the other m - 1. So the shortest step is t
 of the largest w. With p equal stages, each stage waits (p - 1) / (m + p - 1) of this time.
 
 In an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first. Each microbatch comes to
-each stage c times, with 1/c of its work. A middle stage then sends 2 c times per microbatch (forward and back), the first and
-the last 2 c - 1 times. With two stages this shows only that there are several chunks. PyTorch's schedules then name the chunks.
+each stage c times, with 1/c of its work. A middle stage then sends 2 c times per microbatch (forward and back). The first and the
+last stage send 2 c - 1 times. With only two stages, the sends do not show c. Then c comes from the annotations of PyTorch's
+schedules.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import pandas as pd
 from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline, passes_on
 
 INTERLEAVED = "interleaved"
-CHUNKS_WITHIN = 0.2  # allowed distance to an integer, because a few sends, such as of a loss, are not of microbatches
-# The schedule can be recognized only if there are this many more microbatches than stages. With fewer, all schedules begin equally.
+# Allowed distance to an integer. A few sends, such as those of a loss, do not belong to microbatches.
+CHUNKS_WITHIN = 0.2
+# A schedule can be recognised only with this many more microbatches than stages. With fewer, all schedules begin equally.
 AHEAD = 2
 
 
@@ -31,11 +33,10 @@ def pipeline_of(
     peers: Sequence[Sequence[int]],
     work_ms: Sequence[float],
 ) -> Pipeline | None:
-    """Return the schedule of the job's pipeline; None without a pipeline or if it is unknown.
+    """Return the schedule of the job's pipeline; None without a pipeline or without its sends.
 
-    It is also None if the traces do not show what is sent. ``rows`` are the matched communication kernels. By position,
-    ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of each rank's stage, ``work_ms`` the GPU's work
-    per step. ``step_ms`` is the job's step.
+    ``rows`` are the matched communication kernels. ``step_ms`` is the job's step. The lists have one entry per rank position:
+    ``offsets_ns`` is the rank's clock minus the job's, ``peers`` the ranks of its stage, ``work_ms`` its GPU work per step.
     """
     passed = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE)]
     stages = stages_of(rows, offsets_ns, peers) if passes_on(passed) else []
@@ -88,7 +89,7 @@ def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Seq
 def chunks_of(passed: pd.DataFrame, stages: Sequence[Sequence[int]]) -> int | None:
     """Return the number of model chunks per stage; None if the sends match no number.
 
-    Of two stages, the last one sends before its backward pass only if it has several chunks. Their number is then not known.
+    The last of two stages sends before its backward pass only if it has several chunks. Then their number is unknown.
     """
     if len(stages) == 2:
         last = passed[passed["position"].isin(stages[-1]) & (passed["sends"] > 0)]

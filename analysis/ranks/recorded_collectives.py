@@ -45,10 +45,10 @@ class RecordedJob:
         rows = rows.sort_values(["position", "start_ns"], kind="stable")
         rows = rows.assign(own=rows.groupby("position")["own_until_ns"].diff().fillna(0.0))
         # a whole group may be late together, so the usual time is the median of all ranks before the same call
-        alike = rows.groupby(["nth", "name"])["own"]
+        same_call = rows.groupby(["nth", "name"])["own"]
         # the lower of the two middle values, because half of the ranks may be late
-        usual = alike.transform("quantile", 0.5, interpolation="lower").where(
-            alike.transform("size") > 2, alike.transform("min")
+        usual = same_call.transform("quantile", 0.5, interpolation="lower").where(
+            same_call.transform("size") > 2, same_call.transform("min")
         )
         label = dict.fromkeys(rows["step"].dropna())
         number = {name: i for i, name in enumerate(label)}
@@ -85,8 +85,8 @@ class RecordedJob:
     def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
         """Return the mean gain of a counted step (ms) if each rank in ``lost_ns`` arrives earlier.
 
-        ``lost_ns`` has, by position, the time per step: one value for all steps, or one per counted step. A rank arrives earlier
-        only where it exceeds the usual time, never earlier than the usual time.
+        ``lost_ns`` has, by position, the time per step: one value for all steps, or one per counted step. A rank's own time is
+        shortened only where it exceeds the usual time, and never below the usual time.
         """
         if not self.counted.any():
             return 0.0

@@ -150,14 +150,13 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            loader = np.array(
-                [key == "data_wait" for key in HOST_CAUSES]
-            )  # Its time stays, because the next batch is still needed.
+            # Its time stays, because the next batch is still needed.
+            loader = np.array([key == "data_wait" for key in HOST_CAUSES])
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             gap, own_ns = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
-            quick = replace(host, gap=gap, gap_parts=parts, own=own_ns)
+            fast = replace(host, gap=gap, gap_parts=parts, own=own_ns)
             ours = (ops.node >= 0) & hit[np.maximum(ops.node, 0)]
-            return without_ops(_without_waits(replace(problem, host=quick), hit), ours)
+            return without_ops(_without_waits(replace(problem, host=fast), hit), ours)
         case WithoutWaits(calls):
             return _without_waits(problem, _nodes_of_calls(host, calls))
         case ScaledOps() | TimedOps():

@@ -11,11 +11,8 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 WORKERS_LIMIT = 0.03
 
 Edge = Literal["least", "likely", "most"]  # a point of a time's range
-LOADER_TIME_RANGE: dict[Edge, float] = {
-    "least": 0.25,
-    "likely": 1.0,
-    "most": 2.25,
-}  # factors of a loader's time that was not measured; in one pair of runs it was 3.2 times shorter, in another 2.2 times longer
+# factors of a loader's time that was not measured; in one pair of runs it was 3.2 times shorter, in another 2.2 times longer
+LOADER_TIME_RANGE: dict[Edge, float] = {"least": 0.25, "likely": 1.0, "most": 2.25}
 
 
 def no_faster_than_workers(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:

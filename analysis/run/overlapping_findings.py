@@ -13,9 +13,8 @@ def same_time(run: RunResult, finding: Finding) -> Finding | None:
     After that fix, ``finding`` gains nothing more. None if its gain adds to the plan's.
     """
     planned = {step.rule for step in run.plan}
-    if (
-        finding.rule in planned or finding.claims != "gain" or not finding.edits or finding.confidence == "low"
-    ):  # such findings are in no plan
+    # no plan contains such a finding
+    if finding.rule in planned or finding.claims != "gain" or not finding.edits or finding.confidence == "low":
         return None
     causes = set(finding.explains.causes)
     return next(

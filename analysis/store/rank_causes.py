@@ -72,8 +72,7 @@ def lay_over(
     rows = timeline_sums.GAPS.replace("FROM gaps", f"FROM {schema}.comm_gaps")
     sums = timeline_sums.SUMS.format(source="gaps", depth="0", owner="owner", rows=rows, **grid)
     long = timeline_sums.LONG_PIECES.format(source="gaps", rows=rows, **grid)
-    con.execute(
-        f"SET search_path = '{places['derived']},\"{recording}\".main'"
-    )  # where the derived file's own views find their tables
+    # so that the derived file's views find their tables
+    con.execute(f"SET search_path = '{places['derived']},\"{recording}\".main'")
     con.execute(_SQL["views"].format(**places, sums=sums, long=long))
     con.execute("SET search_path = 'memory.main'")

@@ -31,12 +31,8 @@ COLUMNS_MOST = 500  # Our widest table has 29 columns. Thousands of columns woul
 PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
 CELL_CHARACTERS = 2_000  # limit of one text; a table cannot show more
 
-RECORDING, DERIVED, SUMS, RANKS = (
-    "recording_file",
-    "derived_file",
-    "sums_file",
-    "memory.ranks",
-)  # schema names in the engine; a user's SQL may use them
+# schema names in the engine; a user's SQL may use them
+RECORDING, DERIVED, SUMS, RANKS = ("recording_file", "derived_file", "sums_file", "memory.ranks")
 
 Cell = str | int | float | bool | None
 

@@ -171,12 +171,15 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
         return f"Another loop made {steps_in_words} {relation} these. The report is about this loop only."
     if chosen_line == other_line:
         return (
-            f"The report is about the loop of one optimizer that steps at {chosen_line}; "
-            f"another optimizer made {steps_in_words} {relation} it at the same line."
+            f"The report is about the loop of one optimizer that steps at {chosen_line}. "
+            f"Another optimizer made {steps_in_words} {relation} it at the same line."
         )
-    other_loops = "another, at" if len(others) == 1 else f"{len(others)} others do not count; the longest of them, at"
-    counts = " and does not count" if len(others) == 1 else ""
-    return f"The report is about the loop that steps at {chosen_line}; {other_loops} {other_line}, made {steps_in_words} {relation} it{counts}."
+    other = "Another loop" if len(others) == 1 else f"{len(others)} other loops are not included. The longest of them"
+    not_included = " It is not included." if len(others) == 1 else ""
+    return (
+        f"The report is about the loop that steps at {chosen_line}. "
+        f"{other}, at {other_line}, made {steps_in_words} {relation} it.{not_included}"
+    )
 
 
 def _name(loop: Loop, other: Loop) -> str | None:

@@ -50,11 +50,11 @@ def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
                 raise UsageError(f"{text} contains neither a trace nor telemetry.")
             files += files_at_path
         _check_count(files)
-        brought = bring_in(tools.library.folder, files, name=name or None, tolerant=True)
-        run_ids = [run.id for run in brought.runs]
+        ingested = bring_in(tools.library.folder, files, name=name or None, tolerant=True)
+        run_ids = [run.id for run in ingested.runs]
         for run_id in run_ids if tags else []:
             add_tags(tools.library.folder, run_id, _clean_tags(tags))
-        return _answer(tools, run_ids, brought.refused, brought.notices)
+        return _answer(tools, run_ids, ingested.refused, ingested.notices)
 
     return ingest
 

@@ -23,7 +23,7 @@ OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
 LEAST_OUTSIDE = 0.001  # share of a view: a smaller rest is a rounding error
 OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has all of them
 NAME_LENGTH = 60
-OCCURRENCES_MOST = 1000  # flags on the timeline: more flags could not be told apart
+OCCURRENCES_MOST = 1000  # flags on the timeline: more flags could not be distinguished
 
 
 def _slice(request: Request) -> Response:

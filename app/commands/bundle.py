@@ -99,17 +99,17 @@ def import_(
     if not is_bundle(file):
         raise UsageError(f"{file.name} is not a .sawtooth file. For traces and telemetry use sawtooth ingest.")
     folder = data_folder(data)
-    brought = bring_in(folder, [(file, file.name)])
-    for sentence in brought.notices:
+    ingested = bring_in(folder, [(file, file.name)])
+    for sentence in ingested.notices:
         say(sentence, err=True)
-    for run in brought.runs:
+    for run in ingested.runs:
         say(f"{fmt.clean(run.name)}: {fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True)
-        if run.id in brought.proposals:
+        if run.id in ingested.proposals:
             _proposal(folder, run, apply)
         if not as_json:
             say(run.id)
     if as_json:
-        say(json_text([{"id": run.id, "name": run.name, "differs": run.id in brought.proposals} for run in brought.runs], 1))
+        say(json_text([{"id": run.id, "name": run.name, "differs": run.id in ingested.proposals} for run in ingested.runs], 1))
 
 
 def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:

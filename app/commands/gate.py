@@ -129,8 +129,8 @@ def _bundle(recording: list[str], scratch: Path) -> Path:
         return paths[0]
     folder = DataFolder(scratch / "data").create()
     files = [file for path in paths for file in files_of(path)[0]]
-    brought = bring_in(folder, files, tolerant=True)
-    export_runs(folder, [run.id for run in brought.runs], scratch / "new.sawtooth")
+    ingested = bring_in(folder, files, tolerant=True)
+    export_runs(folder, [run.id for run in ingested.runs], scratch / "new.sawtooth")
     return scratch / "new.sawtooth"
 
 

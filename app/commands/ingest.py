@@ -75,7 +75,7 @@ def ingest(
         alone += [] if is_folder else [name for _, name in files_here]
     progress, seen = (None, None) if as_json or not sys.stderr.isatty() else (show_progress, show_first_look)
     correction = ClockCorrection(time_zone, start, interval, shift)
-    brought = bring_in(
+    ingested = bring_in(
         folder,
         named_files,
         separate=separate,
@@ -86,17 +86,17 @@ def ingest(
         seen=seen,
         correction=correction,
     )
-    for sentence in brought.refused:
+    for sentence in ingested.refused:
         say(f"Left out {sentence}", err=True)
-    for sentence in brought.notices:
+    for sentence in ingested.notices:
         say(sentence, err=True)
-    for run in brought.runs if tag else []:
+    for run in ingested.runs if tag else []:
         add_tags(folder, run.id, tag or [])
     if as_json:
-        say(json_text([plain(run) for run in brought.runs]))
-    for run in brought.runs if not as_json else []:
+        say(json_text([plain(run) for run in ingested.runs]))
+    for run in ingested.runs if not as_json else []:
         kinds = ", ".join(f"{fmt.clean(r.source_name)} ({r.kind})" for r in run.recordings)
         say(f"{fmt.clean(run.name)}: {kinds}")
         say(run.id)
-    if any(sentence.startswith(f"{shown}: ") for sentence in brought.refused for shown in alone):
+    if any(sentence.startswith(f"{shown}: ") for sentence in ingested.refused for shown in alone):
         raise typer.Exit(2)  # a file that the command names could not be read; the other files are ingested

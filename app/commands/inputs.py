@@ -92,10 +92,10 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
 
     if keep:
         folder = data_folder(data)
-        brought = read(folder)
-        _say_of(brought.refused, brought.notices)
+        ingested = read(folder)
+        _say_of(ingested.refused, ingested.notices)
         with Library(folder) as library:
-            yield [OpenedRun(library, manifest) for manifest in brought.runs]
+            yield [OpenedRun(library, manifest) for manifest in ingested.runs]
         return
     with files_read(data_root(data), files, read) as (folder, runs, earlier):
         _say_of(earlier.refused, earlier.notices)
@@ -121,10 +121,10 @@ def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
 
 def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, keep: bool) -> Brought:
     progress, seen = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
-    brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=seen)
+    ingested = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=seen)
     if progress is not None:
         say_over("")
-    return brought
+    return ingested
 
 
 def _say_of(refused: Sequence[str], notices: Sequence[str]) -> None:

@@ -68,11 +68,11 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
 
     assert launched.bundle is not None
     folder = data_folder(data)
-    brought = bring_in(folder, [(launched.bundle, launched.bundle.name)])
+    ingested = bring_in(folder, [(launched.bundle, launched.bundle.name)])
     with Library(folder) as library:
-        result = result_of(brought.runs[0], library)
-        last = result_of(brought.runs[-1], library)
-        change = compare(side_of([result], library), side_of([last], library)) if len(brought.runs) > 1 else None
+        result = result_of(ingested.runs[0], library)
+        last = result_of(ingested.runs[-1], library)
+        change = compare(side_of([result], library), side_of([last], library)) if len(ingested.runs) > 1 else None
     for line in lines(result):
         say(line, err=True)
     for line in [words.headline(change), *words.sentences(change)] if change is not None else ():
@@ -81,5 +81,5 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
     served = answering(folder, HEALTH_SECONDS)
     where = f" --data {shlex.quote(str(data))}" if data else ""
     hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
-    say(f"{(served or Served()).url(f'verdict?run={brought.runs[0].id}')}{hint}", err=True)
-    return brought.runs[0].id
+    say(f"{(served or Served()).url(f'verdict?run={ingested.runs[0].id}')}{hint}", err=True)
+    return ingested.runs[0].id

@@ -95,9 +95,9 @@ def _key(files: Sequence[tuple[Path, str]]) -> str:
 
 def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
     folder = DataFolder(place).create()
-    brought = read(folder)
-    read_of = TemporaryRuns(tuple(run.id for run in brought.runs), tuple(brought.refused), tuple(brought.notices))
-    return FilesRead(folder, brought.runs, read_of)
+    ingested = read(folder)
+    read_of = TemporaryRuns(tuple(run.id for run in ingested.runs), tuple(ingested.refused), tuple(ingested.notices))
+    return FilesRead(folder, ingested.runs, read_of)
 
 
 def _whole(kept: Path) -> FilesRead | None:

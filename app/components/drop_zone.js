@@ -9,7 +9,7 @@ function size(bytes) {
 }
 
 function sentenceOf(xhr, name) {
-  try { return JSON.parse(xhr.responseText).error.sentence; } catch { /* not our answer */ }
+  try { return JSON.parse(xhr.responseText).error.sentence; } catch { /* The response is not from Sawtooth. */ }
   if (xhr.status === 401) return "You are no longer logged in. Reload the page to log in again.";
   return xhr.status ? `The server answered ${xhr.status}. Drop the file again.` : "The connection to the server was lost. Drop the file again.";
 }

@@ -79,7 +79,7 @@ def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
     files = [(Path(file.path), file.name) for file in order.files]
     own = {manifest.id: manifest for manifest in folder.manifests() if not manifest.bundled} if order.bundled else {}
     steady = _SteadyProgress(order, report)
-    brought = bring_in(
+    ingested = bring_in(
         folder,
         files,
         separate=order.separate,
@@ -90,15 +90,15 @@ def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
         seen=steady.see,
     )
     if order.bundled:
-        for manifest in brought.runs:
+        for manifest in ingested.runs:
             edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, own.get(manifest.id)))
-    names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may contain a run twice
+    names = {manifest.id: manifest.name for manifest in ingested.runs}  # a bundle may contain a run twice
     for run_id in names if order.tags else []:
         add_tags(folder, run_id, order.tags)
     runs = list(names)
     report(JobProgress("deriving", 1.0, runs=runs, seen=steady.seen))
-    notices = _left_out(brought.refused) + [clean(s, 400) for s in brought.notices]
-    notices += [f"{clean(names[run_id], 80)} {LEFT_UNCHANGED} The Runs page shows both." for run_id in brought.proposals]
+    notices = _left_out(ingested.refused) + [clean(s, 400) for s in ingested.notices]
+    notices += [f"{clean(names[run_id], 80)} {LEFT_UNCHANGED} The Runs page shows both." for run_id in ingested.proposals]
     for run_id, name in names.items():
         try:
             _keep_analyses(folder, [run_id])

@@ -32,7 +32,7 @@ def switch(rank: RankResult) -> Column:
 
 def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tuple[Reading, str | None]:
     """Return metric ``key`` on the basis ``column``, and a short note with its value on the other basis."""
-    value, note = result.metrics[key], words.beside(key, result.metrics, rank)
+    value, note = result.metrics[key], words.card_note(key, result.metrics, rank)
     if key == "best_step_time_ms" and column == "recorded" and differs(rank):
         profiled = result.metrics["step_time_ms"]
         return profiled, f"run ≈\u00a0{fmt.reading('best_step_time_ms', value)}"

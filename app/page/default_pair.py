@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, common_share
 from sawtooth.analysis.compare.prediction_record import FOLLOWS, follows
 from sawtooth.app.jobs.bundled_examples import first_pair
 from sawtooth.ingest.loop.command import program_of
@@ -57,13 +57,13 @@ def _read_once(products: Products) -> Products:
 def same_work(a: Manifest, b: Manifest, products: Products) -> bool:
     """Return whether two runs probably belong to the same program.
 
-    They do if one run is tagged as following the other, or if their matrix products are alike. If products are not recorded,
+    They do if one run is tagged as following the other, or if their matrix products have mostly the same shapes. If products are not recorded,
     a common tag or a common first word of the names is enough, unless `sawtooth run` started two different programs.
     """
     if follows(a, [b]) is not None or follows(b, [a]) is not None:
         return True
     shapes = products(a), products(b)
-    share = alike(*shapes)
+    share = common_share(*shapes)
     if share is not None:
         return share >= OF_ONE_MODEL
     if shapes[0] and shapes[0] == shapes[1]:

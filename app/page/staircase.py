@@ -80,9 +80,9 @@ def _recorded(result: RunResult) -> Staircase | None:
 
 
 def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measured]:
-    """Return the bar of the run in which somebody made the changes; empty if no such run is analysed.
+    """Return the bar of a later run in which changes were made; empty if no such run is analysed.
 
-    The bar is placed below the leading changes that this run no longer needs.
+    The bar comes after the last of the first changes that the later run no longer needs.
     """
     after = current_result.follow_up(result.manifest)
     if after is None or not current_result.is_analysed(after):

@@ -71,7 +71,7 @@ def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:
 def run_output(result: RunResult, stairs: Staircase | None) -> str:
     """Return the HTML that a notebook shows of a run: headline, staircase and findings."""
     headline, under = run_title(result, stairs)
-    rows = [(f"{n}", f.title, advice.brings(result, f), f.confidence) for n, f in advice.numbered(result)[:ROWS]]
+    rows = [(f"{n}", f.title, advice.gain_text(result, f), f.confidence) for n, f in advice.numbered(result)[:ROWS]]
     heads = ("", "What costs time", "Gain of the change", "Confidence")
     svg = of_run(result, stairs)
     return str(templates.render("notebook.html", title=headline, under=under, svg=svg, heads=heads, rows=rows))

@@ -19,9 +19,9 @@ from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words.advice import (
     below,
-    beside_others,
-    brings,
     diff,
+    gain_text,
+    note_on_other_changes,
     numbered,
     of_the_loss,
     paragraphs,
@@ -162,7 +162,7 @@ def gain(result: RunResult, finding: Finding) -> str:
     step_ms = best_ms(result)
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
         return fmt.step_change(step_ms, finding.predicted_step_ms)
-    return brings(result, finding)
+    return gain_text(result, finding)
 
 
 def _findings_markdown(result: RunResult) -> list[str]:
@@ -178,7 +178,9 @@ def _findings_markdown(result: RunResult) -> list[str]:
         ]
         lines += [
             "",
-            as_written(". ".join(filter(None, (fmt.spaced(finding.title), finding.observed, beside_others(result, finding))))),
+            as_written(
+                ". ".join(filter(None, (fmt.spaced(finding.title), finding.observed, note_on_other_changes(result, finding))))
+            ),
         ]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if len(result.plan) > 1 and (title := plan_title(result)):
@@ -213,7 +215,7 @@ def _findings_text(result: RunResult) -> list[str]:
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             *(f"     {paragraph}" for paragraph in paragraphs(finding)),
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {sureness(finding)}",
-            *([f"     {adds}"] if (adds := beside_others(result, finding)) else []),
+            *([f"     {adds}"] if (adds := note_on_other_changes(result, finding)) else []),
         ]
     if len(result.plan) > 1 and (title := plan_title(result)):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]

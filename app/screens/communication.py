@@ -39,13 +39,14 @@ PARALLEL = {
     "ep": "expert parallel",
     "cp": "context parallel",
 }
+# the CSV has the other fields of the row
 GROUPS = {
     "parallelism": "Group",
     "kinds": "Collectives per step",
     "transfer_ms": "Transfers per step",
     "exposed_ms": "Not overlapped",
     "bus_gb_s": "Bus bandwidth",
-}  # the CSV has the other fields of the row
+}
 _WITHIN = {None: "", True: ", one host", False: ", several hosts"}
 LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smaller messages
 SLOW_LINK = 0.5  # share of the link's bandwidth: large messages of a well-tuned ring reach more

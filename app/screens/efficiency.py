@@ -66,7 +66,7 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)
     _what_takes_a_step(rank, parts, chosen)
-    if line := words.beside_mfu(metrics):
+    if line := words.rates_and_clock(metrics):
         cards.small(line)
 
 
@@ -82,7 +82,7 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
     drawn = charts.bars(parts, causes, dark=frame.dark())
     # The first row is the useful part, the last row the whole step.
     cards.ranked(HEADS, cells[::-1], drawn[::-1], "What keeps a step from the GPU's peak")
-    if differs := words.beside_idle(rank, parts, column):
+    if differs := words.why_idle_differs(rank, parts, column):
         cards.small(differs)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(charts.METRICS, charts.METHOD, "peak-parts")

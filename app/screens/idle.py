@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.recorded.source_lines import as_known, readable_frame, user_lines
+from sawtooth.analysis.findings.recorded.source_lines import readable_frame, user_lines, without_stale_lines
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, StepPart, columns_of, parts_of, uses_estimate
@@ -77,7 +77,7 @@ def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | No
     if first is None:
         first_change.show(result)
         return
-    outside = first.owner == OUTSIDE_PROFILE  # its advice comes from the finding about it
+    outside = first.owner == OUTSIDE_PROFILE  # the finding about this time gives the advice
     about = [
         (number, finding)
         for number, finding in findings.claimed(result)
@@ -175,7 +175,7 @@ def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
 def _own_lines(recording: Recording, rows: pd.DataFrame) -> dict[int, str]:
     """Return the user's code line for each python_call_id, such as "train.py:96 in step"."""
     lines = user_lines(recording, [int(call) for call in rows["python_call_id"].dropna()])
-    return dict(zip(lines, map(readable_frame, as_known(recording, list(lines.values()))), strict=True))
+    return dict(zip(lines, map(readable_frame, without_stale_lines(recording, list(lines.values()))), strict=True))
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})

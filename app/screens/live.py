@@ -32,9 +32,8 @@ EVERY_SECONDS = 1.0  # time between two updates; often enough to follow a traini
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
 NUMBER = re.compile(r"[0-9]{1,4}")  # isdigit() would also accept ²
 MOST_FINDINGS = 3  # findings shown in full: with more, the chart would not be visible without scrolling
-STARTS_WITHIN_SECONDS = (
-    15.0  # the first sample may wait for the driver to wake up; after a longer time the page reports a problem
-)
+# The first sample may wait for the driver to wake up. After a longer time, the page reports a problem.
+STARTS_WITHIN_SECONDS = 15.0
 
 
 def main() -> None:

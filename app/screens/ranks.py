@@ -118,10 +118,10 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         sentence, lost = f"{delays}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}.", ""
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
         gain_ms = step_ms - finding.predicted_step_ms
-        gain = f"Without that a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_between(finding)}."
+        gain = f"Without the delay, a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_between(finding)}."
     else:
         gain_ms = late.gain_ms
-        gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
+        gain = f"Without the delay, a step is {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)} shorter."
     fix = finding.fix if finding is not None else ""
     return sentence, f"{lost}{gain} {fix} {predicted_gain.delay_and_gain(late, gain_ms)}".strip()
 

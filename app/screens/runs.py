@@ -103,7 +103,7 @@ def _example(manifests: list[Manifest]) -> FirstAnswer | None:
 
 
 def _three_ways_in() -> None:
-    cards.title("Three ways in")
+    cards.title("Three ways to add a run")
     with st.grid(min_column_width=460, gap="medium"):
         with st.container():
             cards.small(

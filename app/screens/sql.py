@@ -89,9 +89,8 @@ def _begin_with_an_example(chosen: RecordingRef) -> None:
     if example is not None:
         st.session_state["sql_example"] = example.title
         st.session_state["sql_text"] = st.session_state["sql_to_run"] = example.sql
-        st.session_state["sql_begun"] = (
-            example.sql.strip()
-        )  # the viewer has not written this query: it is not put into the address
+        # the viewer has not written this query: it is not put into the address
+        st.session_state["sql_begun"] = example.sql.strip()
 
 
 def _remember_in_address(query: str) -> None:

@@ -62,7 +62,7 @@ def main() -> None:
     _lanes(telemetry, manifest.id, summary, _trouble(result, telemetry))
     fleet.show(result)
     with _tooth(result, telemetry, summary):
-        _which_is_which(result, telemetry, summary)
+        _activity_metrics(result, telemetry, summary)
     if result.statements:
         cards.title(words.STATEMENTS)
         rows = [(one.statement, words.STATES[one.state], one.because) for one in result.statements]
@@ -97,7 +97,7 @@ def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemet
     return numbers
 
 
-def _which_is_which(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
+def _activity_metrics(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     """Show the mean of each activity metric over the steady part, and what the metric counts."""
     lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
     steady = telemetry_strip.steady(telemetry, summary)
@@ -107,8 +107,8 @@ def _which_is_which(result: RunResult, telemetry: TelemetrySeries, summary: Devi
     rows = words.activities(means, metrics, busy_share_of_best(lead) if lead is not None else None)
     if rows:
         over = f" over the steady {fmt.duration_ns(steady.span.ns)}" if steady is not telemetry else ""
-        with st.expander(f"What each of the {len(rows)} figures of activity counts", icon=":material/help:"):
-            cards.table(("Activity", f"Mean{over}", "What it counts"), rows, "Which figure of activity is which")
+        with st.expander(f"What each of the {len(rows)} activity metrics counts", icon=":material/help:"):
+            cards.table(("Activity", f"Mean{over}", "What it counts"), rows, "What each activity metric counts")
 
 
 def _chosen(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:

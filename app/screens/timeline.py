@@ -68,7 +68,7 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         perfetto.button(result.manifest, recording_id)
     if telemetry is None and timeline_picture.drawn():
-        _beside(result, rank, whole)
+        _separate_telemetry(result, rank, whole)
 
 
 def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> None:
@@ -120,7 +120,7 @@ def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan
     return telemetry
 
 
-def _beside(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> None:
+def _separate_telemetry(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> None:
     """Say why the telemetry is not drawn on the timeline, and show its last minute separately."""
     telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
     if telemetry is None and result.telemetry.host is not None:

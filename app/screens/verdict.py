@@ -1,7 +1,7 @@
 """The Verdict screen: the step now and after each change, and the evidence.
 
-The answer is the staircase: a bar for the step now and after each change. Below it are, folded, the findings without a
-predicted gain, and all numbers.
+The answer is the staircase: a bar for the step now and after each change. Folded sections below it contain the findings
+without a predicted gain, and all numbers.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share
 METHOD = (
     "GPU time between the first and the last counted step, divided by the counted steps. If operations run at the same time, each nanosecond "
     "counts once: for a tensor-core kernel first, then for another kernel, communication or a copy. The rest of an operation's duration "
-    "is in the column Beside other work. In every grouping, all rows sum to the time in which the GPU is not idle. "
+    "is in the column Overlapped. In every grouping, all rows sum to the time in which the GPU is not idle. "
     "Backward work belongs to the module and the phase that autograd launched it for."
 )
 STATES: dict[Grouping, tuple[str, str, str, str]] = {
@@ -158,7 +158,10 @@ def _held(rank: RankResult) -> pd.DataFrame:
 
 
 def _with_host(rows: pd.DataFrame, rank: RankResult, by: Grouping, order: str) -> pd.DataFrame:
-    """Return the operators with the host's time; sorted by it, operators that launch nothing are included."""
+    """Return the operators with the host's time.
+
+    If ``order`` is that time, operators that launch nothing are included.
+    """
     host = _host_times(rank, by)
     both = rows.merge(host, on=tables.key_columns(by), how="outer" if order == "host_ms" else "left")
     missing = both["ms"].isna()
@@ -256,7 +259,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bo
         "change": first_change.column(),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
-            "Beside other work, ms", rows["beside_ms"], help_="Time that is counted for other work which runs at the same time"
+            "Overlapped, ms", rows["beside_ms"], help_="Time that is counted for other work which runs at the same time"
         ),
         "roof_share": st.column_config.NumberColumn(
             "Roofline share", format=panel.PERCENT, help="Least time of its FLOPs and bytes at the GPU's peaks ÷ its time"
@@ -267,7 +270,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bo
         "tflops": number("TFLOP/s", rows["tflops"]),
         "gb_per_s": number("Copied, GB/s", rows["gb_per_s"]),
         "host_ms": number("Host, ms", rows.get("host_ms"), help_="Without the operators inside it, as profiled"),
-        "held_mb": number("Holds at the memory peak, MB", rows.get("held_mb")),
+        "held_mb": number("At the memory peak, MB", rows.get("held_mb")),
         "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
         "name": text("Full name", width="large"),
     }

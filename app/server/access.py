@@ -165,7 +165,7 @@ class AccessMiddleware:
     def _host_allowed(self, name: str) -> bool:
         if self.settings.allowed_hosts:
             return name in self.settings.allowed_hosts or is_loopback(name)
-            # With a token, a page of a DNS-rebinding attack has no cookie and is refused later.
+        # With a token, a page of a DNS-rebinding attack has no cookie and is refused later.
         return is_loopback(name) or self.settings.token is not None
 
     def _no_push(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
@@ -173,7 +173,7 @@ class AccessMiddleware:
 
         The push token gives access to nothing else. The server's own token is accepted too.
         """
-        if not self._wrong.unknown and self._wrong.blocked(self._caller(scope)):
+        if not self._wrong.none_sent and self._wrong.blocked(self._caller(scope)):
             return LoginRefusal(429, SLOWED)
         kind, _, sent = headers.get("authorization", "").partition(" ")
         accepted = [push_token(self.settings.data.root), *([self.settings.token] if self.settings.token else [])]

@@ -1,4 +1,4 @@
-"""Limit log lines that strangers can cause: equal lines appear rarely, with the number left out."""
+"""Limit log lines that strangers can cause: repeated lines appear rarely, with their number."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, token_hash
 log = logging.getLogger("sawtooth")
 LOGIN, LOGOUT = "/login", "/logout"
 LINK, TOKEN = "launch", "token"  # address parameters that log somebody in
-# The cookie with the address that a browser was refused. It is stored as long as an invitation is valid (a day).
+# The cookie with the address that a browser asked for before the login. It is stored as long as an invitation is valid (a day).
 WANTED, WANTED_SECONDS, WANTED_LONGEST = "sawtooth_wanted", 86400, 2000
 FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # enough for a token and an address, which arrive in one packet
 WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # wrong tokens of one peer: a person mistypes twice, a program guesses thousands
@@ -88,7 +88,7 @@ class WrongTokens:
         return bucket is not None and bucket.empty()
 
     @property
-    def unknown(self) -> bool:
+    def none_sent(self) -> bool:
         """Whether no wrong token was sent yet; then it is not necessary to find out who the caller is."""
         return not self._peers
 

@@ -16,7 +16,7 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
-UNTIL_STOPPED = Path(__file__).with_name("streamlit_server.py")
+SERVER_SCRIPT = Path(__file__).with_name("streamlit_server.py")
 PORTS_TRIED = 20  # more than the number of servers that anyone runs on one machine
 NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
 
@@ -75,7 +75,7 @@ def serve(
     """
     _check_port(address, port)
     # -P: Python must not import a folder called app in the user's working directory
-    command = [sys.executable, "-P", str(UNTIL_STOPPED), str(MAIN), "--server.port", str(port), "--server.address", address]
+    command = [sys.executable, "-P", str(SERVER_SCRIPT), str(MAIN), "--server.port", str(port), "--server.address", address]
     if tls is not None:
         command += ["--server.sslCertFile", str(tls[0].absolute()), "--server.sslKeyFile", str(tls[1].absolute())]
     if sys.platform == "win32":  # exec would detach from the console on Windows

@@ -1,4 +1,4 @@
-"""The script with which `sawtooth serve` and `demo` run Streamlit; Ctrl-C ends it with one word.
+"""The script with which `sawtooth serve` and `demo` run Streamlit; Ctrl-C prints "Stopped.".
 
 Streamlit's own command would print "Aborted!". This is a script and not a module of the package, because it must run before a
 checkout's packages are on the path.

@@ -221,7 +221,7 @@ def _optimizer(way: str, seen: Seen) -> Mapping[str, Any] | str:
 
 
 def _updates_by(way: str, seen: Seen) -> bool:
-    """Return whether every optimizer that made a step updated by ``way``, as PyTorch chooses it by itself."""
+    """Return whether every optimizer step used ``way`` (fused or foreach) already, without a change."""
     start = {"fused": "_fused_", "foreach": "_multi_tensor_"}[way]
     ways = [entry["way"] for entry in seen.every("update")]
     return bool(ways) and all(each.startswith(start) for each in ways)

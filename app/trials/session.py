@@ -207,7 +207,7 @@ class TrialSession:
         return path
 
     def changed_files(self) -> list[str]:
-        """Return the files of the working folder that the runs changed although the guard did not see it."""
+        """Return the files of the working folder that the runs changed without being noticed by the guard."""
         return folders.changed(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
 
     def new_files(self) -> list[str]:

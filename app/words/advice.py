@@ -1,6 +1,6 @@
 """The order of changes, their short texts, and the plan that combines them.
 
-The headline's change comes first, then sure changes by gain, then unsure ones, then advice on better recordings.
+The headline's change comes first, then certain changes by gain, then uncertain ones, then advice on better recordings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOTICEABLE = 1.1  # ratio of gains: above it, the page explains why the larger c
 LITTLE_LEFT = 0.5
 # First lines of a code change. They are comments, so that a copied text remains code.
 FOR_EXAMPLE, OF_RUN = "  # for example", "  # with this run's names"
-_APART = re.compile(r"(?<=\S) {2,}#")  # a comment far from its code, aligned with others; it would wrap in a narrow card
+_APART = re.compile(r"(?<=\S) {2,}#")  # the spaces that align a comment with others; in a narrow card, the line would wrap
 MORE_IN_PLAN = 0.1  # share of the step after the first change; a plan that saves more than this gets its own bar
 TOO_WIDE = 3.0  # ratio of the ends; a wider range is shown instead of its middle
 
@@ -58,7 +58,7 @@ def first_in_words(result: RunResult) -> str | None:
     if (loss := of_the_loss(result)) is not None:
         return ": ".join(loss)
     change_known = first(result)
-    return None if change_known is None else f"{action(change_known[1])}: {brings(result, change_known[1])}"
+    return None if change_known is None else f"{action(change_known[1])}: {gain_text(result, change_known[1])}"
 
 
 def unseen_here(result: RunResult) -> str | None:
@@ -92,18 +92,18 @@ def paragraphs(finding: Finding) -> list[str]:
     return [fmt.spaced(fmt.clean(finding.observed)), finding.fix, finding.prediction_note]
 
 
-def brings(result: RunResult, finding: Finding) -> str:
+def gain_text(result: RunResult, finding: Finding) -> str:
     """Return a change's gain; if it only prepares another change, return which one."""
     needed = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
-    return predicted_gain.brings(finding) if needed is None else f"little gain alone: makes change {needed} possible"
+    return predicted_gain.gain_text(finding) if needed is None else f"little gain alone: makes change {needed} possible"
 
 
-def whole(result: RunResult, finding: Finding) -> str:
+def gain_and_step(result: RunResult, finding: Finding) -> str:
     """Return a change's gain and, if claimed, the step after it with its confidence."""
-    return ", ".join(filter(None, (brings(result, finding), predicted_gain.detail(finding))))
+    return ", ".join(filter(None, (gain_text(result, finding), predicted_gain.detail(finding))))
 
 
-def beside_others(result: RunResult, finding: Finding) -> str | None:
+def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
     """Return a note if earlier changes make this one's gain much smaller or larger, else None."""
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
@@ -112,7 +112,7 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
         return f"Change {numbers[first.rule]} is about the same wait: the two gains do not add up."
     if same_as_delay(result, finding):
         return "This is the rank's delay, in its own code: the two gains do not add up."
-    if (bound := _fed_alike(result, finding)) is not None:
+    if (bound := _loader_limit(result, finding)) is not None:
         return bound
     rules = [step.rule for step in result.plan]
     at = rules.index(finding.rule) if finding.rule in rules else 0
@@ -138,7 +138,7 @@ def _named_in(title: str, result: RunResult, rule: str) -> bool:
     return any(f"“{action(finding)}”" in title for finding in result.findings if finding.rule == rule)
 
 
-def _fed_alike(result: RunResult, finding: Finding) -> str | None:
+def _loader_limit(result: RunResult, finding: Finding) -> str | None:
     """Return that the loader's rate of batches limits a gain; the first such change explains it."""
     if finding.fed_every_ms is None:
         return None
@@ -221,11 +221,11 @@ def plan_lines(result: RunResult) -> list[str]:
     actions = {finding.rule: fmt.clean(action(finding)) for finding in result.findings}
     ordered = []
     for step in result.plan:
-        brings = "little gain alone, makes the next change possible"
+        gain = "little gain alone, makes the next change possible"
         if not step.prepares:
             between = fmt.span_ms(step.predicted_low_ms, step.predicted_high_ms)
-            brings = f"{fmt.duration_ms(step.before_ms)} → ≈\u00a0{fmt.duration_ms(step.predicted_step_ms)} ({between})"
-        ordered.append(f"{actions.get(step.rule, step.rule)}: {brings}")
+            gain = f"{fmt.duration_ms(step.before_ms)} → ≈\u00a0{fmt.duration_ms(step.predicted_step_ms)} ({between})"
+        ordered.append(f"{actions.get(step.rule, step.rule)}: {gain}")
     return ordered
 
 

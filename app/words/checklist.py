@@ -36,7 +36,7 @@ class ToDo:
     number: int
     action: str
     technique: str
-    brings: str
+    gain_text: str
     detail: str
     because: str
     overlap: str
@@ -44,7 +44,7 @@ class ToDo:
     @property
     def is_remark(self) -> bool:
         """Whether this is only a remark, without anything to change."""
-        return self.brings == REMARK
+        return self.gain_text == REMARK
 
 
 def to_do(result: RunResult, checked: Sequence[Checked]) -> list[ToDo]:
@@ -61,12 +61,11 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
         number,
         fmt.clean(headline.action(finding)),
         techniques.get(finding.rule, ""),
-        REMARK if remark else advice.brings(result, finding),
+        REMARK if remark else advice.gain_text(result, finding),
         "" if remark else predicted_gain.detail(finding),
         _sentence(finding.title),
-        ""
-        if finding.pays_later
-        else advice.beside_others(result, finding) or "",  # The title of a change that pays later already says this.
+        # The title of a change that pays later already names the other change.
+        "" if finding.pays_later else advice.note_on_other_changes(result, finding) or "",
     )
 
 
@@ -76,7 +75,7 @@ def rows(result: RunResult, checked: Sequence[Checked]) -> list[tuple[str, str, 
     The Verdict's changes come first, with their numbers; the techniques without a finding follow.
     """
     changes = [
-        (row.technique or row.action, f"{row.number}. {', '.join(filter(None, (row.brings, row.detail)))}", row.because)
+        (row.technique or row.action, f"{row.number}. {', '.join(filter(None, (row.gain_text, row.detail)))}", row.because)
         for row in to_do(result, checked)
     ]
     return changes + without_finding(checked)
@@ -107,14 +106,14 @@ def finding(result: RunResult) -> str:
 
 def title(checked: Sequence[Checked]) -> str:
     """Return the summary of the checklist: how many changes save time, and techniques by state."""
-    gains = sum(row.status == "brings" for row in checked)
+    gains = sum(row.status == "gains" for row in checked)
     may = sum(row.finding is not None and row.finding.claims == "ceiling" for row in checked)
-    brings = "No technique would shorten the step"
+    effect = "No technique would shorten the step"
     if gains or may:
-        brings = f"{fmt.many(gains or may, 'change')} {'would' if gains else 'may'} shorten the step"
+        effect = f"{fmt.many(gains or may, 'change')} {'would' if gains else 'may'} shorten the step"
     count = {status: sum(row.status == status for row in checked) for status in STATES}
     techniques = fmt.many(count["done"], "technique")
     apart = f", {count['not applicable']} not applicable" if count["not applicable"] else ""
     return (
-        f"{brings}; {techniques} in use, {count['nothing']} with nothing to gain{apart}, {count['not checked']} cannot be seen"
+        f"{effect}; {techniques} in use, {count['nothing']} with nothing to gain{apart}, {count['not checked']} cannot be seen"
     )

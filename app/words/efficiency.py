@@ -30,8 +30,6 @@ LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its ti
     "clock": "the clock is below the clock of the quoted peak, which costs {}",
     "slow_kernels": "products, convolutions and attention are slower than the peak by {}",
 }
-
-
 HELPS = {  # advice for parts that are not lost time
     "other_kernels": "Fuse or remove them: torch.compile, fused optimizers and losses.",
     "dtype": "Compute in bf16 (autocast), or allow TF32.",
@@ -82,7 +80,7 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
     return [PeakPart(key, ms, ms / step) for key, ms in shown.items() if ms > ROUNDING * step or key == "peak"]
 
 
-def beside_idle(rank: RankResult, parts: Sequence[PeakPart], column: Column) -> str | None:
+def why_idle_differs(rank: RankResult, parts: Sequence[PeakPart], column: Column) -> str | None:
     """Return why the idle time differs from the lost time on other pages; None if both look equal."""
     idle = sum(part.ms for part in parts if part.key == "idle")
     lost = lost_time.total_ms(lost_time.rows(rank, column))
@@ -173,7 +171,7 @@ def _about(reading: Reading) -> str:
     return "" if reading.trust == "ok" or reading.bound is not None else "≈\u00a0"
 
 
-def beside_mfu(metrics: Mapping[str, Reading]) -> str:
+def rates_and_clock(metrics: Mapping[str, Reading]) -> str:
     """Return the achieved rate, the utilizations that differ from the MFU, and the SM clock."""
     mfu = metrics["mfu"].value or 0.0
     others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]

@@ -21,31 +21,32 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": fmt.bytes_,
     "share": fmt.share,
 }
-MOST_COLUMNS = 4  # more do not fit next to the change
-MOST_NUMBERS = 2  # columns of numbers that come before further texts
+MOST_COLUMNS = 4  # More columns do not fit next to the change.
+MOST_NUMBERS = 2  # This many columns of numbers come before other texts.
 # Columns without cells: a link shows times better, and other columns name what the ids mean.
 _PLACE = ("start_ns", "end_ns", "devices", "recording")
-_NAMED_BY = ("place", "operator", "flop_operator", "module")  # names to search for in the code, the most reliable first
-_LEAST_TELLING = ("cause", "owner", "phase")  # the finding's title mostly says them
+# Names to search for in the code, the most reliable first.
+_NAMED_BY = ("place", "operator", "flop_operator", "module")
+_LEAST_USEFUL = ("cause", "owner", "phase")  # The finding's title usually contains them.
 _HEADINGS = {"ms": "Time", "us": "Time", "ns": "Time", "share": "Share", "bytes": "Bytes"}
 
 
 def table(finding: Finding) -> Rows:
     """Return the headings and cells of a finding's evidence; both are empty if it has none.
 
-    Rows of another kind than the first are left out, and so are empty columns and the less telling of many columns.
+    Rows of another kind than the first are left out. Empty columns are left out too, and the least useful of many columns.
     """
     rows = [row for row in finding.evidence if row.keys() == finding.evidence[0].keys()]
     known = [key for key in (rows[0] if rows else ()) if key not in _PLACE and any(row[key] not in (None, "") for row in rows)]
-    alike = {key for key in _LEAST_TELLING if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
-    known = [key for key in known if key not in alike]
+    constant = {key for key in _LEAST_USEFUL if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
+    known = [key for key in known if key not in constant]
     numbers = [key for key in known if all(isinstance(row[key], int | float | None) for row in rows)]
     name = next((key for key in _NAMED_BY if key in known), None)
 
     def place(key: str) -> int:
         if key == name or key in numbers[:MOST_NUMBERS]:
             return 0
-        return 3 if key in _LEAST_TELLING else 2 if key in numbers else 1
+        return 3 if key in _LEAST_USEFUL else 2 if key in numbers else 1
 
     kept = set(sorted(known, key=place)[:MOST_COLUMNS])
     shown = [key for key in known if key in kept]

@@ -154,13 +154,13 @@ def _without_steps(result: RunResult) -> str | None:
 
 
 def healthy(result: RunResult) -> str | None:
-    """Return a sentence about a healthy run, with the largest gain of a sure change; None for others."""
+    """Return a sentence about a healthy run, with the largest certain gain; None for others."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     if verdict is None or not verdict.step.value or not is_healthy(result):
         return None
     sure = largest_sure_gain(result.findings) / verdict.step.value
-    most = f"no sure change would gain more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
+    most = f"no change is certain to save more than {fmt.share(sure)}" if sure else "no change is certain to shorten it"
     peak = f"the {mfu_peak(result.metrics)}" if is_by_dtype(result.metrics) else "its 16-bit peak"
     reached = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{throttled(result)}"
     busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and {reached}"
@@ -168,7 +168,7 @@ def healthy(result: RunResult) -> str | None:
 
 
 def _might_help(result: RunResult) -> str:
-    """Return an unsure change that may still help a healthy run, or else a sentence about its kernels."""
+    """Return an uncertain change that may still help a healthy run, or else a sentence about its kernels."""
     step_ms, unsure = best_ms(result), [f for f in result.findings if f.confidence == "low" and f.claims == "gain"]
     if not step_ms or not unsure:
         return first_line(result)

@@ -45,7 +45,7 @@ class LostTimeRow:
     @property
     def name(self) -> str:
         """The cause's name within a sentence."""
-        # Capitals inside are proper names, such as "Python on the host".
+        # A cause may contain a proper name, such as "Python on the host", so its capitals stay.
         return self.called or (colour_of(self.owner, self.cause).label if self.owner else REST)
 
     @property

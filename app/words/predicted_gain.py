@@ -10,7 +10,7 @@ from sawtooth.app.words.savings import between_predicted
 SAME = 0.05  # share of the straggler's delay; a gain that differs by less needs no explanation
 
 
-def brings(finding: Finding) -> str:
+def gain_text(finding: Finding) -> str:
     """Return the gain of a finding in words, such as "saves ≈ 265 ms per step (85 %)"."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         share = fmt.share(1 - left(finding))

@@ -72,9 +72,8 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     if finding is not None and named is not None and not known:
         if verdict.kind == "starved":
             return f"The GPU is busy {busy} of {per}. {named.waits_for}"
-        if verdict.kind == "unrepresentative" and finding.gain_ms > (
-            verdict.profiled.value or 0.0
-        ):  # no profiled step contains it
+        in_no_profiled_step = finding.gain_ms > (verdict.profiled.value or 0.0)
+        if verdict.kind == "unrepresentative" and in_no_profiled_step:
             waits = named.waits_for.removeprefix("It ").rstrip(".")
             return f"The GPU is busy {busy} of {per}. Most likely it {waits}, for longer in the run than in the profiled steps."
         if verdict.step.value:
@@ -189,10 +188,10 @@ def subtitle(result: RunResult) -> str:
         if len(rank.steps):
             parts.append(f"{len(rank.counted)} of {len(rank.steps)} steps counted")
     kinds = [fmt.many(n, word) for n, word in _counts(result) if n]
-    return " · ".join([*parts, " and ".join(kinds) or _alone(result.manifest)])
+    return " · ".join([*parts, " and ".join(kinds) or _without_profile(result.manifest)])
 
 
-def _alone(manifest: Manifest) -> str:
+def _without_profile(manifest: Manifest) -> str:
     return "memory snapshot only" if any(ref.kind == "memory" for ref in manifest.recordings) else "step marks only"
 
 
@@ -215,7 +214,7 @@ def step_bar_title(verdict: RunJudgement, names: Mapping[str, str]) -> str:
     return ", ".join([f"{about}{first.format(f' of {of} is ')}", *(other.format(" ") for other in others)])
 
 
-def beside(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | None:
+def card_note(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | None:
     """Return the note below a metric's card on the Verdict, or None."""
     if key == "best_step_time_ms":
         return spread(rank)

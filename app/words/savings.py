@@ -15,7 +15,7 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
 
-HARDLY_PAYS = 1.05  # ratio of samples per second; a smaller gain does not justify another batch size
+HARDLY_HELPS = 1.05  # ratio of samples per second; a smaller gain does not justify another batch size
 KNOWN_ENOUGH = 0.5  # share of the time of products, convolutions and attention that must have known FLOPs
 A_DAY_MS = 24 * 3.6e6
 WIDE = 2.0  # ratio of an interval's ends; from here, a page shows both ends instead of the middle
@@ -98,7 +98,10 @@ def _range(forecast: CombinedPrediction, change: Finding | None) -> tuple[float 
 
 
 def between_predicted(change: Finding) -> str:
-    """Return the range that contains 80 % of such predictions, such as "8.38 to 22.9 ms", or ""."""
+    """Return a prediction's range, such as "8.38 to 22.9 ms", or "".
+
+    The measured step lies in this range for 80 % of predictions.
+    """
     return _between(change.predicted_low_ms, change.predicted_high_ms)
 
 
@@ -191,7 +194,7 @@ def lines(
 
 
 def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]] | None:
-    """Return whether a larger batch pays, and the gain of each size; None without predictions.
+    """Return whether a larger batch helps, and the gain of each size; None without predictions.
 
     ``evidence`` has rows of ``analysis.findings.batch.step``.
     """
@@ -202,12 +205,12 @@ def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str
     rate = float(best["samples_per_second_times"])
     if any(map(_of_the_host, rows)):
         title = "A larger batch fits: the host determines the time of its step"
-    elif rate < HARDLY_PAYS:
-        title = "A larger batch fits and hardly pays: this batch keeps the GPU busy"
+    elif rate < HARDLY_HELPS:
+        title = "A larger batch fits but hardly helps: this batch keeps the GPU busy"
     elif rate * best["step_ms"] <= best["high_ms"]:  # at the upper end of the interval there is no gain
-        title = f"A larger batch fits and may pay: ≈\u00a0{fmt.factor(rate)} the samples per second"
+        title = f"A larger batch fits and may help: ≈\u00a0{fmt.factor(rate)} the samples per second"
     else:
-        title = f"A larger batch fits and pays: ≈\u00a0{fmt.factor(rate)} the samples per second"
+        title = f"A larger batch fits and helps: ≈\u00a0{fmt.factor(rate)} the samples per second"
     return title, [_line(row) for row in rows]
 
 

@@ -258,11 +258,13 @@ def _change(finding: Finding, result: RunResult) -> dict[str, Any]:
         "cost": cost(finding),
         "title": finding.title,
         "fix": finding.fix,
-        "brings": advice.whole(result, finding),
+        "gain": advice.gain_and_step(result, finding),
         "unsure": finding.confidence == "low",
         "where": " ".join(filter(None, where)) if where is not None else "",
         "diffs": [[change.framework, advice.diff(change)] for change in finding.changes],
         "evidence": [heads, rows],
-        "notes": [text for text in (advice.beside_others(result, finding), finding.prediction_note, finding.risk) if text],
+        "notes": [
+            text for text in (advice.note_on_other_changes(result, finding), finding.prediction_note, finding.risk) if text
+        ],
         "sure": predicted_gain.sureness(finding),
     }

@@ -15,7 +15,7 @@ from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
-TEXT_MOST = 1200  # characters of shapes and arguments: nobody reads more
+TEXT_MOST = 1200  # characters of shapes and arguments
 HOST_AHEAD = "The steps are the GPU's. The host launches a step before the GPU runs it, so the same step begins earlier on the host's lanes."
 Facts = list[tuple[str, str]]
 
@@ -141,16 +141,15 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         if row.get(key):
             facts.append((label, fmt.clean(str(row[key]), 300)))
     start = row["start"]
-    until = max(
-        start + row["dur"], row["next_start"] or 0
-    )  # A finding explains the copy that ends a wait together with the wait.
+    # If a copy ends a wait, a finding explains both together.
+    until = max(start + row["dur"], row["next_start"] or 0)
     accounts = (
         f for _, f in numbered(result) if f.gain_ms > 0 and f.accounts_for(row["cause"], start + origin_ns, until + origin_ns)
     )
     finding = next(accounts, None)
     change = first(result)
     if change is not None and change[1] is not finding:
-        facts.append(("First change", f"{action(change[1])}, which is about other time"))
+        facts.append(("First change", f"{action(change[1])}, which shortens other time"))
     return {
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,

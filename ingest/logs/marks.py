@@ -27,9 +27,8 @@ from sawtooth.ingest.writer import Writer
 
 MOST_LINES, LONGEST_SITE = 16, 1000  # limits of lines per stack and of characters, because the file may be hostile
 SIGNATURE = b'{"k": "marks"'
-PLAIN = re.compile(
-    rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}'
-)  # The whole line must match, because samples of telemetry have more fields.
+# The whole line must match, because samples of telemetry have more fields.
+PLAIN = re.compile(rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}')
 
 
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # number of a rank, an optimizer or a process

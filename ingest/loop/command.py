@@ -15,11 +15,8 @@ SEVERAL_TRAINED = "processes trained. This report is about the one that stepped 
 EARLY_END = "The profile ended after"
 PAUSED = "The recorder paused the training"
 ENDED_BEFORE = "The training ended with exit code"  # begins the line of a failure in older notes
-LAUNCHERS = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-)  # modules that start the training program
+# modules that start the training program
+LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 PYTHON = re.compile(r"python[\d.]*")
 MODULE = re.compile(r"[^\W\d]\w*(\.\w+)*")
 FLAG = re.compile(r"--?[A-Za-z]")  # Words such as -1 and -.5 are values, not flags.

@@ -57,9 +57,8 @@ OBJECTS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb'\s*\{"(?:CudaEvent|TraceProcessEvent|NvtxEvent|StringTable)"'), "a JSON export of Nsight Systems", "Use the file of nsys export --type sqlite run.nsys-rep."),
 )  # fmt: skip
 NAME = re.compile(rb"[A-Za-z_]{2}")  # A frame has a name. A table with semicolons has numbers instead.
-CHAKRA_NODES = re.compile(
-    rb"is_cpu_op|aten::|comm_type|\d\.\d\.\d+-?(?:chakra|dev)?"
-)  # one of these is near the beginning of Chakra's binary form
+# one of these is near the beginning of Chakra's binary form
+CHAKRA_NODES = re.compile(rb"is_cpu_op|aten::|comm_type|\d\.\d\.\d+-?(?:chakra|dev)?")
 LONGEST_PACKET = 1 << 20  # bytes; the first packets of a Perfetto trace are descriptions of clocks and processes
 PACKET = 0x0A  # Protobuf key of a packet (field 1, with a length). A Perfetto trace has only this field.
 LENGTH_BITS = 35  # bits of a length that are read; LONGEST_PACKET needs only 21

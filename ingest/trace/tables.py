@@ -82,9 +82,7 @@ class EventTables:
         if text not in ids:
             self._name_length += len(text)
             if len(ids) >= self._limits.distinct_names or self._name_length > self._limits.names_length:
-                sentence = (
-                    f"More than {len(ids):,} different names: this is not a trace anyone could read. Profile a shorter time."
-                )
+                sentence = f"The trace has more than {len(ids):,} different names, which is the limit. Profile a shorter time."
                 raise SourceError("E-LIMIT", sentence)
         return ids.setdefault(text, len(ids))
 

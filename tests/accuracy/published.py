@@ -45,7 +45,7 @@ COLUMNS = ["position", "step", "start_ns", "end_ns", "name", "group", "peer"]
 
 @dataclass(frozen=True)
 class Published:
-    """What was published of a job: its slowdown, and the stage or rank that causes it.
+    """The published facts of a job: its slowdown, and the stage or rank that causes it.
 
     ``kind`` is None if none is named as the cause.
     """

@@ -19,13 +19,15 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 
-MOST_STATEMENTS = 96  # to read a trace, write its recording and its derived file and register the run, whatever the trace holds; 93 as counted
-MOST_QUESTIONS = 50  # of all rules and the report, about a trace in which few rules find the names that they look for
+MOST_STATEMENTS = (
+    96  # Statements to read a trace, write its recording and derived file and register the run, for any trace. 93 were counted.
+)
+MOST_QUESTIONS = 50  # Queries of all rules and of the report for a trace in which few rules find the names that they search.
 
 
-def brought(folder: DataFolder, place: Path, number: int) -> Manifest:
+def ingested(folder: DataFolder, place: Path, number: int) -> Manifest:
     loop = matmul_loop()
-    loop.top["number"] = number  # a trace of other bytes is another recording
+    loop.top["number"] = number  # a trace with other bytes is another recording
     trace = loop.write(place / f"{number}.json")
     return bring_in(folder, [(trace, trace.name)]).runs[0]
 
@@ -42,7 +44,7 @@ def test_files_of_one_process_share_an_instance(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(database, "_idle", [])
     folder = DataFolder(tmp_path / "data").create()
     for number in range(3):
-        brought(folder, tmp_path, number)
+        ingested(folder, tmp_path, number)
     assert len(started) == 1
 
 
@@ -66,15 +68,15 @@ def test_a_file_is_written_with_few_statements(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(duckdb, "connect", lambda *given, **options: Counting(connect(*given, **options), noted))
     monkeypatch.setattr(database, "_idle", [])
     folder = DataFolder(tmp_path / "data").create()
-    brought(folder, tmp_path, 1)  # lays out the first files
+    ingested(folder, tmp_path, 1)  # lays out the first files
     noted.clear()
-    brought(folder, tmp_path, 2)
+    ingested(folder, tmp_path, 2)
     assert 40 < len(noted) <= MOST_STATEMENTS, len(noted)
 
 
 def test_names_missing_in_a_trace_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = DataFolder(tmp_path / "data").create()
-    run = brought(folder, tmp_path, 1)
+    run = ingested(folder, tmp_path, 1)
     asked: list[str] = []
     for kind in ("rows", "frame"):
         ask = getattr(Recording, kind)

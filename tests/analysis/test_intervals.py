@@ -44,7 +44,7 @@ def test_set_operations_equal_the_bitmap(a, b):
     free = complement(x, 5, 50)
     assert (bits_of(free) == (~bitmap(a) & inside)).all()
     for found in (free, intersect(x, y), subtract(x, y)):
-        assert (found.ends > found.starts).all()  # sets hold no empty interval
+        assert (found.ends > found.starts).all()  # sets contain no empty interval
 
 
 @given(interval_lists, interval_lists)

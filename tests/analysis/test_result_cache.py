@@ -32,7 +32,7 @@ from tests.support.prepared import prepared
 RUNS = ("sample_traces/gpt", "sample_traces/resnet_starved", "tests/recordings/ddp_straggler", "tests/recordings/mlp_eager")
 
 
-def brought(folder: DataFolder, where: str) -> Manifest:
+def ingested(folder: DataFolder, where: str) -> Manifest:
     paths = sorted(p for p in (ROOT / where).iterdir() if p.name.endswith((".json.gz", ".jsonl")))
     return bring_in(folder, [(path, path.name) for path in paths]).runs[0]
 
@@ -66,7 +66,7 @@ def assert_same(a: object, b: object, where: str = "result") -> None:
 @pytest.mark.parametrize("where", RUNS)
 def test_a_cached_analysis_equals_the_computed_one(where: str, tmp_path: Path) -> None:
     folder = DataFolder(tmp_path).create()
-    manifest, library = brought(folder, where), Library(folder)
+    manifest, library = ingested(folder, where), Library(folder)
     result = analyse(manifest, library)
     kept = load(dump(result), manifest)
     assert_same(result, kept)
@@ -86,14 +86,14 @@ def test_a_run_is_analysed_again_only_after_an_edit(small: tuple[Manifest, Libra
     manifest, library = small
     result_of(manifest, library)
     renamed = msgspec.structs.replace(manifest, name="another name")
-    told = msgspec.structs.replace(manifest, facts=UserFacts(step_time_ms=5.0))
+    reported = msgspec.structs.replace(manifest, facts=UserFacts(step_time_ms=5.0))
     with monkeypatch.context() as patched:
         patched.setattr(result_store, "analyse", lambda *_: pytest.fail("analysed again"))
         assert result_of(renamed, library).manifest.name == "another name"
-    assert result_of(told, library).metrics["best_step_time_ms"].value == 5.0
+    assert result_of(reported, library).metrics["best_step_time_ms"].value == 5.0
     assert cached_result(manifest, library.folder) is None  # the older file is gone
     monkeypatch.setattr(result_store, "analysis_code", lambda: "newer")
-    assert cached_result(told, library.folder) is None
+    assert cached_result(reported, library.folder) is None
     library.close()
 
 
@@ -126,7 +126,7 @@ def test_a_large_run_is_analysed_in_the_background(app_data: DataFolder, monkeyp
     from sawtooth.app.runs import card as run_card
     from tests.support.pages import opened, words_of
 
-    manifest = brought(app_data, "tests/recordings/mlp_eager")
+    manifest = ingested(app_data, "tests/recordings/mlp_eager")
     monkeypatch.setattr(run_card, "INLINE_BYTES", 1)
     assert "This run is being analysed" in words_of(opened("verdict", manifest.id))
     for thread in threading.enumerate():

@@ -63,7 +63,7 @@ def test_a_duration_has_the_most_readable_unit(ns: float, text: str) -> None:
         (0.00001, "< 0.01 %"),
         (0.9996, "99.9 %"),
         (0.996, "99.6 %"),
-        (1.002, "100 %"),  # more than all is rounded as any share is
+        (1.002, "100 %"),  # values above 100 % are rounded like other shares
         (1.02, "102 %"),
         (-0.06, "−6.0 %"),
     ],
@@ -193,7 +193,7 @@ def test_a_key_becomes_a_heading(key: str, heading: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "shorter"),
     [
-        (33.64, 15.86, "17.7 ms"),  # 33.6 and 15.9: the difference of what is shown, and not 17.78
+        (33.64, 15.86, "17.7 ms"),  # 33.6 − 15.9: the difference of the shown values, not 17.78
         (27.7, 9.034, "18.7 ms"),
         (1250.0, 310.0, "940 ms"),
         (2.0, 0.5, "1.50 ms"),

@@ -41,8 +41,8 @@ def test_every_template_of_a_card_is_tested() -> None:
 
 
 def test_quoted_code_is_shown_as_code() -> None:
-    told = "no calls (`with_stack=<b>`)"
-    for shown in (CARDS.headline(told, None), CARDS.line(told, "small"), CARDS.numbered(1, told)):
+    reported = "no calls (`with_stack=<b>`)"
+    for shown in (CARDS.headline(reported, None), CARDS.line(reported, "small"), CARDS.numbered(1, reported)):
         assert "(<code>with_stack=&lt;b&gt;</code>)" in shown
 
 
@@ -76,6 +76,5 @@ def test_a_long_name_may_wrap() -> None:
 
 
 def test_code_keeps_its_lines() -> None:
-    assert "<del>    if a &lt; b:</del>" in templates.pieces("poster.html").diff(
-        ["-     if a < b:"]
-    )  # its sign is drawn, not copied
+    # its sign is drawn, not copied
+    assert "<del>    if a &lt; b:</del>" in templates.pieces("poster.html").diff(["-     if a < b:"])

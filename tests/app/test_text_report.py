@@ -23,7 +23,7 @@ LEDGER = [("other_compute", None, 9_000_000, 9.0), ("idle", "launch_bound", 11_0
 
 
 def test_numbers_of_the_run_come_before_those_of_the_profile() -> None:
-    # Under the profiler a step takes 20 ms, 9 of them busy; the run's takes 10.
+    # Under the profiler a step takes 20 ms, 9 of them busy. The run's step takes 10 ms.
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics={"gpu_busy_share": 0.45})
     lines = text(run).splitlines()
     busy = [line.split() for line in lines if line.strip().startswith("GPU busy")]

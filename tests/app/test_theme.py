@@ -29,7 +29,7 @@ def _contrast(one: str, other: str) -> float:
     [*OWNERS.items(), *CAUSES.items(), *QUANTITIES.items(), *HOST_KINDS.items(), *STEPS.items(), ("unknown", UNKNOWN)],
 )
 def test_every_class_has_contrast_with_the_page_in_both_themes(key: str, colour: object) -> None:
-    # WCAG 1.4.11: what a picture is made of needs 3:1 against what surrounds it
+    # WCAG 1.4.11: graphical objects need a contrast of 3:1 against their surroundings
     assert _contrast(colour.light, "#FFFFFF") >= 3, key
     assert _contrast(colour.dark, "#14171A") >= 3, key
 

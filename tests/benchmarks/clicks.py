@@ -4,9 +4,9 @@
 
 It opens the largest run of ``--data`` and prints for each screen the medians of the rounds: the time from the click on
 its link to the first sentence and to the first new picture, and the bytes received. Then it opens each address in a new
-page and prints the layout shift, failed requests, console errors and axe-core's serious violations. The Verdict adds
-the time from a tick to the second frame after it. The machine's load is printed first, because wall times on a busy
-machine say nothing alone.
+page and prints the layout shift, failed requests, console errors and axe-core's serious violations. For the Verdict,
+it also prints the time from a click on a change's check box to the second frame after it. The machine's load is printed
+first, because wall times on a busy machine mean little without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tests.gallery.__main__ import AXE, AXE_CHECK
 from tests.support.chromium import click_to, executable, log_in
 from tests.support.servers import Server, start_server
 
-QUIET_MS, MOST_MS = 1000, 10_000  # after the last byte the page is complete; a page with a clock never ends
+QUIET_MS = 1000  # a page that receives no byte for this time is complete
+MOST_MS = 10_000  # longest wait for this, because a page with a clock is never complete
 WAIT_MS = 120_000
 # Runs in the page. A picture counts from its first frame, also in the shadow trees of components.
 WATCH = """() => {
@@ -104,7 +105,7 @@ class Received:
         self.bytes += count
 
     def settle(self, page: Page) -> int:
-        """Return the bytes once nothing more comes, or after MOST_MS."""
+        """Return the bytes when the page is complete, or after MOST_MS."""
         quiet = waited = 0
         while quiet < QUIET_MS and waited < MOST_MS:
             before = self.bytes
@@ -160,7 +161,7 @@ class Loaded:
 
 
 def load(page: Page, url: str) -> Loaded:
-    """Open an address; return what moved, failed, and what axe-core finds."""
+    """Open an address; return the layout shift, what failed, and what axe-core finds."""
     failed: list[str] = []
     page.on("response", lambda got: failed.append(f"{got.status} {got.url}") if got.status >= 400 else None)
     page.on("console", lambda said: failed.append(said.text) if said.type == "error" else None)

@@ -117,9 +117,9 @@ def per_batch(pairs: int) -> list[float]:
 
 
 def microseconds(script: Path, *before: str) -> float:
-    """Return the processor time of a step in µs, the third fastest of ten rounds.
+    """Return the processor time of a step in µs: the third fastest of ten rounds.
 
-    Other work on the machine then hardly counts.
+    So other work on the machine hardly counts.
     """
     line = [sys.executable, *before, *((sys.executable,) if before else ()), str(script)]
     done = subprocess.run(line, cwd=script.parent, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)

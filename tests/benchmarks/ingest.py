@@ -1,4 +1,4 @@
-"""Measure how fast a trace becomes a recording and an answer, next to only unpacking or parsing it.
+"""Measure the time from a trace to a recording and to an answer, next to unpacking and parsing.
 
     python -m tests.benchmarks.ingest [--events 1000000 5000000 20000000] [--rounds 3] [--trace TRACE.json.gz]
         [--peers [PYTHON]] [--limit SECONDS]
@@ -61,7 +61,7 @@ class Run:
 def measured(command: list[str], limit: float = LIMIT_SECONDS) -> Run:
     """Run ``command`` and return its wall time and peak resident memory.
 
-    The memory is the largest of it or of any process it waited for.
+    The memory is the largest of one process: of the command or of a process that it waited for.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     start = time.perf_counter()
@@ -96,7 +96,7 @@ def contenders(trace: Path, peers: str | None) -> dict[str, Callable[[Path], lis
 
 
 def compare(trace: Path, rounds: int, peers: str | None, limit: float) -> dict[str, list[Run]]:
-    """Run every contender once per round, side by side.
+    """Run every contender once per round, one after the other.
 
     The trace is read once before, so that it is in the page cache.
     """

@@ -4,8 +4,8 @@
 
 SUMMARIES is the output of ``sawtooth map`` for some hosts' ranks. They are copied to further hosts in OUT until there
 are ``--ranks``: groups within a host are copied with it, and groups across hosts span all copies. It prints processor
-seconds and peak memory of gathering and of reducing. ``sawtooth reduce OUT/summaries`` makes a run of them, with files
-for representatives of the first copy, whose sources exist.
+seconds and peak memory of gathering and of reducing. ``sawtooth reduce OUT/summaries`` makes a run of them. Only
+representatives of the first copy have files in it, because only their sources exist.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tests.support.forked_torch import server
 from tests.support.paths import ROOT
 
 RECORDER = [sys.executable, "-c", "from sawtooth.ingest.capture.commands import main; main()", "run"]
-LIMIT_S = 300  # of one training
+LIMIT_S = 300  # longest time of one training
 NOT_THE_SERVER = ("--no-sample", "--no-loader", "--after", "3600")  # The forks are recorded, and the server is not.
 START = """
 import contextlib, glob, itertools, os, sys, threading, time
@@ -331,7 +331,7 @@ def _errors(place: Path) -> Counter[str]:
 def _differ(alone: Counter[str], recorded: Counter[str]) -> str:
     """Return the lines that are missing or new.
 
-    Lines that Kineto prints of any profile, ours too, after the training's own are ignored.
+    Lines that Kineto prints for every profile, also for ours, are ignored.
     """
     lost = [line for line in alone - recorded if "External init callback" not in line]  # of a first profile on another thread
     new = [line for line in recorded - alone if not (line.startswith("USDT") and line in alone)]
@@ -389,12 +389,12 @@ def _is_right(name: str, by: Sequence[str], answers: bool, control: bool) -> boo
 
 
 def main() -> None:
-    """Print a table; exit with 1 where a pattern is not as it should be."""
+    """Print a table; exit with 1 if a pattern is not as expected."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("patterns", nargs="*", help="parts of names; all if none")
     parser.add_argument("--forked", action="store_true", help="import PyTorch once, as the tests do; not on a GPU")
     parser.add_argument("--control", action="store_true", help="run alone twice, and do not compare what differs between these")
-    parser.add_argument("--answers", action="store_true", help="print what the recorder said, too")
+    parser.add_argument("--answers", action="store_true", help="also print the recorder's messages")
     chosen = parser.parse_args()
     print(
         "| pattern | exit code | same stdout | same stderr | same files | varies alone | our profile | as expected |\n|---|---|---|---|---|---|---|---|",

@@ -44,7 +44,7 @@ class Query:
 
 
 class TimedCursor:
-    """A cursor that adds the time of every call to the query it belongs to."""
+    """A cursor that adds the time of every call to that of its query."""
 
     def __init__(self, cursor: Any, seen: list[Query]) -> None:
         self._cursor, self._seen = cursor, seen
@@ -184,7 +184,7 @@ def analysed(folder: DataFolder, manifest: Manifest) -> None:
 
 
 def report_seconds(folder: DataFolder, run: str) -> float:
-    """Return how long ``sawtooth report RUN --format json`` takes, the start of Python included."""
+    """Return how long ``sawtooth report RUN --format json`` takes, with the start of Python."""
     import subprocess
 
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -195,7 +195,7 @@ def report_seconds(folder: DataFolder, run: str) -> float:
 
 
 def table(screens: list[Screen]) -> str:
-    """Return the screens as Markdown rows, and the queries over the bar under them."""
+    """Return the screens as Markdown rows, and below them the queries that take longer than SLOW_MS."""
     rows = [
         "| screen | queries | slowest, processor ms | its wall ms | script, processor ms | script, wall ms | charts, kB | page, kB |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -212,16 +212,16 @@ def table(screens: list[Screen]) -> str:
             for sql, ms, cpu in queries
             if min(ms, cpu) > SLOW_MS
         ]
-    return "\n".join([*rows, "", *(["over the bar:", *slow] if slow else [f"no query takes more than {SLOW_MS:.0f} ms"])])
+    return "\n".join([*rows, "", *(["above the limit:", *slow] if slow else [f"no query takes more than {SLOW_MS:.0f} ms"])])
 
 
 def main() -> None:
-    """Parse the command line, bring the run, print the tables."""
+    """Parse the command line, make or choose the run, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace", type=Path, default=BUNDLED)
-    parser.add_argument("--data", type=Path, help="use this folder's largest run and make none")
+    parser.add_argument("--data", type=Path, help="use this folder's largest run instead of a new one")
     parser.add_argument("--screens", nargs="*", help="only these")
     given = parser.parse_args()
     print(

@@ -1,11 +1,11 @@
-"""Measure mapping a job with Ray against local processes, and the effect of killed processes.
+"""Compare mapping a job with Ray and with local processes, and measure the effect of killed processes.
 
     python -m tests.benchmarks.ray_map TRACES OUT [--shares 0.1 0.5 0.9]
 
-TRACES are a job's; OUT is written. Both maps use two processes. It prints the processor seconds of each with its child
-processes, then one line per kill. SIGKILL is sent when a share of the summaries is there: to a Ray worker, to one of
-two Ray nodes, or to ``sawtooth map`` itself, after which the same command runs again. A line ends with "as it should"
-if all summaries have the same bytes as those of the local map, and none was written twice.
+TRACES is a folder with the traces of a job, OUT the folder for the results. Both maps use two processes. It prints the
+processor seconds of each map with its child processes, then one line per kill. When a share of the summaries exists, SIGKILL
+is sent to a Ray worker, to one of two Ray nodes, or to ``sawtooth map`` itself, after which the same command runs again. A
+line ends with "as expected" if all summaries have the same bytes as those of the local map, and none was written twice.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sawtooth.analysis.cluster.ray_tasks import SETTINGS
 
 SUBREAPER = 36  # of prctl: what Ray leaves behind becomes ours
 LOOK_EVERY_SECONDS = 0.02
-LIMIT_SECONDS = 1_800.0  # of one map on a busy machine: one that takes longer will not end
+LIMIT_SECONDS = 1_800.0  # longest time of one map on a busy machine; a map that takes longer will not end
 NODE_STARTS_SECONDS = "300"  # at most: on a busy machine a node takes longer than Ray waits for it
 SAMPLED_EVERY_SECONDS = 0.1  # of processor time: a process that another one buried is known as far as it was sampled
 MAP = (sys.executable, "-m", "sawtooth", "map", "--json", "--to")
 
 
 def processor_seconds(*command: object) -> float:
-    """Return what ``command`` takes with all processes that it starts, those included that outlive it."""
+    """Return the processor seconds of ``command`` and of all processes that it starts."""
     took: dict[tuple[int, float], float] = {}
     started = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL)
     while started.poll() is None or psutil.Process().children():
@@ -55,15 +55,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def written(folder: Path) -> dict[str, int]:
-    """Return by summary which file it is: another one where it is written again."""
+    """Return, by summary, its file's inode number, which changes if the summary is written again."""
     return {path.name: path.stat().st_ino for path in folder.glob("*.parquet")}
 
 
 def mapped_with_a_kill(traces: Path, to: Path, what: str, at: int, limit_s: float = LIMIT_SECONDS) -> dict[str, int]:
-    """Map ``traces`` on a cluster of two nodes and kill ``what`` once ``at`` summaries are there.
+    """Map ``traces`` on a cluster of two nodes, and kill ``what`` when ``at`` summaries exist.
 
-    The map ends by itself or runs again. Return the summaries that were there at the kill. A map that has not come so
-    far, or has not ended, after ``limit_s`` is killed: TimeoutExpired.
+    After this, the map continues or is started again. Returns the summaries that existed at the kill. Raises TimeoutExpired if
+    there are not enough summaries, or if the map does not end, within ``limit_s``.
     """
     from ray.cluster_utils import Cluster
 
@@ -99,7 +99,7 @@ def mapped_with_a_kill(traces: Path, to: Path, what: str, at: int, limit_s: floa
 
 
 def main() -> None:
-    """Compare, then kill."""
+    """Compare both maps, then measure the effect of kills."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("traces", type=Path)
     parser.add_argument("out", type=Path)
@@ -125,7 +125,7 @@ def main() -> None:
             now, again = contents(to), sum(written(to).get(name) != file for name, file in there.items())
             lost, fine = len(expected.keys() - now.keys()), now == expected
             print(
-                f"{what} killed at {len(there)}: {lost} lost, {again} written again{': as it should' if fine and not again else ': WRONG'}",
+                f"{what} killed at {len(there)}: {lost} lost, {again} written again{': as expected' if fine and not again else ': WRONG'}",
                 flush=True,
             )
             shutil.rmtree(to)

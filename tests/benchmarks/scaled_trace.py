@@ -13,10 +13,9 @@ import numpy as np
 IDS = ("External id", "correlation", "Ev Idx", "Record function id", "Python id", "Python parent id", "Sequence number")
 PAUSE_US = 50  # between two repetitions
 STEP = re.compile(r"ProfilerStep#(\d+)")
-HOLE = re.compile(
-    r'"@(-?\d+):(\d+)@(\.\d+)?"|~(\d+):(\d+)~'
-)  # a number and what it grows by; the second form stands inside a name
-FRACTION = re.compile(r'"\^([-+.\deE]+)\^"')  # how a number with a fraction is carried, digit by digit
+# a number and what it grows by; the second form stands inside a name
+HOLE = re.compile(r'"@(-?\d+):(\d+)@(\.\d+)?"|~(\d+):(\d+)~')
+FRACTION = re.compile(r'"\^([-+.\deE]+)\^"')  # a number with a fraction, which is copied digit by digit
 LEVEL = 6  # gzip's default
 
 
@@ -27,7 +26,7 @@ def _microseconds(value: Any) -> tuple[int, str]:
 
 
 def _as_written(text: str) -> str:
-    """Put fractions back as the file had them: a float would lose the nanoseconds of an absolute time."""
+    """Write fractions as in the file: a float would lose the nanoseconds of an absolute time."""
     return FRACTION.sub(r"\1", text)
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.small [--events 100 50000] [--traces 8] [--trace TRACE.json.gz]
 
-The ranks of a job come as many such traces. The first of each size is left out: it loads libraries and creates the
+A job with many ranks has many such traces. The first trace of each size is left out: it loads libraries and creates the
 first files. If ``--events`` is smaller than the copied trace, a hand-made loop of four steps is used.
 """
 

@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.stages TRACE.json.gz …
 
-The stages are imports, reading, deriving and analysing, each with its child processes. It prints a row for each trace,
-which is read in its own process: processor seconds of each stage, the wall time of all next to that of ``gzip -dc``
-just before, the largest process's memory, and bytes stored. The bundled trace is read first, so that all loaded modules
-are compiled, as in an installed copy.
+The stages are imports, reading, deriving and analysing, each with its child processes. Each trace is
+read in its own process and gets a row: the processor seconds of each stage, the wall time of all stages and its ratio to
+that of ``gzip -dc`` just before, the memory of the largest process, and the stored bytes. The bundled trace is read first,
+so that all loaded modules are compiled, as in an installed copy.
 """
 
 from __future__ import annotations

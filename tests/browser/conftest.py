@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.support.chromium import PageLog, executable, log_in
 from tests.support.servers import Server, start_server, without_bundled
 
-expect.set_options(timeout=30_000)  # ms; Playwright's 5 s are short where two servers and two browsers share two cores
+# ms. Playwright's default of 5 s is too short if two servers and two browsers share two cores.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,7 @@ def test_the_html_comparison_opens_from_disk_and_loads_nothing(tmp_path: Path, p
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     page.goto(output.as_uri())
     expect(page.locator(".st-move i").first).to_be_visible(timeout=SLOW)
-    expect(page.locator("h1")).to_contain_text("than A")  # a name as long as that stands below it
+    expect(page.locator("h1")).to_contain_text("than A")  # a name of this length is below it
     expect(page.get_by_text("<img src=http://evil.example").first).to_be_visible()
     assert page.evaluate("() => window.pwned === undefined")
     assert [url for url in seen.urls if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -130,10 +130,10 @@ def test_the_html_report_opens_from_disk_and_loads_nothing(tmp_path: Path, page:
         download.value.save_as(report)
     finally:
         server.stop()
-    page = context.new_page()  # the app's own page goes on asking for its server
+    page = context.new_page()  # the page of the app keeps asking for its server
     seen = PageLog(page)
     page.goto(report.as_uri())
-    amounts = page.locator(".st-big .st-of > :first-child")  # the ranges stand below them
+    amounts = page.locator(".st-big .st-of > :first-child")  # the ranges are below them
     expect(amounts).to_have_text([re.compile(r"^800\s*µs$"), re.compile(r"^≈\s450\s*µs$")])
     expect(page.locator(".st-big .st-of > small")).to_contain_text(["488 to 840", "450 to 553"])
     expect(page.get_by_text("<img src=http://evil.example")).to_be_visible()

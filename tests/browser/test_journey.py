@@ -50,9 +50,7 @@ def test_a_dropped_trace_leads_to_the_answer_and_back(fresh: Server, page: Page,
     name = ready.inner_text().removesuffix(" is ready.")
     expect(page.get_by_role("heading", level=1)).to_contain_text("1 run on this machine")  # the examples have left the list
     page.get_by_role("link", name="See the verdict").first.click()
-    expect(page.get_by_text(f"{name} · NVIDIA H200")).to_be_visible(
-        timeout=60_000
-    )  # the run is called what the upload's line called it
+    expect(page.get_by_text(f"{name} · NVIDIA H200")).to_be_visible(timeout=60_000)  # the run has the name given at upload
 
     answer = page.get_by_role("heading", level=1)
     expect(answer).to_contain_text(re.compile(r": \d.* → ≈.*×"))
@@ -114,7 +112,7 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     page = context.new_page()
     watched = PageLog(page)
     page.goto(server.url)
-    expect(page.get_by_text("Three ways in")).to_be_visible(timeout=120_000)
+    expect(page.get_by_text("Three ways to add a run")).to_be_visible(timeout=120_000)
     page.goto(f"{server.url}/verdict")
     for screen in (each for each in SCREENS if each.name not in HIDDEN_IF_EMPTY):
         click_to(page, screen.name)
@@ -128,7 +126,7 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     context.close()
 
 
-# Holds back the server's messages from the moment when the tabs are drawn, until ``release()``.
+# Holds back the server's messages from the first drawing of the tabs until ``release()``.
 HOLD_BACK = """() => {
   const held = [], listen = WebSocket.prototype.addEventListener;
   let holding = true;
@@ -167,7 +165,7 @@ def test_a_tab_redrawn_during_a_click_opens(server: Server, page: Page) -> None:
     """
     page.goto(f"{server.url}/work?run={_example(server, page)}")
     expect(page.get_by_role("heading", name=re.compile("What to do about"))).to_be_visible(timeout=60_000)
-    while not page.evaluate("Boolean(window.sawtoothKeys)"):  # what runs in the browser is there too
+    while not page.evaluate("Boolean(window.sawtoothKeys)"):  # code in the browser is counted too
         page.wait_for_timeout(50)
     page.locator(".st-views").get_by_role("link", name="Memory").hover()
     page.mouse.down()

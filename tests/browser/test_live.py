@@ -52,7 +52,7 @@ def test_a_session_continues_after_a_restart_and_becomes_a_run(tmp_path: Path, p
         server = start_server(data, port=port)
         page.goto(address)
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
-        assert samples_shown(page) >= held - 5  # its head and events are lines too
+        assert samples_shown(page) >= held - 5  # its header and events are lines too
         expect(page.get_by_role("radio", name="10 s")).to_be_checked()
         assert page.url == address
         sampler.terminate()
@@ -79,9 +79,8 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
         page.goto(f"{server.url}/live")
         expect(page.get_by_text("sawtooth sample --push")).to_be_visible(timeout=60_000)
         expect(page.get_by_text(re.compile(r"What you will see.* GPU 0 worked \d+\s% of each"))).to_be_visible(timeout=60_000)
-        expect(page.locator("canvas").first).to_be_visible(
-            timeout=60_000
-        )  # the example fills the page until there is a session
+        # the example fills the page until there is a session
+        expect(page.locator("canvas").first).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Replay the bundled recording").click()
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Stop").click()

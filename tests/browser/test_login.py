@@ -100,7 +100,7 @@ def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
         form = {"launch": path.partition("launch=")[2], "next": "/"}
         if os.getuid() == 0:
             assert as_nobody(lambda: status_of(server, "/login", form=form)) == 401
-        assert status_of(server, path) == 200  # this page only sends the code, so a preview of the link does not use it up
+        assert status_of(server, path) == 200  # This page only sends the code, so a preview of the link does not consume it.
         assert status_of(server, "/login", form=form) == 303
         assert status_of(server, "/login", form=form) == 401
     finally:

@@ -61,7 +61,7 @@ def test_a_dropped_trace_becomes_a_run_without_external_requests(
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=60_000)
     expect(page.get_by_test_id("stMain").get_by_text("my first run").last).to_be_visible()
     expect(page.get_by_text("1 run on this machine")).to_be_visible()
-    for _ in range(240):  # what only other screens read is computed after the answer
+    for _ in range(240):  # data of other screens is computed after the answer
         if not (left := list((server.data / "uploads").iterdir())):
             break
         page.wait_for_timeout(250)
@@ -89,7 +89,7 @@ def test_a_file_that_is_not_a_trace_is_refused_with_a_sentence(server: Server, p
     dismiss.first.click()
     try:
         expect(refused).to_have_count(0, timeout=10_000)
-    except AssertionError:  # the list was drawn anew under the mouse
+    except AssertionError:  # the list was redrawn under the mouse
         dismiss.first.click()
     expect(refused).to_have_count(0)
 
@@ -241,7 +241,7 @@ def test_an_installed_sawtooth_started_inside_a_checkout_runs_its_own_code(tmp_p
     server = start_server(without_bundled(tmp_path / "data"), command=command, cwd=ROOT, PYTHONPATH=str(installed))
     try:
         page.goto(server.url)
-        expect(page.get_by_text("Three ways in")).to_be_visible(timeout=120_000)
+        expect(page.get_by_text("Three ways to add a run")).to_be_visible(timeout=120_000)
         expect(page.get_by_text("This page failed")).to_have_count(0)
     finally:
         server.stop()

@@ -99,7 +99,7 @@ def test_the_keyboard_can_search_move_and_read(server: Server, run: str, page: P
     page.keyboard.press("f")
     page.wait_for_url(re.compile("slice=0%3A"))
     page.keyboard.press("Enter")
-    page.keyboard.press("m")  # in the details, too
+    page.keyboard.press("m")  # also in the details
     expect(details).to_contain_text("Who owned the time")
     assert page.evaluate("sawtoothTimeline.scene.range.end - sawtoothTimeline.scene.range.start") < 1e6, "only that slice"
     page.keyboard.press("n")
@@ -116,9 +116,8 @@ def test_the_keyboard_can_search_move_and_read(server: Server, run: str, page: P
     expect(page.get_by_role("searchbox", name="Find slices by name")).to_have_value("")
     page.keyboard.press("n")
     expect(page.locator(".said")).to_contain_text("There is no search yet")
-    while page.evaluate(
-        "sawtoothTimeline.scene.view.start !== sawtoothTimeline.target.start"
-    ):  # until the picture does not move
+    # until the picture does not move
+    while page.evaluate("sawtoothTimeline.scene.view.start !== sawtoothTimeline.target.start"):
         page.wait_for_timeout(50)
     start, _ = view(page)
     page.keyboard.press("d", delay=150)
@@ -251,11 +250,12 @@ def test_touch_zooms_moves_and_selects(server: Server, run: str, phone: Page) ->
     expect(details).to_contain_text("Lasts")
     until(phone, "sawtoothTimeline.tiles.settled() && !sawtoothTimeline.move")
     softmax = details.get_by_role("heading").inner_text()
+    # The axis above the lanes has 22 px.
     at, row = (
         phone.evaluate("""() => { const scene = sawtoothTimeline.scene, { start, end, track, source, lane, depth } = scene.selected;
         const found = scene.lanes.find(l => l.track === track && l.spec?.source === source && l.spec.lane === lane);
         return [((start + end) / 2 - scene.view.start) / sawtoothTimeline.nsPerPixel(), found.top + 28 + depth * found.row]; }""")
-    )  # The axis above the lanes has 22 px.
+    )
     details.get_by_role("button", name="Close").click()
     expect(details).to_be_hidden()
     fingers = Fingers(phone)  # The page may have scrolled.

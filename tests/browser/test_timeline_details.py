@@ -107,7 +107,7 @@ def test_lost_time_links_to_its_line_and_to_the_gain(server: Server, run: str, p
     expect(page.locator(".finding").get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
     marked = """() => { const map = sawtoothTimeline.root.querySelector('.map'), data = map.getContext('2d').getImageData(0, 3, map.width, 1).data;
         return data.filter((value, i) => i % 4 === 3 && value > 0).length; }"""
-    until(page, f"({marked})() > 0")  # in the strip, too
+    until(page, f"({marked})() > 0")  # also in the strip
 
 
 @pytest.mark.slow

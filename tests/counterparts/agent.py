@@ -78,8 +78,8 @@ async def _work(client: Client, names: Sequence[str]) -> list[Answer]:
     answers = []
     for number, name in enumerate(names, 1):
         files = [str(path) for path in sorted((RECORDINGS / name).iterdir()) if path.name != "truth.json"]
-        brought = await _ask(client, "ingest", paths=files, name=f"run {number}")
-        run = brought["runs"][0]["id"]
+        ingested = await _ask(client, "ingest", paths=files, name=f"run {number}")
+        run = ingested["runs"][0]["id"]
         report = await _ask(client, "report", run=run)
         first = report["findings"][0]["finding"]
         explained = await _ask(client, "explain", run=run, finding=first)

@@ -14,7 +14,7 @@ def test_the_tools_name_the_planted_problem_and_the_gain() -> None:
         assert change in answer.proposed, (name, answer.proposed)
         assert isinstance(answer.predicted, dict), (name, answer.predicted)
         assert answer.predicted["low_ms"] <= answer.predicted["after_ms"] < answer.report["step"]["ms"], name
-        # within a quarter of the stopwatch after the fix, which the tools never saw; the table has each error
+        # Within a quarter of the stopwatch after the fix, which the tools do not know. The table has each error.
         assert answer.predicted["after_ms"] == pytest.approx(answer.measured_after_ms, rel=0.25), name
 
 

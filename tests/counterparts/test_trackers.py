@@ -115,7 +115,7 @@ def test_mlflow_s_own_system_metrics_are_read_as_telemetry(tmp_path: Path) -> No
     assert [each["kind"] for each in report["run"]["recordings"]] == ["telemetry"]
 
 
-# MLflow samples GPUs by NVML only: on a machine without one, two values of its names are logged beside its sampler's own.
+# MLflow samples GPUs only with NVML. On a machine without it, two values with its names are logged next to those of its sampler.
 SAMPLED = """
 import time, mlflow
 with mlflow.start_run(log_system_metrics=False) as run:

@@ -171,8 +171,8 @@ def main() -> int:
     parser.add_argument("--flips", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    dice, told = random.Random(given.seed), Told()
-    logging.getLogger("sawtooth").addHandler(told)
+    dice, reported = random.Random(given.seed), Told()
+    logging.getLogger("sawtooth").addHandler(reported)
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="sawtooth-bits-") as place:
         sound, folder = Path(place) / "sound", DataFolder(Path(place) / "data").create()
@@ -186,9 +186,9 @@ def main() -> int:
             shutil.copytree(sound, folder.root)
             file = files[number % len(files)]
             bit = _flip(folder.root / file, dice)
-            told.lines.clear()
+            reported.lines.clear()
             wrong = silent(before, readings(folder, *of_folder))
-            outcome = "told in the log" if told.lines else "silent" if wrong else "told or unchanged"
+            outcome = "told in the log" if reported.lines else "silent" if wrong else "told or unchanged"
             outcomes[outcome] += 1
             if outcome == "silent":
                 print(f"SILENT: bit {bit} of {file} changed {', '.join(wrong)}", flush=True)

@@ -34,7 +34,7 @@ TEXTS: list[Any] = [
     "../../etc/passwd", "NaN", "Infinity", "1e999", "1e999999999", "-1e-999999999", "9" * 5000, "0x10", "١٢", "²", "null", "a" * 40_000, "é" * 300, "\ud83d", "nccl" * 30, "ProfilerStep#9999999999999999999999",
 ]  # fmt: skip
 SHAPES: list[Any] = [None, True, False, [], {}, [[]], [None], {"a": {"b": []}}, [[[[[[1]]]]]], [1, "2", None, {}]]
-# What kineto, PyTorch, CUPTI and the capture helper write beside an event.
+# Fields that kineto, PyTorch, CUPTI and the capture helper add to an event.
 ARGUMENTS = [
     "bytes", "device", "stream", "grid", "block", "correlation", "External id", "registers per thread", "shared memory", "context", "queued",
     "est. achieved occupancy %", "warps per SM", "blocks per SM", "Input Dims", "Input type", "Input Strides", "Concrete Inputs", "Sequence number",
@@ -260,7 +260,7 @@ def nsight(dice: random.Random, place: Path) -> Files:
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             value = float(value)
         row[dice.choice(list(row))] = value.encode(errors="replace") if isinstance(value, str) else repr(value) if isinstance(value, list | dict) else value  # fmt: skip
-    if dice.random() < 0.3:  # a version that lacks a table, or calls a column otherwise
+    if dice.random() < 0.3:  # a version without a table, or with another column name
         table = dice.choice([name for name, rows in made.items() if rows])
         column = dice.choice(list(made[table][0]))
         made[table] = [{("other" if key == column else key): value for key, value in row.items()} for row in made[table]]
@@ -269,7 +269,7 @@ def nsight(dice: random.Random, place: Path) -> Files:
     path = place / "nsys.sqlite"
     try:
         nsight_export.write(path, made)
-    except Exception:  # SQLite itself refuses: another one
+    except Exception:  # SQLite itself refuses this one, so another is made
         return nsight(dice, place)
     return [(path.name, path.read_bytes())]
 

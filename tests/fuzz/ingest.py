@@ -31,7 +31,7 @@ from tests.support import sound_trace
 from tests.support.paths import TELEMETRY
 
 SLOW_SECONDS = 10.0  # of one input; each is at most some hundred KB
-LARGEST = 400_000  # bytes of a corpus entry; the bombs are beside the point here
+LARGEST = 400_000  # bytes of a corpus entry; compression bombs are tested elsewhere
 WORDS = [
     b'"',
     b"\\",

@@ -61,7 +61,7 @@ from tests.support.pages import opened_at
 
 SLOW_SECONDS = 60.0  # of a processor
 PAGES = [screen.name for screen in SCREENS if screen.name not in ("reference", "logins")]
-# Metrics whose every value lies between 0 and so much; none may be below 0. Written down here once more on purpose: the registry must not check itself.
+# Largest values of metrics whose values start at 0. They are repeated here on purpose, because the registry must not check itself.
 MOST = {
     "gpu_busy_share": 1, "gpu_idle_share": 1, "tensor_core_time_share": 1, "exposed_comm_share": 1, "mfu": 1.001, "flop_coverage": 1,
     "mean_gpu_utilization_pct": 100, "step_time_ms": 7 * 86_400_000, "best_step_time_ms": 7 * 86_400_000,
@@ -237,7 +237,7 @@ def files_for(dice: random.Random, kinds: list[str], seeds: list[bytes], place: 
     if kind == "bytes":
         return kind, [("input", mutated(dice, seeds))]
     files = MAKERS[kind](dice, place)
-    if dice.random() < 0.1:  # and cut or changed bytes on top
+    if dice.random() < 0.1:  # with additional cut or changed bytes
         files = [(name, mutated(dice, [content])) for name, content in files]
     return kind, files
 
@@ -272,9 +272,11 @@ def main() -> int:
                     raise ImpossibleError(f"took {seconds:.0f} s")
             except Exception as error:
                 counts[f"{kind}: failed"] += 1
-                told = f"{type(error).__name__}: {str(error).splitlines()[-1][:200] if str(error) else ''} at {_where(error)}"
-                failures[told] += 1
-                if failures[told] == 1:
+                reported = (
+                    f"{type(error).__name__}: {str(error).splitlines()[-1][:200] if str(error) else ''} at {_where(error)}"
+                )
+                failures[reported] += 1
+                if failures[reported] == 1:
                     traceback.print_exc()
                     kept = chosen.keep / f"{chosen.seed}_{sum(counts.values())}_{kind}"
                     kept.mkdir(parents=True, exist_ok=True)
@@ -283,8 +285,8 @@ def main() -> int:
             slowest = max(slowest, processor_seconds() - began)
             shutil.rmtree(place, ignore_errors=True)
     shutil.rmtree(root, ignore_errors=True)
-    for told, times in failures.most_common():
-        print(f"{times:5} × {told}")
+    for reported, times in failures.most_common():
+        print(f"{times:5} × {reported}")
     print(
         f"seed {chosen.seed}: {sum(counts.values())} inputs, {failures.total()} failures, slowest {slowest:.1f} s of a processor; {dict(sorted(counts.items()))}"
     )

@@ -27,7 +27,7 @@ CHECK, AXE_CHECK, AXE = (
     (HERE / name).read_text(encoding="utf-8") for name in ("page_check.js", "axe_check.js", "axe/axe.min.js")
 )
 WIDTHS, NARROW, HEIGHT = (1440, 800, 390), 640, 900
-ON_A_PHONE = ("runs", "verdict", "compare", "live", "timeline", "work")  # what is used there
+ON_A_PHONE = ("runs", "verdict", "compare", "live", "timeline", "work")  # the parts used there
 BUNDLED = 3
 READ_SECONDS, SHOW_MS, SETTLE_MS = 240, 60_000, 1500
 

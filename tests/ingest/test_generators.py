@@ -18,7 +18,7 @@ import pytest
 from tests.support.paths import ROOT
 
 HELD_S = 60
-# A thread that starts holds this lock of the standard library for a moment, and a thread that ends asks for it (until Python 3.13).
+# A starting thread holds this lock of the standard library for a moment, and an ending thread acquires it (until Python 3.13).
 DROPPED_IN_A_STARTING_THREAD = """
 import gc, gzip, json, sys, threading
 from concurrent.futures import thread as pools
@@ -51,10 +51,10 @@ with source.hashing_beside():
 assert source.read_bytes and Source(path).head()
 print("ended")
 """
-# Context managers of ours that turn errors into sentences and hold nothing.
+# Own context managers that turn errors into sentences and have no resources.
 WORDS_ONLY = {"_as_ours", "_errors_in_words"}
 MANAGERS = {"contextmanager", "asynccontextmanager", "fixture"}
-CLOSED_BY = {"closing", "list", "sorted", "tuple", "dict"}  # the last four read to the end
+CLOSED_BY = {"closing", "list", "sorted", "tuple", "dict"}  # the last four are read to the end
 
 
 def test_a_generator_dropped_by_a_starting_thread_does_not_block(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_every_generator_with_resources_is_closed_by_its_caller(
     for path, node in functions:
         each = _inside(node)
         closed = {id(a) for c in each if isinstance(c, ast.Call) and _name(c.func) in CLOSED_BY for a in c.args}
-        handed_on = {id(back.value) for back in each if isinstance(back, ast.Return)}  # to be closed by who asked for it
+        handed_on = {id(back.value) for back in each if isinstance(back, ast.Return)}  # the caller must close it
         for call in each:
             name = _name(call.func) if isinstance(call, ast.Call) else ""
             meant = path in places.get(name, ()) or (name in places and defined[name] == 1)

@@ -35,7 +35,7 @@ def test_an_ended_optimizer_no_longer_leads() -> None:
     assert loop.number == 1 and loop.has_ended(0) and not loop.has_ended(1)
     assert places == [*range(5), *range(5 + SILENT_STEPS, 105)]
     assert loop.steps == len(places)
-    # a GAN's generator, of whose critic a phase of its own follows
+    # the generator of a GAN; a phase of its critic follows
     rhythm = SILENT_GAPS * 6
     assert led(([0] * 5 + [1]) * 10 + [0] * rhythm)[0].number == 1
     assert led(([0] * 5 + [1]) * 10 + [0] * (rhythm + 1))[0].number == 0

@@ -58,7 +58,7 @@ def test_reading_is_not_over_if_all_came_from_the_cache():
     [
         [],
         _epoch(1, disk=0, of=0),  # an iterable dataset has no length
-        _epoch(1, disk=9 * MB, read=4 * MB),  # mapped files: what was read from the cache is not counted
+        _epoch(1, disk=9 * MB, read=4 * MB),  # mapped files: reads from the cache are not counted
         [*_epoch(1, disk=0), *_epoch(1, disk=0, of=10)],  # two datasets in one process
         [({"workers": 1, "room": 1e9}, [{"n": 4, "wall": 1, "collate": 0}])],  # another system
     ],

@@ -49,10 +49,11 @@ def test_a_value_of_the_wrong_type_is_refused() -> None:
     assert from_msgpack(msgspec.msgpack.encode([1.5]), list[float]) == [1.5]
     with pytest.raises(msgspec.ValidationError):
         from_json(b'["one"]', list[int])
+    # msgspec answers these with Python's own errors
     for strange, kind in (
         (b'["\xff"]', list[str]),
         (b"[" * 100_000, list[Any]),
-    ):  # msgspec answers these with Python's own errors
+    ):
         with pytest.raises(msgspec.DecodeError):
             from_json(strange, kind)
 

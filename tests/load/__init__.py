@@ -1,1 +1,1 @@
-"""Many viewers at once, and uploads beside them."""
+"""Many viewers at once, also during uploads."""

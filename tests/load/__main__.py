@@ -48,7 +48,7 @@ class Phase:
     seconds: list[float] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
     new: int = 0  # pages with a part that no single viewer saw
-    processor_seconds: float = 0.0  # of the server
+    processor_seconds: float = 0.0  # processor time of the server
 
     def line(self, name: str, server: psutil.Process) -> str:
         quantiles = " | ".join(f"{v:.2f}" for v in np.percentile(self.seconds or [0], [50, 95, 99]))
@@ -57,16 +57,16 @@ class Phase:
 
 
 async def ask(viewer: Viewer, run: str, screen: str, word: str) -> Page:
-    """Show a screen, filtered by ``word`` where it is given: the page is opened first, as a person would."""
+    """Open a screen, then filter it by ``word`` if there is one, as a person would."""
     place, query = screen_named(screen).place, urlencode(with_view(screen, {"run": run}))
     page = await viewer.show(place, query)
     return await viewer.show(place, query, {page.widgets["Search"]: word}) if word else page
 
 
 async def alone(url: str, runs: list[str]) -> Known:
-    """Return every part of a run's pages that a single viewer sees, there and back.
+    """Return every part of the runs' pages that a single viewer sees.
 
-    Both directions count, since screens remember filters and views.
+    The viewer opens the screens in order, then in reverse order, because screens remember filters and views.
     """
     viewer, known = await Viewer(url).open(), Known()
     for run in runs:
@@ -120,7 +120,7 @@ def upload(url: str, megabytes: int) -> float:
 
 
 async def run_phase(url: str, known: Known, given: argparse.Namespace, uploads: int) -> tuple[Phase, list[float]]:
-    """Let the viewers work, and ``uploads`` beside them, one after the other in so many lanes."""
+    """Let the viewers work while ``uploads`` lanes send files, one after the other in each lane."""
     phase, end, took = Phase(), time.monotonic() + given.seconds, []
 
     async def lane() -> None:
@@ -140,7 +140,7 @@ async def measure(server: Server, given: argparse.Namespace) -> int:
     process, started = psutil.Process(server.process.pid), time.monotonic()
     known = await alone(server.url, runs)
     print(
-        f"{len(runs)} runs, looked at alone in {time.monotonic() - started:.0f} s; {os.cpu_count()} cores, {given.viewers} viewers\n",
+        f"{len(runs)} runs, opened by a single viewer in {time.monotonic() - started:.0f} s; {os.cpu_count()} cores, {given.viewers} viewers\n",
         flush=True,
     )
     print(

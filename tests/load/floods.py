@@ -40,12 +40,12 @@ GROWTH_MB = 300.0
 MOST_THREADS = 250
 THREADS_AFTER = 60
 CONNECTIONS_AFTER = 5
-AFTER_SECONDS = 60.0  # all is back by then
+AFTER_SECONDS = 60.0  # everything is available again by then
 CALL_EVERY_S = 0.1
 
 
 def rerun(page: str = "") -> bytes:
-    """Return a message that asks for a page, the Runs page where none is named."""
+    """Return a message that asks for a page, by default the Runs page."""
     message = BackMsg()
     message.rerun_script.page_name = page
     message.rerun_script.query_string = ""
@@ -54,7 +54,7 @@ def rerun(page: str = "") -> bytes:
 
 
 def frame(payload: bytes, length: int | None = None) -> bytes:
-    """Return a WebSocket frame from a client; ``length`` is what its head claims."""
+    """Return a WebSocket frame from a client; ``length`` is the length in its head."""
     size = len(payload) if length is None else length
     head = bytes([0x82]) + (
         bytes([0x80 | size]) if size < 126 else bytes([0xFE]) + struct.pack(">H", size) if size < 65536 else bytes([0xFF]) + struct.pack(">Q", size)
@@ -151,7 +151,7 @@ def measured(server: Server, flood: Callable[[str, str], Awaitable[None]]) -> Fi
     def flooding() -> None:
         try:
             asyncio.run(flood(server.url, pushes.token_of(server.data)))  # type: ignore[arg-type]
-        except Exception as error:  # a flood that did not come proves nothing
+        except Exception as error:  # an attack that did not arrive proves nothing
             figures.problem = repr(error)
         done.set()
 

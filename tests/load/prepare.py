@@ -1,4 +1,4 @@
-"""Twenty runs of a million events, each made of another recording.
+"""Make twenty runs of a million events, each from another recording.
 
 python -m tests.load.prepare --data FOLDER [--runs 20] [--events 1000000]
 """

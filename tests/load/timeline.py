@@ -2,8 +2,8 @@
 
     python -m tests.load.timeline --data FOLDER [--seconds 60] [--rounds 5]
 
-First it reads tiles of the largest run of ``--data`` from the store alone, without server and browser. Then it opens
-the run in each of ``--rounds``, with a new server and a new browser. At last it pans and zooms for ``--seconds``.
+First it reads tiles of the largest run of ``--data`` from the store, without server and browser. Then it opens the run
+``--rounds`` times, each time with a new server and a new browser. Last, it pans and zooms for ``--seconds``.
 
 It prints the time of a tile's query, the time of the first picture (from the click to the frame that shows every tile,
 as the page itself sees them) and its processor time in server and browser, the script time of frames, tasks over 50 ms,
@@ -82,7 +82,7 @@ def tile_queries(rank: RankResult, library: Library) -> tuple[list[float], list[
 
 @contextmanager
 def opened(folder: DataFolder) -> Iterator[tuple[Server, Page]]:
-    """Start a server of the folder and a browser of its own that is logged in there."""
+    """Start a server of the folder, and a new browser that is logged in."""
     server = start_server(folder.root)
     try:
         with sync_playwright() as playwright:
@@ -98,7 +98,7 @@ def opened(folder: DataFolder) -> Iterator[tuple[Server, Page]]:
 
 
 def worked_s(processes: list[psutil.Process]) -> float:
-    """Return the processor time of those processes that live, s."""
+    """Return the processor time of the processes that still run, in s."""
     times = [process.cpu_times() for process in processes if process.is_running()]
     return sum(t.user + t.system for t in times)
 
@@ -124,7 +124,7 @@ def first_picture(page: Page, server: Server, run: str) -> tuple[float, float, f
 
 
 def work(page: Page, seconds: float) -> list[float]:
-    """Pan and zoom as a reader does for so long; return the script time of every frame, ms."""
+    """Pan and zoom like a reader for ``seconds``; return the script time of every frame in ms."""
     box = page.locator("canvas.lanes").bounding_box()
     assert box is not None
     chance, end, frames = random.Random(1), time.monotonic() + seconds, []
@@ -164,12 +164,12 @@ def main() -> int:
     folder = DataFolder(given.data.absolute())
     run = largest(folder)
     with Library(folder) as library:
-        result = result_of(run, library)  # as an ingest leaves it: the page would wait for it otherwise
+        result = result_of(run, library)  # as after an ingest; otherwise the page would wait for it
         wall, processor = tile_queries(result.ranks[0], library)
     print(f"{run.name}; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for what, times in (("took", wall), ("processor time", processor)):
         print(
-            f"{len(times)} tile queries: {what} p50 {np.median(times):.0f}, p95 {np.percentile(times, 95):.0f}, most {max(times):.0f} ms (bar {TILE_MS:.0f})"
+            f"{len(times)} tile queries: {what} p50 {np.median(times):.0f}, p95 {np.percentile(times, 95):.0f}, most {max(times):.0f} ms (limit {TILE_MS:.0f})"
         )
     firsts = []
     for left in reversed(range(given.rounds)):
@@ -177,9 +177,9 @@ def main() -> int:
             firsts.append(first_picture(page, server, run.id))
             if left:
                 continue
-            page.get_by_test_id("stDataFrame").wait_for()  # what stands under the picture comes after it
+            page.get_by_test_id("stDataFrame").wait_for()  # the parts below the picture load after it
             page.locator('[data-test-script-state="notRunning"]').first.wait_for()
-            before = heap_mb(page)  # outside what is watched: a collection on demand stops the page for as long as it likes
+            before = heap_mb(page)  # not measured: a garbage collection on demand stops the page for an unknown time
             page.evaluate(WATCH)
             frames = work(page, given.seconds)
             seen = page.evaluate("({...seen, ms: performance.now() - seen.since})")
@@ -192,13 +192,13 @@ def main() -> int:
     rate, slow = seen["ticks"] / seen["ms"] * 1000, [t for t in seen["tasks"] if t > TASK_MS]
     print(f"first pictures: {', '.join(f'{seconds:.2f}' for seconds, _, _ in firsts)} s; load {os.getloadavg()[0]:.1f}")
     print(
-        f"their medians: {first:.2f} s (bar {FIRST_S}); processor time of the server {served:.2f}, of the browser {browsed:.2f} s"
+        f"their medians: {first:.2f} s (limit {FIRST_S}); processor time of the server {served:.2f}, of the browser {browsed:.2f} s"
     )
     print(
-        f"{len(frames)} frames: script p50 {np.median(frames):.1f}, p95 {p95:.1f}, most {max(frames):.1f} ms (bar {FRAME_MS}); {rate:.0f} a second"
+        f"{len(frames)} frames: script p50 {np.median(frames):.1f}, p95 {p95:.1f}, most {max(frames):.1f} ms (limit {FRAME_MS}); {rate:.0f} a second"
     )
     print(f"tasks over {TASK_MS:.0f} ms: {len(slow)}, longest {max(slow, default=0):.0f} ms")
-    print(f"heap and buffers {before:.0f} → {after:.0f} MB (bar {HEAP_MB:.0f})")
+    print(f"heap and buffers {before:.0f} → {after:.0f} MB (limit {HEAP_MB:.0f})")
     print(
         f"{len(tiles)} requests of tiles: p50 {np.median(tiles):.0f}, p95 {np.percentile(tiles, 95):.0f} ms as the browser saw them"
     )

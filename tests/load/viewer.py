@@ -94,7 +94,7 @@ def _take(forward: ForwardMsg, page: Page) -> None:
     if kind == "html":
         page.figures.add(hashlib.sha256(element.html.body.encode()).hexdigest())
     elif kind == "dataframe":
-        table = element.dataframe  # a long one sends its first rows, and the others as they are scrolled to
+        table = element.dataframe  # a long table sends its first rows, and the others when they are scrolled into view
         page.figures.add(hashlib.sha256(table.arrow_data.data or table.lazy_data.initial_chunk).hexdigest())
     elif kind == "plotly_chart":
         page.figures.add(hashlib.sha256(element.plotly_chart.spec.encode()).hexdigest())

@@ -31,10 +31,12 @@ from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server, without_bundled
 
 RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
-GROWTH_MB_PER_MINUTE = 1.0  # 1.4 GB in a day: a server that lives for weeks is restarted before
+GROWTH_MB_PER_MINUTE = 1.0  # 1.4 GB in a day. A server that runs for weeks is restarted before.
 OLDEST_S = 3.0  # a push waits half a second, a page a second, and both may just have missed
 AGE_SHARE = 0.99  # of the readings: the rest may fall into a pause of a busy machine, and is printed
-FULL_S = 400.0  # until the server's windows (five and a half minutes as sampled) are full; its memory grows until then
+FULL_S = (
+    400.0  # until the server's windows (five and a half minutes at this rate) are full, because its memory grows until then
+)
 SHOWN = re.compile(r"([\d,]+) samples over")
 
 
@@ -163,7 +165,7 @@ class _Taken:
 
     def _read_on(self) -> bool:
         """Read the next whole lines; tell whether there may be more."""
-        followed = self._path(self._segment + 1).exists()  # asked first: then nothing is added to this one
+        followed = self._path(self._segment + 1).exists()  # read first, so that nothing is added to this one
         with self._path(self._segment).open("rb") as file:
             file.seek(self._offset)
             lines, end, _ = file.read(1 << 20).rpartition(b"\n")

@@ -19,13 +19,8 @@ from sawtooth.ingest.capture.commands import run_parser
 from sawtooth.ingest.capture.loader import loader_parser
 from sawtooth.ingest.sampler.options import build_parser as sample_parser
 
-PARSERS = {
-    "run": run_parser,
-    "try": try_parser,
-    "attach": attach_parser,
-    "sample": sample_parser,
-    "loader": loader_parser,
-}  # These commands parse their own options.
+# These commands parse their own options.
+PARSERS = {"run": run_parser, "try": try_parser, "attach": attach_parser, "sample": sample_parser, "loader": loader_parser}
 HEAD = """# Commands
 
 Every command and option of `sawtooth`. This page is generated: `python -m tests.support.command_reference > docs/commands.md`.

@@ -29,9 +29,8 @@ def small_training() -> ChromeTrace:
     module(trace, "Net_0", 10, 100)
     module(trace, "Linear_0", 20, 50)
     work(trace, "aten::addmm", 25, (40, 140), 6)
-    trace.op(
-        "aten::view", 46, 48, **{"Sequence number": 7, "Fwd thread id": 0}
-    )  # This operator makes no node, so Linear_1's product has the same number.
+    # This operator makes no node, so Linear_1's product has the same number.
+    trace.op("aten::view", 46, 48, **{"Sequence number": 7, "Fwd thread id": 0})
     work(trace, "aten::add", 51, (140, 145), 8)
     module(trace, "Linear_1", 60, 90)
     work(trace, "aten::addmm", 65, (145, 165), 7)

@@ -61,7 +61,7 @@ def _words_of_staircase(test: AppTest) -> list[str]:
     rows = [
         str(change[key])
         for change in drawn["changes"]
-        for key in ("name", "title", "fix", "brings", "where", "notes", "diffs", "evidence")
+        for key in ("name", "title", "fix", "gain", "where", "notes", "diffs", "evidence")
     ]
     return [headline_of(test), state["under"], state["text"], *(" ".join(fact) for fact in state["facts"]), *rows]
 

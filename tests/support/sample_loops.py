@@ -16,8 +16,6 @@ from tests.support.chrome_trace import ChromeTrace
 
 WEIGHT = [256, 256]
 SAMPLES = 16
-
-
 NUMBERS = itertools.count(100, 100)  # Sequence numbers of autograd, which no two steps share.
 
 

@@ -67,7 +67,7 @@ class Condition:
 class ConditionPair:
     """One condition on both sides, as text; None if a side does not record it.
 
-    ``differs`` is False if a side is not known. An environment variable that is not set is known if both sides record variables.
+    ``differs`` is False if a side is not known. If both sides record environment variables, a missing variable counts as "not set".
     """
 
     key: str

@@ -27,12 +27,8 @@ LEAST_SCALED = 2  # Shapes that scale by the same ratio. A single one may do so 
 SAME_RATIO = (
     0.02  # Difference of the ratio's logarithm. Work that does not grow with the batch is less than 2 % of the operations.
 )
-WEIGHTS = {
-    "embedding": 0,
-    "convolution": 1,
-    "addmm": 2,
-    "_addmm_activation": 2,
-}  # Index of the operator's input that is always a weight.
+# Index of the operator's input that is always a weight.
+WEIGHTS = {"embedding": 0, "convolution": 1, "addmm": 2, "_addmm_activation": 2}
 _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id)
     WHERE o.name_id IN (SELECT unnest(?::INTEGER[])) AND s.input_dims IS NOT NULL"""
 
@@ -99,10 +95,10 @@ def products_in(library: Library, recording_id: str) -> frozenset[str]:
         return frozenset()
 
 
-def alike(a: Collection[str], b: Collection[str]) -> Fraction | None:
-    """Return the share of the smaller set that both sides have.
+def common_share(a: Collection[str], b: Collection[str]) -> Fraction | None:
+    """Return the share of the smaller set of shapes that the other side also has.
 
-    Returns None if one side has too few shapes to identify a model.
+    None if one side has too few shapes to identify a model.
     """
     fewest = min(len(a), len(b))
     return Fraction(len(set(a) & set(b)), fewest) if fewest >= FEWEST else None

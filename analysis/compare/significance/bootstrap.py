@@ -39,8 +39,8 @@ TAIL = 0.025  # Each side of a 95 % interval excludes this share.
 class Interval:
     """95 % interval of the change of the median step, B − A, in ms.
 
-    ``blocks`` is the longest block of each side in steps. ``stretches`` is the number of independent stretches of a
-    side. The side with fewer stretches counts.
+    ``blocks`` is the longest block of each side, in steps. ``stretches`` is the smaller number of independent stretches
+    of the two sides.
     """
 
     change_ms: float
@@ -156,24 +156,24 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
     return Interval(change, change - stretch * below, change + stretch * above, (longest[0], longest[1]), min(stretches))
 
 
-def share_of_faster(a: float, b: float) -> float:
-    """Return |b − a| as a share of the smaller value, so that swapping the sides changes nothing."""
+def relative_difference(a: float, b: float) -> float:
+    """Return |b − a| divided by the smaller of the two."""
     smaller = min(a, b)
     return abs(b - a) / smaller if smaller > 0 else math.inf if a != b else 0.0
 
 
 def noise_floor(runs: Sequence[F64]) -> float:
-    """Return the largest share by which one side differs from itself.
+    """Return the largest relative difference between parts of one side.
 
-    It compares the two halves of each run, and the runs with each other. It is 0.0 if nothing can be compared, such as
-    in one run of fewer than 20 steps. Then only the 2 % of ``MIN_CHANGE`` applies.
+    The parts are the two halves of each run, and the runs of the side. The result is 0.0 if nothing can be compared, for
+    example if the only run has fewer than 20 steps. Then only the 2 % of ``MIN_CHANGE`` applies.
     """
     differences = [0.0]
     for steps in runs:
         if len(steps) >= MIN_STEPS_FOR_INTERVAL:
             half = len(steps) // 2
-            differences.append(share_of_faster(float(np.median(steps[:half])), float(np.median(steps[-half:]))))
+            differences.append(relative_difference(float(np.median(steps[:half])), float(np.median(steps[-half:]))))
     medians = [float(np.median(steps)) for steps in runs if len(steps)]
     if len(medians) > 1:
-        differences.append(share_of_faster(min(medians), max(medians)))
+        differences.append(relative_difference(min(medians), max(medians)))
     return max(differences)

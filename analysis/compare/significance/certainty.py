@@ -54,7 +54,7 @@ NARROW, WIDE = 1.5, 3.0  # Ratio of the interval's ends. Above it, the size of t
 LARGEST_NO_CHANGE = 0.20  # Share of the faster side. An interval that reaches further cannot show that nothing changed.
 SURE_OF_SOME = 0.10  # Five times the 2 % by which two recordings of one program may differ.
 
-OF_ESTIMATES = "The interval is what is known of both step times, widened to 95 %."
+OF_ESTIMATES = "The interval combines the intervals of both step times, widened to 95 %."
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
 UNBOUNDED = "One side's step time has no upper limit."
 OTHER_MODEL = "Their matrix products have different shapes, so the step times do not show the effect of a change."
@@ -66,7 +66,7 @@ ONE_COMMAND = (
     "Record both sides again to be sure."
 )
 NO_LARGER = "The interval leaves no larger change open."
-HOW_MUCH = "That it changed is clear; by how much is not."
+HOW_MUCH = "The change is certain, but its size is not."
 TWO_SOURCES = "The two step times come from different sources, which alone may differ by 10 % and more."
 
 
@@ -136,7 +136,7 @@ class Verdict:
 class ComparisonEvidence:
     """The inputs of the table.
 
-    ``change_ms`` is B − A, and ``faster_ms`` is the smaller step time. ``alike`` says that both step times come from
+    ``change_ms`` is B − A, and ``faster_ms`` is the smaller step time. ``same_source`` says that both step times come from
     one source.
     """
 
@@ -144,7 +144,7 @@ class ComparisonEvidence:
     faster_ms: float
     interval: Interval
     floor: float
-    alike: bool
+    same_source: bool
 
     @property
     def share(self) -> float:
@@ -176,7 +176,7 @@ def settled(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Ver
     ``by_steps`` is the verdict of the recorded steps alone. ``source`` is a sentence about where the interval comes
     from.
     """
-    limits = [] if evidence.alike else [TWO_SOURCES]
+    limits = [] if evidence.same_source else [TWO_SOURCES]
     limits += [UNBOUNDED] if None in evidence.interval else []
     visible = _visible(by_steps, evidence)
     reason = " ".join((by_steps.why, source, *limits))

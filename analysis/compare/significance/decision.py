@@ -15,7 +15,7 @@ from sawtooth.analysis.compare.significance.bootstrap import (
     TAIL,
     median_change_interval,
     noise_floor,
-    share_of_faster,
+    relative_difference,
 )
 from sawtooth.analysis.compare.significance.certainty import (
     MIN_CHANGE,
@@ -60,7 +60,7 @@ MIN_STRETCHES = 3  # With fewer per side, 10 to 20 % of the intervals miss the t
 
 
 def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
-    """Return the verdict whether B's best step time differs from A's.
+    """Return the verdict on whether B's best step time differs from A's.
 
     "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is how much steps
     of one program, or step times of two sources, may differ. Below 20 steps per side, the interval comes from the step times'
@@ -86,7 +86,7 @@ def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps])
         return judged
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
     floor = ON_HOST_FLOOR if any(run.on_host for run in (*a, *b)) else HOST_FLOOR
-    change = ComparisonEvidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, alike=True)
+    change = ComparisonEvidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, same_source=True)
     sure = sure_of_change(change)
     if sure == "high" or judged.confidence == "low":
         return judged
@@ -107,17 +107,17 @@ def _verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0 or _one_recording(a, b):
         return by_steps
     estimated = any(run.source in ESTIMATED for run in (*a, *b))
-    alike = len({run.source for run in (*a, *b)}) == 1
+    same_source = len({run.source for run in (*a, *b)}) == 1
     change, floor = best_b - best_a, _source_floor(a, b)
     if by_steps.ci95_ms is None:
         interval, source = change_interval(a, b, change), OF_ESTIMATES
         if any(run.low_ms is None for run in (*a, *b)):
             floor = max(floor, PROFILED_ALONE)
-    elif (estimated or not alike) and min(len(a), len(b)) < MIN_RUNS_AS_UNIT and all(run.steps_ms for run in (*a, *b)):
+    elif (estimated or not same_source) and min(len(a), len(b)) < MIN_RUNS_AS_UNIT and all(run.steps_ms for run in (*a, *b)):
         interval, source = widened(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
     else:
         return by_steps
-    return settled(by_steps, ComparisonEvidence(change, min(best_a, best_b), interval, floor, alike), source)
+    return settled(by_steps, ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source), source)
 
 
 def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
@@ -207,7 +207,7 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
     freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
     half = student_t(freedom, 1 - TAIL) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
-    limit, share = max(MIN_CHANGE, floor), share_of_faster(mean_a, mean_b)
+    limit, share = max(MIN_CHANGE, floor), relative_difference(mean_a, mean_b)
     smallest = max(
         limit + reasons.POWER_MARGIN * error / min(mean_a, mean_b), (half + reasons.POWER_MARGIN * error) / min(mean_a, mean_b)
     )
@@ -225,13 +225,13 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
 def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: float, best_b: float, floor: float) -> Verdict:
     """Judge by the step times alone, if they come from marks over many more steps or a run has no steps."""
     change = best_b - best_a
-    alike = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
-    interval = widened((change - alike, change + alike), change_interval(a, b, change), change)
+    variation_ms = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
+    interval = widened((change - variation_ms, change + variation_ms), change_interval(a, b, change), change)
     half = max(change - (interval[0] or 0.0), (interval[1] or 0.0) - change)
-    limit, share = max(MIN_CHANGE, floor), share_of_faster(best_a, best_b)
+    limit, share = max(MIN_CHANGE, floor), relative_difference(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))
     sources = {run.source for run in (*a, *b)}
-    sure = sure_of_change(ComparisonEvidence(change, min(best_a, best_b), interval, floor, alike=len(sources) == 1))
+    sure = sure_of_change(ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source=len(sources) == 1))
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
     without = "Neither side has recorded steps." if missing == 2 else "One side has no recorded steps."
     basis = reasons.BY_MARKS if sources == {"marks"} else f"{without} {reasons.BY_TIMES}"
@@ -248,18 +248,18 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     )
 
 
-def _by_ranges(pair: _SidePair, *, alike: bool = False) -> Verdict:
-    """Judge by step ranges if there are too few steps, or too similar neighbouring steps (``alike``)."""
+def _by_ranges(pair: _SidePair, *, similar_steps: bool = False) -> Verdict:
+    """Judge by step ranges if steps are too few, or neighbours too similar (``similar_steps``)."""
     (a, b), floor = pair.joined(), pair.floor
     few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary (at least {MIN_STEPS_FOR_INTERVAL} per side)"
-    if alike:
+    if similar_steps:
         few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
     distance = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
     smallest = max(limit, float(distance) / min(middle_a, middle_b))
     separate = bool(b.min() > a.max()) if pair.change > 0 else bool(b.max() < a.min())
-    share = min(share_of_faster(pair.best_a, pair.best_b), share_of_faster(middle_a, middle_b))
+    share = min(relative_difference(pair.best_a, pair.best_b), relative_difference(middle_a, middle_b))
     if separate and share >= limit:
         reason = f"{few}; {pair.between} the ranges of the step times do not overlap."
         return Verdict(_word(pair.change), "low", reason, None, floor, smallest)
@@ -276,10 +276,10 @@ def _by_interval(pair: _SidePair) -> Verdict:
     interval, floor, between = median_change_interval(pair.a, pair.b), pair.floor, pair.between
     ends = (interval.low_ms, interval.high_ms)
     if interval.stretches < MIN_STRETCHES:
-        return replace(_by_ranges(pair, alike=True), ci95_ms=ends)
+        return replace(_by_ranges(pair, similar_steps=True), ci95_ms=ends)
     middle_a, middle_b = (float(np.median(steps)) for steps in pair.joined())
     limit = max(MIN_CHANGE, floor)
-    share = share_of_faster(middle_a, middle_b)
+    share = relative_difference(middle_a, middle_b)
     error = interval.half_width_ms / 1.96 / min(middle_a, middle_b)
     smallest = max(limit, 1.96 * error) + reasons.POWER_MARGIN * error
     agree = (pair.change > 0) == (interval.change_ms > 0)
@@ -291,7 +291,7 @@ def _by_interval(pair: _SidePair) -> Verdict:
     if shown:
         reason = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
         return Verdict("inconclusive", "low", reason, ends, floor, smallest)
-    if share_of_faster(pair.best_a, pair.best_b) >= limit > share:
+    if relative_difference(pair.best_a, pair.best_b) >= limit > share:
         note = "the median step does not change; a few long steps move the mean."
         reason = f"Between the medians, {note} {reasons.could_have_seen(smallest)}"
         return Verdict("no_difference_shown", "low", reason, ends, floor, smallest)

@@ -40,7 +40,9 @@ def why_none(share: float, limit: float, *, includes_zero: bool) -> str:
     """Return why no difference is shown: the interval includes 0, or the change is normal variation."""
     if includes_zero:
         return "the 95 % interval of the change includes 0."
-    return f"a change of {percent(share, 1)} is within the {percent(limit, 1)} by which such recordings differ with nothing changed."
+    return (
+        f"a change of {percent(share, 1)} is within the {percent(limit, 1)} by which such recordings differ without any change."
+    )
 
 
 def runs_needed(spread: float, change: float) -> int:

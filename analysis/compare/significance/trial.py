@@ -26,11 +26,11 @@ class Judged:
 def judge(
     neighbours: Sequence[MeasuredSteps], trial: MeasuredSteps, base_runs: Sequence[MeasuredSteps], drift_ms: float = 0.0
 ) -> Judged:
-    """Decide whether the change of ``trial`` is kept, by the adjacent base runs (``neighbours``).
+    """Decide whether the change of ``trial`` is kept, compared with the adjacent base runs.
 
-    The drift is ``drift_ms``, the change within a base run, or the difference between ``base_runs`` if that is larger.
-    The result is "not_shown" if the trial differs from the nearest base run by no more than the drift, because a drifting
-    host may explain such a difference.
+    ``neighbours`` are these runs. ``drift_ms`` is the change within a base run. The drift is the larger of ``drift_ms`` and the difference between
+    ``base_runs``. If the trial differs from the nearest base run by no more than the drift, the result is "not_shown",
+    because a drifting host may explain such a difference.
     """
     compared = verdict(neighbours, [trial])
     base = mean_of_all([run.best_ms for run in neighbours])

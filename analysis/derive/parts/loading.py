@@ -174,9 +174,8 @@ def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int
     """Read the operators that start in ``view``, the ``requested`` ones, and all their ancestors."""
     between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, requested)
-    while len(
-        others := _absent(ids, ops.parent)
-    ):  # each pass adds one level of nesting; few operators cross the part's borders
+    # each pass adds one level of nesting; few operators cross the part's borders
+    while len(others := _absent(ids, ops.parent)):
         more_ids, more = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), others)
         order = np.argsort(ids := np.concatenate([ids, more_ids]), kind="stable")
         ids, ops = ids[order], _joined(ops, more, order)

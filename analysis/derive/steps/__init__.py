@@ -1,1 +1,1 @@
-"""Steps: marked or repeated on the host, placed on the device's clock, and counted or excluded."""
+"""Find the steps of a recording, by marks or by repetition, and choose those that count."""

@@ -14,7 +14,8 @@ from sawtooth.analysis.derive.events import I64, columns_of
 from sawtooth.analysis.intervals import Intervals
 
 FEWEST_STEPS = 3  # One step that lacks launches, and two that agree.
-ALIKE = 0.005  # Share of the launches. Equal steps differ by no more, for example by an allocation or an event record.
+# Share of the launches. Equal steps differ by no more, for example by an allocation or an event record.
+LAUNCHES_DIFFER = 0.005
 LACKING = 0.02  # Share of the launches. A step lacks launches if it has fewer by this share.
 # Factor. The span must be this much longer than the longest one of other steps, which may wait for data or for the GPU.
 LONGER = 1.5
@@ -45,7 +46,7 @@ def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     inner = np.arange(len(launches)) % (len(launches) - 1) > 0
     lacking = inner & (launches < (1 - LACKING) * usual)
     others = ~lacking & (launches > 0)
-    if not lacking.any() or others.sum() < 2 or (np.abs(launches[others & inner] - usual) > ALIKE * usual).any():
+    if not lacking.any() or others.sum() < 2 or (np.abs(launches[others & inner] - usual) > LAUNCHES_DIFFER * usual).any():
         return no_rows
     places = {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()}
     rows = columns_of(con, _STRETCHES.format(origin=origin), places)

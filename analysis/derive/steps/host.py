@@ -30,7 +30,7 @@ UPDATE_NAME = "Optimizer.step#"
 
 MOST_TURNS = 8  # most optimizers of one class that take turns; more are parameter groups, which share one backward pass
 FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # kernels of an optimizer that updates all parameters at once
-ALIKE = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
+TIMES_SPREAD = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
 APART = 1.5  # least ratio of the kernel times of two optimizers; a generator and its critic differ by more
 LEAST_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance
 # Largest difference in driver calls of one optimizer's steps: an event record, a synchronization at the profile's end.
@@ -128,8 +128,8 @@ def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
     call_counts = np.searchsorted(calls, events.ops.end[rows]) - np.searchsorted(calls, events.ops.start[rows])
     for turns in range(2, min(MOST_TURNS, len(rows) // 2) + 1):
         of_turn = [call_counts[turn::turns] for turn in range(turns)]
-        alike = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
-        if alike and np.ptp(call_counts) > 2 * CALLS_OFF:
+        same_calls = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
+        if same_calls and np.ptp(call_counts) > 2 * CALLS_OFF:
             return rows[turns - 1 :: turns]
     turns = _fused_turns(_fused_ns(events, rows))
     return rows[turns - 1 :: turns]
@@ -145,7 +145,7 @@ def _fused_turns(took: I64) -> int:
         means = [float(part.mean()) for part in of_turn]
         if min(means) <= 0 or max(means) < APART * min(means):
             continue
-        if all(np.ptp(part) <= ALIKE * mean for part, mean in zip(of_turn, means, strict=True)):
+        if all(np.ptp(part) <= TIMES_SPREAD * mean for part, mean in zip(of_turn, means, strict=True)):
             return turns
     return 1
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 
 # Largest relative difference between the numbers of calls in two steps of one loop. The steps of a generator and its critic
 # differ by more.
-ALIKE = 0.1
+CALLS_DIFFER = 0.1
 _ON_GPU = r"SELECT DISTINCT n.name FROM gpu_annotations JOIN names n USING (name_id) WHERE regexp_matches(n.name, '^ProfilerStep#\d+$')"
 
 
@@ -30,7 +30,7 @@ def joined_marks(starts: I64, ends: I64, updates: I64, calls: I64) -> int:
         borders = np.append(starts[mark], updates[first[mark] : after[mark]])
         call_counts = np.diff(np.searchsorted(calls, borders))
         joined += bool(
-            (np.abs(np.diff(call_counts)) <= ALIKE * np.maximum(call_counts[1:], call_counts[:-1])).any()
+            (np.abs(np.diff(call_counts)) <= CALLS_DIFFER * np.maximum(call_counts[1:], call_counts[:-1])).any()
             and call_counts.min() > 0
         )
     return joined

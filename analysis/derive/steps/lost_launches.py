@@ -95,10 +95,10 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
     if not len(missing_each) or not missing_each.any():
         return moments[:0]
     usual = int(np.bincount(missing_each[missing_each > 0]).argmax())
-    alike = first[missing_each == usual]
+    usual_first = first[missing_each == usual]
     missing: list[int] = []
-    for place in range(usual if len(alike) >= FEWEST_LAUNCHES else 0):
-        launches = moments[alike + place].tolist()
+    for place in range(usual if len(usual_first) >= FEWEST_LAUNCHES else 0):
+        launches = moments[usual_first + place].tolist()
         size = {start: sum(kinds[start].values()) for start in launches}
         largest = max(launches, key=size.__getitem__)
         scattered = len(set(size.values())) > max(1, SCATTERED * len(launches))

@@ -18,7 +18,7 @@ FEWEST_STEPS = 3
 COMPARABLE = 0.5  # Share of the launches that must be comparable. Below it, the steps differ by design.
 # Share of the usual number of operators. Steps that differ by more are not compared: steps that evaluate have more operators, and
 # a compiler runs operators on tensors without data, which launch nothing.
-ALIKE = 0.2
+NUMBERS_DIFFER = 0.2
 _WORK = """CREATE OR REPLACE TEMP TABLE operators_of_steps AS
 WITH started AS (SELECT cpu_op_id FROM runtime_calls WHERE name_id IN ({launching}) AND cpu_op_id IS NOT NULL
     UNION ALL SELECT cpu_op_id FROM gpu_ops WHERE call_id IS NULL AND cpu_op_id IS NOT NULL),
@@ -35,11 +35,11 @@ LEFT JOIN launched l ON l.cpu_op_id = o.cpu_op_id
 WHERE o.start < s.ends"""
 # The usual number at one place is the second largest of the other steps: a single step may search for an algorithm.
 _MISSING = """WITH numbers AS (SELECT step, count(*) AS operators FROM operators_of_steps GROUP BY step),
-alike AS (SELECT step FROM numbers
-    WHERE abs(operators / (SELECT median(operators) FROM numbers WHERE step > 0) - 1) <= {alike}),
+usual_steps AS (SELECT step FROM numbers
+    WHERE abs(operators / (SELECT median(operators) FROM numbers WHERE step > 0) - 1) <= {within}),
 placed AS (SELECT {kind} AS kind, step, start, {launches} AS launches,
     row_number() OVER (PARTITION BY step, {kind} ORDER BY start, cpu_op_id) AS place
-    FROM operators_of_steps SEMI JOIN alike USING (step)),
+    FROM operators_of_steps SEMI JOIN usual_steps USING (step)),
 sizes AS (SELECT kind, step, max(place) AS size FROM placed GROUP BY kind, step),
 usual AS (SELECT kind, mode(size) AS size FROM sizes WHERE step > 0 GROUP BY kind),
 compared AS (SELECT w.* FROM placed w JOIN sizes s USING (kind, step) JOIN usual u ON u.kind = w.kind AND u.size = s.size),
@@ -84,7 +84,7 @@ def _missing(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
     If every compared step lacks launches, the steps that could not be compared count too, each with one missing launch at its start.
     """
     for kind, launches in (("by_inputs", "launches"), ("by_name", "least(launches, 1)")):
-        rows = columns_of(con, _MISSING.format(alike=ALIKE, kind=kind, launches=launches))
+        rows = columns_of(con, _MISSING.format(within=NUMBERS_DIFFER, kind=kind, launches=launches))
         query = f"SELECT coalesce(sum({launches}), 0) FROM operators_of_steps WHERE step > 0"
         step, missing = rows["step"].astype(np.int64), rows["missing"].astype(np.int64)
         if rows["launches"][step > 0].sum() >= COMPARABLE * int(con.execute(query).fetchall()[0][0]):

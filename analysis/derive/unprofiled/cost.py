@@ -1,9 +1,9 @@
 """The run without the profiler: a replay with the profiler's own cost removed from the host.
 
-Recording an event costs host time, and a launch-bound run shows all of it: three times the true step time is common. The cost
-is calibrated on the trace itself.
-The profiler does not slow some things: waiting for a loader's workers, for the queue and for the GPU. They are left unchanged
-or follow from the replay. A training process that loads its batches itself does work there, and its operators are recorded.
+Recording an event costs host time. In a launch-bound run, all of this time makes the step longer: profiled steps often take three
+times as long. The cost is calibrated on the trace itself.
+The profiler does not slow waits for loader workers, for the queue or for the GPU. Waits for workers do not change here; the
+replay computes the others. If the training process loads its batches itself, recording slows this loading too.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _launch_ns(events: TraceEvents) -> float | None:
 def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProblem:
     """Return ``problem`` with the host's unprofiled speed.
 
-    The cost of everything recorded in a gap or a call is subtracted from it.
+    Each gap and each call becomes shorter by the cost of the events recorded in it.
     """
     host = problem.host
     parts = host.gap_parts.copy()

@@ -216,9 +216,8 @@ def _sync_targets(
     position = 0
     for at, (n, c) in enumerate(zip(nodes.tolist(), call[nodes].tolist(), strict=True)):
         launched = int(launched_before[at])
-        last[line[position:launched]] = np.arange(
-            position, launched
-        )  # if a stream occurs several times, the last value remains
+        # if a stream occurs several times, the last value remains
+        last[line[position:launched]] = np.arange(position, launched)
         position = launched
         if not launched:
             continue
@@ -258,9 +257,8 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
     count = len(ops)
     launched = ops.node >= 0
     free = stream_free(ops)
-    linked = launched & (
-        (events.gpu.call[ops.op] >= 0) | (free == NEVER)
-    )  # the first operation of a stream follows its node's launch even without its own call
+    # the first operation of a stream follows its node's launch even without its own call
+    linked = launched & ((events.gpu.call[ops.op] >= 0) | (free == NEVER))
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
     dep = cross_stream_dependencies(events, ops, ready=np.maximum(free, ready), launched=launched, streams=streams)

@@ -23,7 +23,7 @@ from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
 from sawtooth.analysis.findings.batch.overlap import FILLS, Overlap
 from sawtooth.analysis.findings.batch.sample_loop import sample_loop
-from sawtooth.analysis.findings.recorded.counted_operations import ALIKE, launched_by_optimizer, launched_inside
+from sawtooth.analysis.findings.recorded.counted_operations import SAME_LAUNCH, launched_by_optimizer, launched_inside
 from sawtooth.analysis.replay.edits import FasterHost, ScaledOps, TimedOps
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, STEP_OFF, WhatIf
 from sawtooth.analysis.units import in_words
@@ -178,14 +178,14 @@ def _step(
     steps = [
         _at_host_speed_ms(whatif, host_factor, edge_edits) for host_factor, edge_edits in zip(host_factors, edges, strict=True)
     ]
-    quick = _at_host_speed_ms(whatif, host_factors[1], edges[0])
+    fast = _at_host_speed_ms(whatif, host_factors[1], edges[0])
     if filled is not None:
         dur_ns, count = context.work["dur_ns"].to_numpy(float), 1e6 * max(context.work["step"].nunique(), 1)
         now, *floors = (
             filled.filled_ns(dur_ns, np.array(edge_edits, float)) / count for edge_edits in (dur_ns, *(e.dur_ns for e in edges))
         )
-        *steps, quick = (
-            max(step, floor) if step else None for step, floor in zip((*steps, quick), (*floors, floors[0]), strict=True)
+        *steps, fast = (
+            max(step, floor) if step else None for step, floor in zip((*steps, fast), (*floors, floors[0]), strict=True)
         )
     known = [best.ms * step / now for step in steps if step is not None and now]
     if len(known) < len(edges) or not now:
@@ -196,7 +196,7 @@ def _step(
     longest = (max(high, ms) + error_ms) * max(high_ratio, 1 + RUNS_DIFFER)
     if slow_host > 1:  # Less work does not take longer.
         longest = min(longest, best.ms * max(high_ratio, 1 + RUNS_DIFFER))
-    limits = quick is not None and best.ms * quick / now < (1 - HOST_LIMITS) * ms
+    limits = fast is not None and best.ms * fast / now < (1 - HOST_LIMITS) * ms
     return _StepRange(ms, (min(low, ms) - error_ms) * min(low_ratio, 1 - RUNS_DIFFER), longest, limits)
 
 
@@ -260,7 +260,7 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
     fixed = np.concatenate(
         [launched_by_optimizer(context.recording, device), launched_inside(context.recording, device, ZERO_GRAD)]
     )
-    kind = rows.groupby([*ALIKE, "blocks"], dropna=False, sort=False).ngroup().to_numpy()
+    kind = rows.groupby([*SAME_LAUNCH, "blocks"], dropna=False, sort=False).ngroup().to_numpy()
     # Overlap with all operations, not only with ``rows``.
     overlap = pd.Series(Overlap.of(context.work).beside, context.work["gpu_op_id"])
     beside = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()

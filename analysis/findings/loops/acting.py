@@ -199,7 +199,7 @@ def _inside(moments: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarr
     return (at >= 0) & (moments < end[np.maximum(at, 0)])
 
 
-def beside_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
+def without_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
     """Return ``evidence`` with edits that do not change the acting passes; None if no edit remains.
 
     The environment needs each action, so a change to the update cannot remove the reads, launches and Python work of acting.

@@ -38,7 +38,7 @@ def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
     return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MOSTLY * kernels else None
 
 
-def beside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
+def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
     """Yield a finding on the kernels outside the replayed graphs, if a step has enough of them."""
     replayed = replayed_graphs(context)
     if replayed is None or replayed.beside < FEWEST_BESIDE:

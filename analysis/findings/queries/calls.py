@@ -30,7 +30,7 @@ LINEAR_ALGEBRA = (
     r"|^(Linalg|Cholesky|TriangularSolve|LuSolve|Svd|Inverse|Logdet|Slogdet|Ormqr)\w*Backward\d*$"
 )
 EVIDENCE_ROWS = 5  # The largest events are enough evidence; more rows only lengthen the page.
-PLACES_MOST = 1000  # More marks cannot be told apart on a timeline.
+PLACES_MOST = 1000  # More marks cannot be distinguished on a timeline.
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ def operators(context: RuleContext, pattern: str) -> CountedEvents:
     return _begun(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
 
 
-FP32_BY_NEED = "The step factorizes or solves matrices, and that may need all bits of FP32: try it on a copy of the loop first."
+FACTORIZATION_RISK = (
+    "The step factorizes or solves matrices, which may need all bits of FP32. Try the change on a copy of the loop first."
+)
 
 
 def factorizes(context: RuleContext) -> bool:
@@ -158,7 +160,7 @@ def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
 def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...], *, owner: str | None = None) -> float:
     """Return the ms per step that these calls lost to ``cause``, for one ``owner`` or for all.
 
-    It is the calls' recorded share of this loss, multiplied by the run's loss.
+    The recorded share of these calls in the loss is applied to the loss of the unprofiled run.
     """
     if not ids:
         return 0.0

@@ -39,7 +39,7 @@ def _collectives(context: RuleContext) -> pd.DataFrame:
     return rows[rows["counted"]].reset_index(drop=True)
 
 
-def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
+def overlap_cost(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
     """Return the share of each collective's duration by which it delays overlapping kernels.
 
     Each block of a collective occupies one multiprocessor. 0 if the number of multiprocessors is not known.

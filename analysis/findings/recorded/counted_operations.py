@@ -29,7 +29,7 @@ MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6
 MOST_EVIDENCE = 6  # Groups of operators that a finding names.
 OPTIMIZER_STEP = r"^Optimizer\.step#"
 # Rows with equal values in all these columns are launches of the same kernel on the same shapes.
-ALIKE = (
+SAME_LAUNCH = (
     "kernel",
     "kind",
     "category",
@@ -63,7 +63,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     block_threads (0 if not recorded), step, category, tensor_cores, cpu_op_id, operator, dims, types, concrete, strides,
     flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides, flops. Dims, types, concrete and strides
     are decoded lists, None if not recorded. ``flops`` are the operator's FLOPs, divided among its kernels by their time, NaN
-    if unknown. ``alike`` is one number for all rows that are equal in ALIKE, ``example`` the first of these rows.
+    if unknown. ``launch_kind`` is one number for all rows that are equal in SAME_LAUNCH, ``example`` the first of these rows.
     """
     columns = recording.objects(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
     texts = recording.once(_texts)
@@ -87,11 +87,11 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     )
     work = work.merge(flops, on=["flop_operator", "flop_signature_id"], how="left")
     group_ns = work.groupby("flop_op_id")["dur_ns"].transform("sum")
-    alike = work.groupby(list(ALIKE), dropna=False, sort=False).ngroup()
-    work = work.assign(flops=work["each"] * work["dur_ns"] / group_ns, alike=alike).drop(columns="each")
+    launch_kind = work.groupby(list(SAME_LAUNCH), dropna=False, sort=False).ngroup()
+    work = work.assign(flops=work["each"] * work["dur_ns"] / group_ns, launch_kind=launch_kind).drop(columns="each")
     # The first row of each number; the numbers ascend in this order.
-    examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)
-    work["example"] = examples[alike.to_numpy()]
+    examples = np.fromiter(work.drop_duplicates("launch_kind").itertuples(), object)
+    work["example"] = examples[launch_kind.to_numpy()]
     # pandas stores each added column separately. A copy joins them, which makes the selection of rows several times faster.
     return work.copy()
 
@@ -170,7 +170,7 @@ def chosen(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.DataFra
     """
     if rows.empty:
         return rows
-    _, first, inverse = np.unique(rows["alike"].to_numpy(), return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(rows["launch_kind"].to_numpy(), return_index=True, return_inverse=True)
     return rows[np.array([bool(is_selected(row)) for row in rows["example"].to_numpy()[first]], bool)[inverse]]
 
 

@@ -20,7 +20,6 @@ from sawtooth.analysis.store.library import Recording
 
 __all__ = [
     "FRAME",
-    "as_known",
     "common_line",
     "heaviest_function",
     "in_user_code",
@@ -30,17 +29,17 @@ __all__ = [
     "stale_lines",
     "user_lines",
     "user_stack",
+    "without_stale_lines",
 ]
 
 MOST_FRAMES = 200  # Deeper stacks are recursion, whose line would not help.
-_OF_THE_HOST = """
+_AT_HOST_EVENT = """
 WITH begun AS (SELECT thread_id FROM python_calls WHERE start_ns = $start UNION SELECT thread_id FROM runtime_calls WHERE start_ns = $start
     UNION SELECT thread_id FROM cpu_ops WHERE start_ns = $start)
 SELECT python_call_id FROM python_calls JOIN begun USING (thread_id) WHERE start_ns <= $start AND start_ns + dur_ns > $start
 ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
-# Autograd's thread has no Python calls. Meanwhile the thread that requested the backward pass is inside the call that runs
-# it.
+# Autograd's own thread has no Python calls. The thread that requested the backward pass is inside the call that runs it.
 _BACKWARD = """
 WITH moment AS (SELECT coalesce(
     (SELECT min(o.start_ns) FROM gaps p JOIN cpu_ops o USING (cpu_op_id) WHERE p.device = $device AND p.start_ns = $start),
@@ -48,8 +47,8 @@ WITH moment AS (SELECT coalesce(
 SELECT python_call_id FROM moment, python_calls JOIN names USING (name_id)
 WHERE start_ns <= moment.ns AND start_ns + dur_ns > moment.ns AND contains(name, 'run_backward') ORDER BY start_ns DESC, dur_ns LIMIT 1"""
 
-# A call that was open when the recording began is written with its line at that time. No later call of the thread ends before
-# it.
+# The trace names a call that was already open at the start of the recording by its current line. Such calls began before the
+# first call of their thread ended.
 _OPEN = """
 WITH ended AS (SELECT thread_id, min(start_ns + dur_ns) AS first_ns FROM python_calls GROUP BY thread_id)
 SELECT DISTINCT name FROM python_calls JOIN ended USING (thread_id) JOIN names USING (name_id) WHERE start_ns < first_ns"""
@@ -68,7 +67,7 @@ def _stale_lines(recording: Recording) -> set[str]:
     return {str(name) for (name,) in recording.rows(_OPEN) if FRAME.match(str(name))}
 
 
-def as_known(recording: Recording, names: Sequence[str]) -> list[str]:
+def without_stale_lines(recording: Recording, names: Sequence[str]) -> list[str]:
     """Return the frames, without their line number if it is not that of the function's first line."""
     stale = stale_lines(recording) if names else set()
     return [without_line(name) if name in stale else name for name in names]
@@ -81,7 +80,9 @@ def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, .
     events of autograd's own thread, which has no Python calls, these are the frames that called the backward pass. Empty if
     the trace has no Python calls, or if none was open.
     """
-    return tuple(as_known(recording, [name for _, name in _frames(recording, device, start_ns) if is_user_line(name)]))
+    return tuple(
+        without_stale_lines(recording, [name for _, name in _frames(recording, device, start_ns) if is_user_line(name)])
+    )
 
 
 def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> str | None:
@@ -92,7 +93,7 @@ def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> 
     stacks = [_frames(recording, device, start) for start in starts_ns]
     shared = set.intersection(*(set(stack) for stack in stacks)) if stacks else set()
     lines = [name for call, name in stacks[0] if (call, name) in shared and is_user_line(name)] if shared else []
-    return readable_frame(as_known(recording, lines[-1:])[0]) if lines else None
+    return readable_frame(without_stale_lines(recording, lines[-1:])[0]) if lines else None
 
 
 def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
@@ -107,8 +108,8 @@ def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
 def heaviest_function(recording: Recording, device: int, *causes: str) -> str | None:
     """Return in words the user's function with most of the time lost to ``causes``.
 
-    The function's time includes the library code that it calls. None without Python calls. ``in_user_code`` shows only where
-    the host was in the middle of each gap; a long gap covers many functions.
+    The function's time includes the library code that it calls. None without Python calls. ``in_user_code`` is less exact,
+    because it shows only where the host was in the middle of each gap, and a long gap covers many functions.
     """
     gaps = recording.frame(
         "SELECT g.start_ns, g.end_ns, p.thread_id FROM gaps g LEFT JOIN python_calls p USING (python_call_id) "
@@ -134,13 +135,13 @@ def _host_facts(recording: Recording) -> tuple[list[str], HostFacts]:
 def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
     """Return the user's own line that called more than half of the time of ``python_calls``.
 
-    ``python_calls`` has the columns id, start_ns and end_ns. None if no line did.
+    ``python_calls`` has the columns id, start_ns and end_ns. None if no line called more than half.
     """
     lines = user_lines(recording, [int(call) for call in python_calls["id"]])
     ns = python_calls["end_ns"] - python_calls["start_ns"]
     of_line = ns.groupby(python_calls["id"].map(lines)).sum()
     return (
-        readable_frame(as_known(recording, [str(of_line.idxmax())])[0])
+        readable_frame(without_stale_lines(recording, [str(of_line.idxmax())])[0])
         if len(of_line) and 2 * of_line.max() > ns.sum()
         else None
     )
@@ -159,7 +160,7 @@ def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int,
             "ORDER BY p.start_ns DESC, p.dur_ns LIMIT 1",
             [device, start_ns],
         )
-        or recording.rows(_OF_THE_HOST, {"start": start_ns})
+        or recording.rows(_AT_HOST_EVENT, {"start": start_ns})
         or recording.rows(_BACKWARD, {"device": device, "start": start_ns})
     )
     call = frames_at[0][0] if frames_at else None

@@ -30,7 +30,7 @@ FORWARD = "DistributedDataParallel.forward"
 REDUCES = ("c10d::allreduce_", "torch::distributed::reducer::mul_out", "torch.distributed.ddp.reducer::copy_bucket_to_grad")
 # Share of the last micro-batch's bytes. A micro-batch that reduces at least this share reduces the gradients again, not only a
 # loss or a norm.
-ALIKE = 0.9
+ALL_GRADIENTS = 0.9
 
 CHANGES = (
     CodeChange(
@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         .reindex(columns=range(micro), fill_value=0.0)
     )
     last = moved[micro - 1].to_numpy()
-    if micro < 2 or not (last > 0).all() or not (moved.to_numpy() >= ALIKE * last[:, None]).all():
+    if micro < 2 or not (last > 0).all() or not (moved.to_numpy() >= ALL_GRADIENTS * last[:, None]).all():
         return
     early = rows[rows["nth"] < rows["passes"] - 1]
     cost_ms = float(early["dur_ns"].sum()) / len(moved) / 1e6

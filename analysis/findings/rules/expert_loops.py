@@ -88,17 +88,17 @@ def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
     A loop is a list of bodies; a body is the tuple of its products' ids.
     """
     # Rows, columns and inner dimension by operator and input shapes. Each combination is computed once, because loops repeat it.
-    alike: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}
+    sizes: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}
     keys: list[tuple[float, float, float] | None] = []
     for operator, signature, dims, strides in zip(
         *(calls[name].tolist() for name in ("flop_operator", "flop_signature_id", "flop_dims", "flop_strides")), strict=True
     ):
-        if (operator, signature) not in alike:
+        if (operator, signature) not in sizes:
             work = product_work(operator, dims, strides, "bf16")
             product = work.products[0] if work is not None else None
             known = product is not None and product.batch == 1
-            alike[operator, signature] = (product.m, product.n, product.k) if product is not None and known else None
-        keys.append(alike[operator, signature])
+            sizes[operator, signature] = (product.m, product.n, product.k) if product is not None and known else None
+        keys.append(sizes[operator, signature])
     weights = [key and key[1:] for key in keys]
     ids = [int(op) for op in calls["flop_op_id"]]
     loops, at = [], 0

@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.autocast.edits import under_autocast
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes, outside_autocast
+from sawtooth.analysis.findings.queries.calls import FACTORIZATION_RISK, factorizes, outside_autocast
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -108,7 +108,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
             ),
             note=f"Predicted with the time of {dtype} kernels of these shapes on this GPU, and with the casts that autocast adds. Elementwise work counts as {dtype} if the order of operators shows it.",
-            risk=FP32_BY_NEED if needed else BF16_RISK if dtype == "bf16" else FP16_RISK,
+            risk=FACTORIZATION_RISK if needed else BF16_RISK if dtype == "bf16" else FP16_RISK,
             changes=_changes(context, dtype, slow),
         ),
         lost_ms=cost,

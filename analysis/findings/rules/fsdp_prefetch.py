@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.queries.communication import collectives, cost_beside, evidence_of
+from sawtooth.analysis.findings.queries.communication import collectives, evidence_of, overlap_cost
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
@@ -51,7 +51,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     steps = max(len(context.rank.counted), 1)
     if len(stuck) < FEWEST * steps:
         return
-    hidden_ns = (stuck["dur_ns"] - stuck["exposed_ns"] * (1 - cost_beside(context, stuck))).astype(int)
+    hidden_ns = (stuck["dur_ns"] - stuck["exposed_ns"] * (1 - overlap_cost(context, stuck))).astype(int)
     edits = [TimedOps(tuple(stuck["gpu_op_id"].astype(int).tolist()), tuple(hidden_ns.tolist()))]
     predicted = context.predict_ms(edits)
     if predicted is None or context.is_trifle(context.step_ms - predicted):

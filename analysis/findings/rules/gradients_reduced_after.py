@@ -24,7 +24,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, cost_beside, evidence_of
+from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of, overlap_cost
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
@@ -106,7 +106,7 @@ def _overlapped(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
     gpu = context.rank.gpu
     rate = gpu.bandwidth_bytes_per_s if gpu is not None else None
     once_ns = rows["bytes"].astype(float) / rate * 1e9 if rate else rows["bytes"].astype(float) * 0.0
-    shared_ns = rows["dur_ns"] * cost_beside(context, rows)
+    shared_ns = rows["dur_ns"] * overlap_cost(context, rows)
     remaining_ns = COPY_PASSES * once_ns + np.maximum(REDUCE_PASSES * once_ns, shared_ns)
     ops = tuple(rows["gpu_op_id"].astype(int).tolist())
     copied = tuple(after["gpu_op_id"].astype(int).tolist())

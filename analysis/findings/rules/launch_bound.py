@@ -43,7 +43,7 @@ from sawtooth.analysis.findings.loops.graph_code import (
     one_graph,
 )
 from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
-from sawtooth.analysis.findings.loops.replayed_graphs import beside_graphs, replayed_graphs
+from sawtooth.analysis.findings.loops.replayed_graphs import outside_graphs, replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
@@ -165,7 +165,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(least):
         return
     if replayed_graphs(context) is not None:
-        yield from beside_graphs(context, least)
+        yield from outside_graphs(context, least)
         return
     kernels, short = _kernels(context)
     if kernels < FEWEST_KERNELS * len(context.rank.counted):

@@ -28,7 +28,7 @@ from sawtooth.analysis.units import in_bytes
 
 LEAST_STEPS = 3  # Two equal increases are needed, because a single one may have any reason.
 LEAST_BYTES = 1_000_000  # Per step. Slower growth takes about a day to fill a GPU.
-ALIKE = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
+MOST_RATIO = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
 LONG_RUN_STEPS = 100_000  # Usual length of a run. If memory suffices for more steps, the growth is no danger.
 
 
@@ -41,7 +41,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         [context.rank.device],
     )
     growth = [after[3] - before[3] for before, after in pairwise(rows)]
-    if len(rows) < LEAST_STEPS or min(growth) < LEAST_BYTES or max(growth) > ALIKE * min(growth):
+    if len(rows) < LEAST_STEPS or min(growth) < LEAST_BYTES or max(growth) > MOST_RATIO * min(growth):
         return
     each = sum(growth) / len(growth)
     use = memory_use(context)

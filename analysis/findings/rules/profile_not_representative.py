@@ -74,7 +74,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     period_s = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     rounds = context.rank.best.round
     has_all_kinds = (rounds is not None and rounds.profiled) or any(
-        one.alike and one.source == context.rank.best.source for one in context.rank.best.evidence
+        one.even_steps and one.source == context.rank.best.source for one in context.rank.best.evidence
     )
     every = f". The run stops about every {significant(period_s, 2)} s" if period_s else ""
     yield Evidence(

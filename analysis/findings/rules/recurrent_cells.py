@@ -128,8 +128,8 @@ def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edi
         loop = passes(context, context.launches.begun_between(calls).tolist())
         for rows in (loop.forward, loop.backward):
             rows = rows[~rows["gpu_op_id"].isin(own) & (rows["step"] == step)]
-            for _, alike in rows.groupby("operator", dropna=False):
-                edits += at_once(alike, len(alike)) if len(alike) >= FEWEST else []
+            for _, of_operator in rows.groupby("operator", dropna=False):
+                edits += at_once(of_operator, len(of_operator)) if len(of_operator) >= FEWEST else []
     return edits
 
 

@@ -64,8 +64,8 @@ def _exposed(context: RuleContext) -> Iterator[Evidence]:
         return
     edits: list[Edit] = []
     if len(large):
-        quick = small["bytes"] / (large["bytes"] / large["dur_ns"]).max()
-        edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(quick.astype(int).tolist()))]
+        fast = small["bytes"] / (large["bytes"] / large["dur_ns"]).max()
+        edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(fast.astype(int).tolist()))]
     yield Evidence(
         Advice(
             f"{in_number(count, 'collective per step moves', 'collectives per step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",

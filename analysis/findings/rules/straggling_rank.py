@@ -131,16 +131,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     elif (skewed := _skewed(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
         apart_ms = _waits_apart_ms(communication)
-        alike = apart_ms is not None and apart_ms < SKEW_SHARE * context.step_ms
+        similar = apart_ms is not None and apart_ms < SKEW_SHARE * context.step_ms
         yield Evidence(
             Advice(
                 f"Under the profiler, {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
-                + ("without it, all ranks take about the same time" if alike else "without it, the difference is not known"),
-                _advice_on_skew(name.lower(), apart_ms, alike),
+                + ("without it, all ranks take about the same time" if similar else "without it, the difference is not known"),
+                _advice_on_skew(name.lower(), apart_ms, similar),
                 note=NOT_TOGETHER
                 if apart_ms is None
                 else WITHIN_ERROR
-                if alike
+                if similar
                 else WAITS_DIFFER.format(apart=in_words(apart_ms)),
             ),
             severity="info",
@@ -148,9 +148,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         )
 
 
-def _advice_on_skew(who: str, apart_ms: float | None, alike: bool) -> Action:
+def _advice_on_skew(who: str, apart_ms: float | None, similar: bool) -> Action:
     """Return the advice on a rank that is late only in the profiled steps."""
-    action = _find_the_difference(who) if apart_ms is None else SKEW if alike else PERHAPS_SKEW
+    action = _find_the_difference(who) if apart_ms is None else SKEW if similar else PERHAPS_SKEW
     return replace(action, how=f"{action.how} `sawtooth sample` during the run would show whether any wait remains.")
 
 

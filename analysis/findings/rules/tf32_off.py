@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
+from sawtooth.analysis.findings.queries.calls import FACTORIZATION_RISK, factorizes
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.recurrent import RECURRENT
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -69,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"TF32 is off: FP32 products without tensor cores take {in_words(cost)} of each step",
             Action("Allow", "TF32 for products and convolutions", ": one line of code. Inputs and outputs stay FP32."),
             note=NO_SHAPES if no_shapes else "Predicted with the time of TF32 kernels of these shapes on this GPU.",
-            risk=FP32_BY_NEED if needed else "Products round their inputs to 10 bits of mantissa.",
+            risk=FACTORIZATION_RISK if needed else "Products round their inputs to 10 bits of mantissa.",
             changes=CHANGES,
         ),
         lost_ms=most * cost,

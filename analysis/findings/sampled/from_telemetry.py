@@ -63,7 +63,7 @@ def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetr
     return findings, [NotChecked(slug, because) for slug, because in unseen.items() if slug not in slugs]
 
 
-def beside_profile(hosts: Sequence[SampledHost], lead: RankResult, known: Sequence[Finding]) -> list[Finding]:
+def not_in_profile(hosts: Sequence[SampledHost], lead: RankResult, known: Sequence[Finding]) -> list[Finding]:
     """Return the samples' warnings for a profiled run, without those that its findings already report."""
     lead_gpu = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
     covered = {finding.rule for finding in known}

@@ -158,9 +158,9 @@ def _hidden_by_slow_hosts(
         return ()
     ns, worst, part = max(works, key=lambda work: work[0])
     single = replace(worst, excess={part: ns})
-    quick: dict[int, list[Edit]] = {position: [FasterHost(1 - HOST_ERROR)] for position in range(len(job.members))}
-    all_ms = job.step_ms(quick)
-    replayed_ms = job.step_ms({**quick, worst.position: [*quick[worst.position], *single.edits()]})
+    fast: dict[int, list[Edit]] = {position: [FasterHost(1 - HOST_ERROR)] for position in range(len(job.members))}
+    all_ms = job.step_ms(fast)
+    replayed_ms = job.step_ms({**fast, worst.position: [*fast[worst.position], *single.edits()]})
     if all_ms is None or replayed_ms is None or all_ms - replayed_ms < LEAST_SHARE * all_ms:
         return ()
     return (replace(straggler("rank", [single], hosts[worst.position], ranks, all_ms - replayed_ms), at_most=True),)
@@ -212,9 +212,9 @@ def _wait_before(late: _ExcessTime) -> bool:
 def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], step_ms: float) -> float:
     """Return the gain of the job's step if ``late`` take no longer than their peers.
 
-    Excess kernel work is shared with the peers where possible. Hosts may wait for a late rank in no recorded call, for example
-    at a host barrier. A replay keeps this wait, so it shows no gain. If the peers idle for about as long as the late rank
-    loses, the gain comes from the recorded collectives.
+    Excess kernel work is shared with the peers where possible. Hosts may wait for a late rank without a recorded call, for
+    example at a host barrier. A replay keeps this wait, so it shows no gain. If the peers idle for about as long as the late
+    rank loses, the gain comes from the recorded collectives.
     """
     gain_ms = _replayed_gain(job, late, step_ms)
     worst = max(late, key=lambda rank: rank.own_ms)

@@ -17,8 +17,8 @@ FEWEST_TO_SCATTER = 4  # Fewest peers whose spread can be measured.
 PERSISTENT = 0.5  # Share of steps. An excess must occur in more steps than this.
 RECURS = 2  # Fewest steps with a stall. A loader that stalls every fourth step does so twice in a short profile.
 STALL = 0.5  # Share of least_ns × steps. A stall is at least this long, so two stalls raise the mean by least_ns.
-# Idle peers wait for a rank if they idle for this share of its loss longer than it does, and this many times as long as it does.
-HIDES, HIDDEN_TIMES = 0.7, 3.0
+HIDES = 0.7  # Share of a rank's loss. If its peers wait for it, they idle at least this much longer than the rank.
+HIDDEN_TIMES = 3.0  # Ratio of the peers' idle time to the rank's. If they wait for it, the ratio is at least this.
 
 
 def longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
@@ -60,8 +60,8 @@ def longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least
 def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float | None, bool]:
     """Return by how much ``part`` exceeds that of the peers, and whether this is a single stall.
 
-    The excess is the mean in ns per step. It is None if the excess occurs in too few steps. It must occur in most counted steps.
-    For time that the profiler does not affect, it suffices in several steps if the mean over all steps is at least ``least_ns``.
+    The excess is the mean in ns per step. It is None if too few counted steps have an excess: most of them must have one. For
+    time that the profiler does not affect, several steps are enough if the mean over all steps is at least ``least_ns``.
     """
     theirs = [_like(part, other) for other in others]
     common = [step for step in mine.steps if all(step in other.steps for other in others)]

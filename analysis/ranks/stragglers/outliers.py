@@ -28,7 +28,7 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-FEWEST_ALIKE = 6  # ranks with the same work: with fewer, a late rank changes the scatter with which it is compared
+FEWEST_EQUAL = 6  # ranks with the same work: with fewer, a late rank changes the scatter with which it is compared
 MANY = 64  # equal ranks: up to this number, each one is compared with all others
 MOST_COMPARED = 64  # number of peers that define the usual kernels and waits; more peers give the same result
 EXPLAINED = 0.5  # share of a rank's lateness that its own time, without recording, must explain
@@ -138,24 +138,24 @@ def outliers(
 def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _ArrivalExcess]:
     """Return how much later than their peers the late ranks arrive (see ``_arrival_excess``)."""
     late = {}
-    for alike in {id(alike): alike for alike in peers if len(alike) >= FEWEST_ALIKE}.values():
-        mine = delay[alike]
+    for equal_ranks in {id(equal_ranks): equal_ranks for equal_ranks in peers if len(equal_ranks) >= FEWEST_EQUAL}.values():
+        mine = delay[equal_ranks]
         # all are compared at once first, because few of thousands are late and each single median takes as long as this one
         excess = mine - np.median(mine, axis=0)
         candidates = ((excess >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2) | (excess.mean(axis=1) >= least_ms / 2)
-        for position in np.asarray(alike)[candidates | (len(alike) < MANY)].tolist():
-            comes = _arrival_excess(delay, position, alike, least_ms)
+        for position in np.asarray(equal_ranks)[candidates | (len(equal_ranks) < MANY)].tolist():
+            comes = _arrival_excess(delay, position, equal_ranks, least_ms)
             if comes is not None:
                 late[position] = comes
     return late
 
 
-def _arrival_excess(delay: F64, position: int, alike: Sequence[int], least_ms: float) -> _ArrivalExcess | None:
+def _arrival_excess(delay: F64, position: int, equal_ranks: Sequence[int], least_ms: float) -> _ArrivalExcess | None:
     """Return how much later than its peers a rank arrives.
 
     It is None if the time is small, occurs only once, or is within their scatter.
     """
-    others = delay[[p for p in alike if p != position]]
+    others = delay[[p for p in equal_ranks if p != position]]
     usual = np.median(others, axis=0)
     excess: F64 = delay[position] - usual
     limit = np.maximum(OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(others - usual), axis=0), least_ms)
@@ -165,9 +165,9 @@ def _arrival_excess(delay: F64, position: int, alike: Sequence[int], least_ms: f
     return _ArrivalExcess(excess, bool(beyond.mean() > PERSISTENT))
 
 
-def _compared(position: int, alike: Sequence[int]) -> list[int]:
+def _compared(position: int, equal_ranks: Sequence[int]) -> list[int]:
     """Return the peers to compare a late rank's trace with: all, or a spread selection of many."""
-    others = [p for p in alike if p != position]
+    others = [p for p in equal_ranks if p != position]
     return others[:: -(-len(others) // MOST_COMPARED)]
 
 

@@ -22,7 +22,7 @@ LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a 
 COST_ERROR = 0.5  # Share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
 HOST_ERROR = 0.35  # Share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
 # Largest ratio between a stall in the profile and slow steps outside it: profiled host work takes up to twice as long.
-ALIKE = 2.0
+MOST_STALL_RATIO = 2.0
 # Least number of stalls that the marks predict for the profiled steps. If they predict fewer, a profiled stall is chance.
 LEAST_EXPECTED = 0.5
 DEVICE_ERROR = 0.08  # Share of kernel time. GPUs of one model with equal work differed by up to 6 %.
@@ -94,8 +94,8 @@ class OwnTime:
 
     def recurs(self, stall_ns: float) -> bool:
         """Return whether steps outside the profile have stalls of about ``stall_ns`` often enough."""
-        alike = stall_ns / ALIKE <= self.slow_ns <= stall_ns * ALIKE
-        return alike and self.expected_stalls >= LEAST_EXPECTED
+        as_long = stall_ns / MOST_STALL_RATIO <= self.slow_ns <= stall_ns * MOST_STALL_RATIO
+        return as_long and self.expected_stalls >= LEAST_EXPECTED
 
     @property
     def expected_stalls(self) -> float:

@@ -109,9 +109,9 @@ def shared_work_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> 
     """
     shares = []
     for rank in late:
-        alike = peers[rank.position]
-        shared_ms = sum(other.shared_ms for other in late if other.position in alike)
-        shares.append(min(shared_ms / max(len(alike), 1), rank.shared_ms))
+        sharing = peers[rank.position]
+        shared_ms = sum(other.shared_ms for other in late if other.position in sharing)
+        shares.append(min(shared_ms / max(len(sharing), 1), rank.shared_ms))
     return shares
 
 
@@ -126,7 +126,7 @@ def shares_work(mine: RunsKernels, others: Sequence[RunsKernels]) -> bool:
 def needed(late: Sequence[Late], gain_ms: Callable[[Sequence[Late]], float], least_ms: float) -> list[Late]:
     """Return the ranks of ``late`` without which the gain would be smaller by ``least_ms``.
 
-    A waiting rank may look late: its host then waits in no recorded call. The job gains nothing from such a rank.
+    A rank that waits may look late, if no recorded call shows its host's wait. The job gains nothing from such a rank.
     """
     if len(late) > MOST_REPLAYED:
         return list(late)
@@ -143,8 +143,9 @@ def stragglers_of(
 ) -> tuple[Straggler, ...]:
     """Return slow hosts, the other late ranks one by one, and all of them together, most gain first.
 
-    All ranks of a job together are not late, because no other rank waits for them. A host is slow if nearly all of its ranks are late. ``ranks`` and ``hosts`` are by position. ``gain_ms`` returns the gain of
-    the job's step without the losses of some of the ranks.
+    All ranks of a job together are not late, because no other rank waits for them. A host is slow if nearly all of its ranks are
+    late. ``ranks`` and ``hosts`` are by position. ``gain_ms`` returns by how much the job's step is shorter if the given late
+    ranks lose no time.
     """
     stragglers, single = [], list(late)
     for host in _slow_hosts([rank.position for rank in late], hosts):
@@ -164,14 +165,14 @@ def straggler(
     """Return ``late`` as one straggler, with their reason if they have the same one."""
     positions = tuple(rank.position for rank in late)
     worst = max(late, key=lambda rank: rank.own_ms)
-    alike = len({(rank.reason, rank.kernel_ratio is None) for rank in late}) == 1
+    same_reason = len({(rank.reason, rank.kernel_ratio is None) for rank in late}) == 1
     return Straggler(
         kind=kind,
         positions=positions,
         ranks=tuple(ranks[p] for p in positions),
         host=host,
-        reason=worst.reason if alike else None,
-        kernel_ratio=worst.kernel_ratio if alike else None,
+        reason=worst.reason if same_reason else None,
+        kernel_ratio=worst.kernel_ratio if same_reason else None,
         own_ms=float(np.median([rank.own_ms for rank in late])),
         gain_ms=gain_ms,
     )

@@ -37,8 +37,8 @@ def split_of(
     if not delay.size:
         return None
     splits = []
-    for alike in {id(alike): alike for alike in peers if len(alike) > FEWEST_LATE}.values():
-        positions = np.asarray(alike)[np.argsort(delay[alike].mean(axis=1), kind="stable")]
+    for equal_ranks in {id(equal_ranks): equal_ranks for equal_ranks in peers if len(equal_ranks) > FEWEST_LATE}.values():
+        positions = np.asarray(equal_ranks)[np.argsort(delay[equal_ranks].mean(axis=1), kind="stable")]
         mine = delay[positions]
         mean = mine.mean(axis=1)
         cut = int(np.diff(mean).argmax()) + 1

@@ -102,7 +102,7 @@ def _few_of_a_kind(observations: Sequence[Observation]) -> Iterator[Observation]
             yield replace(
                 same_kind[0],
                 devices=devices,
-                title=f"{same_kind[0].title}; {len(devices) - 1} more GPUs alike",
+                title=f"{same_kind[0].title}; {len(devices) - 1} more GPUs have the same problem",
                 evidence=evidence,
             )
 

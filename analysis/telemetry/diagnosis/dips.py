@@ -52,12 +52,12 @@ def sawtooth(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> I
     dipping.sort(key=lambda pair: pair[1].period_s is None)
     while dipping:
         first = dipping[0][1]
-        alike = [pair for pair in dipping if _alike(pair[1], first)]
-        dipping = [pair for pair in dipping if not _alike(pair[1], first)]
-        yield _regular(alike, len(gpus), host) if first.period_s is not None else _irregular(alike, len(gpus), host)
+        matching = [pair for pair in dipping if _same_pattern(pair[1], first)]
+        dipping = [pair for pair in dipping if not _same_pattern(pair[1], first)]
+        yield _regular(matching, len(gpus), host) if first.period_s is not None else _irregular(matching, len(gpus), host)
 
 
-def _alike(dips: _Dips, first: _Dips) -> bool:
+def _same_pattern(dips: _Dips, first: _Dips) -> bool:
     if dips.period_s is not None and first.period_s is not None:
         return abs(dips.period_s - first.period_s) <= 0.15 * first.period_s
     return abs(dips.share - first.share) <= SIMILAR_SHARE * first.share
@@ -124,11 +124,11 @@ def _period(spacing: F64, lengths: F64, usual_s: float) -> float | None:
     return float(spacing[regular].mean()) if regular.mean() >= 0.8 else None
 
 
-def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: HostSeries | None) -> Observation:
-    devices = tuple(sorted(gpu.device for gpu, _ in alike))
-    period = float(np.mean([dips.period_s for _, dips in alike if dips.period_s is not None]))
-    low_share = float(np.mean([dips.share for _, dips in alike]))
-    gpu, first = alike[0]
+def _regular(matching: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: HostSeries | None) -> Observation:
+    devices = tuple(sorted(gpu.device for gpu, _ in matching))
+    period = float(np.mean([dips.period_s for _, dips in matching if dips.period_s is not None]))
+    low_share = float(np.mean([dips.share for _, dips in matching]))
+    gpu, first = matching[0]
     source, reason, confirmed = likely_source(period, low_share, gpu, first.where, host)
     period_in_words = duration(period)
     confirmed_actions = {
@@ -158,11 +158,11 @@ def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: Hos
     )  # fmt: skip
 
 
-def _irregular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: HostSeries | None) -> Observation:
-    devices = tuple(sorted(gpu.device for gpu, _ in alike))
-    low_share = float(np.mean([dips.share for _, dips in alike]))
-    count = round(float(np.mean([dips.number for _, dips in alike])))
-    gpu, _ = alike[0]
+def _irregular(matching: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: HostSeries | None) -> Observation:
+    devices = tuple(sorted(gpu.device for gpu, _ in matching))
+    low_share = float(np.mean([dips.share for _, dips in matching]))
+    count = round(float(np.mean([dips.number for _, dips in matching])))
+    gpu, _ = matching[0]
     length = duration(low_share * float(gpu.weights.sum()) / 1e9 / count)
     return Observation(
         kind="irregular-dips",

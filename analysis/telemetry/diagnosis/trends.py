@@ -42,10 +42,10 @@ def trends(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield trends of utilization and of memory; GPUs with the same trend are one observation."""
     drifting = [(gpu, drift) for gpu in gpus if (drift := _drift(gpu)) is not None]
     for falls in (True, False):
-        alike = [(gpu, drift) for gpu, drift in drifting if (drift.end < drift.start) is falls]
-        if alike:
-            alike = _with_peers(alike, gpus)
-            yield _utilization(alike, len(gpus), falls=falls)
+        same_trend = [(gpu, drift) for gpu, drift in drifting if (drift.end < drift.start) is falls]
+        if same_trend:
+            same_trend = _with_peers(same_trend, gpus)
+            yield _utilization(same_trend, len(gpus), falls=falls)
     growing = [(gpu, growth) for gpu in gpus if (growth := _growth(gpu)) is not None]
     if growing:
         yield _memory(growing, len(gpus))
@@ -138,17 +138,19 @@ def _step(values: F64) -> tuple[int, float]:
     return max(fits, key=lambda fit: fit[1])
 
 
-def _utilization(alike: Sequence[tuple[DeviceSamples, _Drift]], total: int, *, falls: bool) -> Observation:
-    devices = tuple(gpu.device for gpu, _ in alike)
-    start = float(np.mean([drift.start for _, drift in alike]))
-    end = float(np.mean([drift.end for _, drift in alike]))
-    first, last = min(drift.first_ns for _, drift in alike), max(drift.last_ns for _, drift in alike)
-    verb, windows = "falls" if falls else "rises", min(drift.windows for _, drift in alike)
+def _utilization(same_trend: Sequence[tuple[DeviceSamples, _Drift]], total: int, *, falls: bool) -> Observation:
+    devices = tuple(gpu.device for gpu, _ in same_trend)
+    start = float(np.mean([drift.start for _, drift in same_trend]))
+    end = float(np.mean([drift.end for _, drift in same_trend]))
+    first, last = min(drift.first_ns for _, drift in same_trend), max(drift.last_ns for _, drift in same_trend)
+    verb, windows = "falls" if falls else "rises", min(drift.windows for _, drift in same_trend)
     window = duration((last - first) / 1e9 / windows)
-    steps = [drift.at_ns for _, drift in alike if drift.at_ns is not None]
-    at = float(np.median(steps)) if len(steps) > len(alike) / 2 else None
+    steps = [drift.at_ns for _, drift in same_trend if drift.at_ns is not None]
+    at = float(np.median(steps)) if len(steps) > len(same_trend) / 2 else None
     time_in_words = (
-        f"after {duration((at - alike[0][0].times[0]) / 1e9)}" if at is not None else f"within {duration((last - first) / 1e9)}"
+        f"after {duration((at - same_trend[0][0].times[0]) / 1e9)}"
+        if at is not None
+        else f"within {duration((last - first) / 1e9)}"
     )
     course = (
         f"It {verb} within a window of {window} and stays there"

@@ -232,16 +232,16 @@ def _by_level(times: I64, values: F64, blocks: list[Span]) -> Steady:
     """Return the longest block with others of its level, without edges and parts of another level."""
     levels = [float(values[a : b + 1].mean()) for a, b in blocks]
     longest = max(range(len(blocks)), key=lambda i: int(times[blocks[i][1]] - times[blocks[i][0]]))
-    alike = [i for i, level in enumerate(levels) if abs(level - levels[longest]) <= SAME_LEVEL * levels[longest]]
-    first, last = blocks[alike[0]], blocks[alike[-1]]
+    same_level = [i for i, level in enumerate(levels) if abs(level - levels[longest]) <= SAME_LEVEL * levels[longest]]
+    first, last = blocks[same_level[0]], blocks[same_level[-1]]
     start, end = runs = int(times[max(first[0] - 1, 0)]), int(times[last[1]])
     edge = min(EDGE_NS, int(EDGE_SHARE * (end - start)))
     start, end = start + edge, end - edge
     left_out = []
-    for i in range(alike[0], alike[-1]):
+    for i in range(same_level[0], same_level[-1]):
         block, next_block = blocks[i], blocks[i + 1]
-        left_out.append((int(times[block[1]]) - (0 if i in alike else edge), int(times[next_block[0]]) + edge))
-        if i not in alike:
+        left_out.append((int(times[block[1]]) - (0 if i in same_level else edge), int(times[next_block[0]]) + edge))
+        if i not in same_level:
             left_out.append((int(times[max(block[0] - 1, 0)]), int(times[block[1]])))
     part = Steady(start, end, None, runs_ns=runs, left_out=tuple(left_out))
     return _without_odd_levels(times, values, part)

@@ -1,7 +1,7 @@
-// The staircase of a run: the step now, and after each chosen change. Every choice comes with the data, so a tick needs no server.
-// app/page/staircase.py hands over the data; app/words/staircase.py has made every text in it.
+// The staircase of a run: the step now, and after each selected change. The data contains every choice, so a selection needs no request.
+// app/page/staircase.py passes the data; app/words/staircase.py makes all of its texts.
 const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, LEAST_SHADE = 0.8, LEAST_SEEN = 1.5, LEAST_LOSS = 0.01;
-const kept = new WeakMap(); // by root: what is ticked and open, while the page draws itself anew
+const kept = new WeakMap(); // by root: the selected and open changes, for the time in which the page is drawn again
 
 function node(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -19,7 +19,7 @@ function drawn(tag, attributes) {
   return made;
 }
 
-// 2 to 3 significant digits with a unit, as app/format.py writes durations; in the unit of the step, as in_unit_of does.
+// Returns a duration with 2 to 3 significant digits and a unit, like app/format.py; with a step, in the unit of the step, like in_unit_of.
 function duration(ms, step) {
   if (ms >= 0.1 && ms < 0.9995 && step >= 0.9995 && step < 999.5) return `${ms.toPrecision(2)}\u00a0ms`;
   const [value, unit] = ms < 0.9995 ? [ms * 1000, "µs"] : ms < 999.5 ? [ms, "ms"] : [ms / 1000, "s"];
@@ -31,7 +31,7 @@ function ink(colour) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#FFFFFF";
 }
 
-// A sentence as nodes: `code` between backticks, and the word before its first colon in bold if it says what the sentence is.
+// Returns a sentence as nodes: text between backticks is code, and a label before the first colon is bold.
 function rich(text) {
   const cause = text.startsWith("Cause: ") ? [node("b", {}, "Cause: ")] : [];
   return [...cause, ...text.slice(cause.length ? 7 : 0).split("`").flatMap((part, i) => (i % 2 ? [node("code", {}, ...part.split(/(?<= )/).map((word) => node("span", {}, word))), part.includes(" ") ? copies(part, "Copy") : null] : [part])).filter((part) => part !== null)];
@@ -56,7 +56,7 @@ class Staircase {
   colour(kind) { return this.data.dark ? kind.dark : kind.light; }
   state(choice) { return this.states[choice]; }
   on(i) { return Boolean(this.choice >> i & 1); }
-  before(i) { return this.choice & ((1 << i) - 1); } // what is chosen of the changes before change i
+  before(i) { return this.choice & ((1 << i) - 1); } // the selected changes before change i
   width(text, size, weight) { this.pen.font = `${weight} ${size}px ${this.font}`; return this.pen.measureText(text).width; }
 
   build() {
@@ -92,7 +92,7 @@ class Staircase {
     return node("div", { class: "grid" }, node("span"), node("div", { class: "halves" }, of(false) > 0 && half(of(false), "the GPU works ", works), of(true) > 0 && half(of(true), "waits ", waits)));
   }
 
-  // The names of what is too narrow in the first bar for its own.
+  // The names of parts that are too narrow for a label in the first bar.
   key() {
     this.named = node("p", { class: "key" });
     return this.named;
@@ -115,7 +115,7 @@ class Staircase {
     return node("div", { class: `grid row${i < 0 ? " now" : ""}`, "data-row": row }, tick, hit, node("div", { class: "val" }), node("div", { class: "open", id: `open-${row}`, hidden: true }));
   }
 
-  // What was measured after a change, beside what was predicted.
+  // The measured step after a change, next to the predicted one.
   measured(measured) {
     const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
     const hit = node("a", { class: "hit", href: measured.address }, node("span", { class: "spoken" }, `${measured.name}: ${measured.text}`), node("span", { class: "lab", "aria-hidden": "true" }), bar);
@@ -180,21 +180,21 @@ class Staircase {
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
   }
 
-  // By how much a step is shorter, of the shown times, so that they add up; app/format.py says it the same way.
+  // Returns the difference of the shown times, so that the numbers add up, like app/format.py.
   shorter(before, after) {
     const [[from, unit], [to, other]] = [before, after].map((state) => state.text.replace(/^[≈≥]\u00a0/, "").replaceAll(",", "").split("\u00a0"));
     const less = from - to, digits = (from.split(".")[1] || "").length;
     return unit === other && less >= 10 ** -digits / 2 ? `${less.toFixed(digits)}\u00a0${unit}` : duration(before.ms - after.ms, this.state(0).ms);
   }
 
-  // Which parts a change shortens, if they are more than one: ": data loader 613 ms, copies 6.45 ms".
+  // Returns the parts that a change shortens, if there are several: ": data loader 613 ms, copies 6.45 ms".
   removed(before, state, gain) {
     const left = new Map(state.parts.map(([kind, ms]) => [kind, ms]));
     const losses = before.parts.map(([kind, ms]) => [kind, ms - (left.get(kind) || 0)]).filter(([, ms]) => ms >= LEAST_LOSS * gain).sort((a, b) => b[1] - a[1]);
     return losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms, this.state(0).ms)}`).join(", ")}` : "";
   }
 
-  // The label beside a bar: the first of ``texts`` that fits there, else the last one.
+  // Returns the label next to a bar: the first of `texts` that fits, else the last one.
   label(row, ms, name, texts, { room, phone }, more = "") {
     const label = row.querySelector(".lab"), left = phone ? 0 : this.at(ms) / 100 * room + 3;
     const wide = (text) => this.width(`${name.textContent}${text}${more}`, 15.5, 600) + LABEL_ROOM + (more ? 8 : 0);
@@ -269,7 +269,7 @@ class Staircase {
     return [
       node("h2", {}, change.title),
       node("div", {}, node("p", {}, change.fix), ...diffs, change.where ? node("p", { class: "quiet" }, change.where) : null),
-      node("div", {}, node("p", {}, `Alone: ${change.brings}.`), rows.length ? node("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "The evidence" }, node("table", { class: of.every(Boolean) ? "numbers" : "named" }, node("thead", {}, node("tr", {}, ...heads.map((head, i) => node("th", { scope: "col", class: of[i] }, head)))), node("tbody", {}, ...rows.map((cells) => node("tr", {}, ...cells.map((cell, i) => node("td", { class: of[i], title: of[i] ? null : cell }, cell))))))) : null,
+      node("div", {}, node("p", {}, `Alone: ${change.gain}.`), rows.length ? node("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "The evidence" }, node("table", { class: of.every(Boolean) ? "numbers" : "named" }, node("thead", {}, node("tr", {}, ...heads.map((head, i) => node("th", { scope: "col", class: of[i] }, head)))), node("tbody", {}, ...rows.map((cells) => node("tr", {}, ...cells.map((cell, i) => node("td", { class: of[i], title: of[i] ? null : cell }, cell))))))) : null,
         ...change.notes.map((note) => node("p", { class: "quiet" }, note)), acts),
     ];
   }
@@ -281,7 +281,7 @@ class Staircase {
   panorama() {
     const place = this.find(".panorama"), of = this.data.panorama;
     place.hidden = !of;
-    place.classList.toggle("alone", Boolean(of) && !of.step); // its caption has the line for itself
+    place.classList.toggle("alone", Boolean(of) && !of.step); // its caption has its own line
     if (!of) return;
     const x = (share) => 1000 * share, y = (value) => 100 - Math.min(value, 100), [a, b] = of.step || [0, 0], colour = this.data.dark ? of.dark : of.light;
     const traced = (spans) => {
@@ -311,7 +311,7 @@ class Staircase {
       ...(of.step ? [node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge)] : []));
   }
 
-  // Each change of the view is one step for Back. The page reads the same names from the address.
+  // Each change of the view is one entry of the browser's history. The page reads the same names from the address.
   keep() {
     this.remember();
     const query = new URLSearchParams(location.search), rules = this.changes.filter((_, i) => this.on(i)).map((change) => change.rule);
@@ -322,7 +322,7 @@ class Staircase {
 
   remember() { kept.set(this.root, { of: this.data.of, choice: this.choice, open: this.open }); }
 
-  // After Back or Forward: show what the address says.
+  // After Back or Forward, shows the state in the address.
   follow() {
     const query = new URLSearchParams(location.search);
     if (!this.root.isConnected || !location.pathname.endsWith("/verdict") || query.has("view") || (query.get("run") ?? this.data.of) !== this.data.of) return;
@@ -343,6 +343,6 @@ export default function (component) {
   drawings.set(root, stairs);
   stairs.build();
   root.getRootNode().host?.setAttribute("data-drawn", ""); // app/templates/first_paint.css shows the page from now on
-  document.fonts?.ready.then(() => root.isConnected && stairs.update(true)); // labels are measured in the page's own face
+  document.fonts?.ready.then(() => root.isConnected && stairs.update(true)); // Labels are measured in the font of the page.
   return () => stairs.end();
 }

@@ -69,19 +69,19 @@ def one(number: int, finding: Finding, result: RunResult) -> None:
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
         if not finding.observed:  # the last paragraph of a finding from samples already contains this sentence
-            cards.small(advice.whole(result, finding))
+            cards.small(advice.gain_and_step(result, finding))
         for paragraph in advice.paragraphs(finding):
             cards.paragraph(paragraph)
-        if (adds := advice.beside_others(result, finding)) is not None:
+        if (adds := advice.note_on_other_changes(result, finding)) is not None:
             cards.small(adds)
         why_button(number, finding, result)
 
 
-def of_the_loss(what: str, brings: str) -> None:
+def of_the_loss(what: str, gain: str) -> None:
     """Show what to do about the largest loss if no finding covers it."""
     with st.container(border=True):
         cards.numbered(1, what)
-        cards.small(brings)
+        cards.small(gain)
         frame.link("idle", "Where it is lost", run=st.session_state.get("run"), icon=":material/hourglass_empty:")
 
 
@@ -95,7 +95,7 @@ def _why(number: int, finding: Finding, result: RunResult) -> None:
     cards.strong(finding.title)
     for paragraph in advice.paragraphs(finding):
         cards.paragraph(paragraph)
-    cards.small(f"{advice.whole(result, finding)}.")
+    cards.small(f"{advice.gain_and_step(result, finding)}.")
     if finding.evidence:
         _evidence(number, finding, result)
     for label, note in (("The prediction", finding.prediction_note), ("The risk", finding.risk)):

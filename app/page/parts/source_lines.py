@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.recorded.source_lines import as_known, readable_frame
+from sawtooth.analysis.findings.recorded.source_lines import readable_frame, without_stale_lines
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt
@@ -22,7 +22,7 @@ def lines(rank: RankResult) -> pd.DataFrame:
     """
     with current_result.opened(rank) as view:
         rows = called_from(view)
-        rows["line"] = list(map(readable_frame, as_known(view.recording, rows["line"].tolist())))
+        rows["line"] = list(map(readable_frame, without_stale_lines(view.recording, rows["line"].tolist())))
     return rows.groupby(["operator", "line"], as_index=False, sort=False).sum()
 
 

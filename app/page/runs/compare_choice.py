@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from sawtooth.analysis.batch_predictions import with_predictions
-from sawtooth.analysis.compare.changed.products import alike
+from sawtooth.analysis.compare.changed.products import common_share
 from sawtooth.analysis.compare.comparison import Comparison, compare
 from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.prediction_record import remember
@@ -118,7 +118,9 @@ def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
     own = listing.known(here, at_once=False) if here is not None else None
     if here is not None:
         shapes, on = frame.products_of_run(here), _model(own)
-        others.sort(key=lambda each: (-(alike(shapes, frame.products_of_run(each[0])) or 0), not on or _model(each[1]) != on))
+        others.sort(
+            key=lambda each: (-(common_share(shapes, frame.products_of_run(each[0])) or 0), not on or _model(each[1]) != on)
+        )
     longest = max((table.step_of(card) or 0.0 for _, card in others), default=0.0) or 1.0
     sides = {"a": ",".join(choice.a), "b": ",".join(choice.b)}
     missing = "a" if choice.b else "b"

@@ -51,7 +51,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "short_gpu": text("GPU", width=80),
         "tags": st.column_config.ListColumn("Tags"),
     }
-    alike = {
+    constant = {
         "group": group == "none", "short_gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any(), "last_change": not rows["last_change"].any(),
     }  # fmt: skip
     with st.container(key=f"runs_table_of_{len(rows)}_"):  # reserves the height until the table is drawn
@@ -60,7 +60,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
             panel.in_percent(rows).style.format({"step_ms": fmt.number, **dict.fromkeys(SHARES, _percent)}, na_rep=""),
             hide_index=True,
             # Columns with the same value for all runs, the id and the day are only in the CSV.
-            column_order=[c for c in columns if not alike.get(c)],
+            column_order=[c for c in columns if not constant.get(c)],
             column_config=columns,
             on_select="rerun",
             selection_mode=["multi-row", "single-cell"],

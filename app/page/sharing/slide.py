@@ -45,7 +45,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
     if before is None:
         return None
     lines = [
-        f"{number}  {headline.action(finding)}  {advice.brings(result, finding)}"
+        f"{number}  {headline.action(finding)}  {advice.gain_text(result, finding)}"
         for number, finding in findings.claimed(result)[:LINES]
     ]
     facts = (

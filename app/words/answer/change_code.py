@@ -7,7 +7,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import advice
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_OR = ", or "  # begins the other way in an action's ``how``
+_OR = ", or "  # between the two ways in an action's ``how``
 
 
 def cost(finding: Finding) -> str:

@@ -16,13 +16,13 @@ from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 from sawtooth.app.words.run import step_time
 
-MOSTLY = 0.9  # share of a wait from which on a finding that explains it may name it
+MOSTLY = 0.9  # share of a wait; a finding that explains at least this much may name the wait
 HARDLY_WAITS = 0.95  # share of the step in which the GPU works: above it, no wait needs a sentence
 LEAST_OF_WAITS = 0.25  # share of all waits: a shorter wait is not named
 NAMED = 2  # waits in a sentence
 UNTRUSTED = "GPU times of this recording cannot be trusted."
 
-PHRASES = {  # words after a time, for causes with a label that would not be English after "for"
+PHRASES = {  # words after a time, for causes whose label does not fit after "for"
     "data_wait": "for the data loader",
     "allocator": "for the allocator",
     "blocking_copy": "for blocking copies",

@@ -70,7 +70,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
 def first_choice(stairs: Staircase, result: RunResult) -> int:
     """Return the choice of changes that a page begins with: the plan, else the headline's change.
 
-    None of a healthy run.
+    The choice is 0 (no change) for a healthy run.
     """
     if headline.healthy(result) is not None:
         return 0
@@ -127,7 +127,7 @@ def factor(now_ms: float, changed: StairStep) -> str:
 
 
 def first_gain(stairs: Staircase, choice: int) -> int:
-    """Return the part of ``choice`` up to its first change with a gain: those before it only prepare it."""
+    """Return ``choice`` up to its first change with a gain; the changes before that one only prepare it."""
     for i in range(len(stairs.changes)):
         part = choice & ((1 << (i + 1)) - 1)
         if part and choice >> i & 1 and stairs.choices[part].ms < (1 - LEAST_GAIN) * stairs.now.ms:
@@ -283,7 +283,7 @@ def _healthy(result: RunResult) -> Title:
     step_ms = reading_order.best_ms(result) or 1.0
     most = reading_order.largest_sure_gain(result.findings)
     gain = (
-        f"no sure change saves more than {fmt.share(most / step_ms)}"
+        f"no change is certain to save more than {fmt.share(most / step_ms)}"
         if most
         else f"no change found that shortens the {fmt.duration_ms(step_ms)} step"
     )

@@ -10,7 +10,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.comparison import about
 
-BESIDE = 0.05  # relative distance from the profiled steps: above it, the text gives the run's own step time
+FAR = 0.05  # relative distance from the profiled steps: above it, the text gives the run's own step time
 
 
 def bases(comparison: Comparison) -> tuple[str, str]:
@@ -58,7 +58,7 @@ def dots_title(comparison: Comparison) -> str:
     own = [
         f"{about(side, sources)}{fmt.duration_ms(ms)} in {name}"
         for name, each, ms, side, sources in sides
-        if ms is not None and not min(each) * (1 - BESIDE) <= ms <= max(each) * (1 + BESIDE)
+        if ms is not None and not min(each) * (1 - FAR) <= ms <= max(each) * (1 + FAR)
     ]
     runs = f"; the run's own steps take {' and '.join(own)}" if own else ""
     faster, slower = ("B", "A") if max(b) < min(a) else ("A", "B")

@@ -45,7 +45,7 @@ COLUMNS = {
 
 # On a screen, the change comes first, because a phone shows only two columns.
 SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
-LEAST_PART, LEAST_MOVED = 0.001, 0.01  # variations of the clock are not changes of a kernel
+LEAST_PART, LEAST_MOVED = 0.001, 0.01  # smaller changes may come from variations of the clock
 SIDE_ON_SCREEN = 24  # characters of a run's name in a heading
 NAME_ON_SCREEN = 46  # characters; the CSV has the full names
 

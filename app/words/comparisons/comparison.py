@@ -39,8 +39,8 @@ def names(comparison: Comparison) -> tuple[str, str]:
 def _in_a_sentence(comparison: Comparison) -> tuple[str, str]:
     """Return the names in the headline: those of the runs, or A and B if they are equal or long."""
     a, b = names(comparison)
-    alike = profiles_of_one_run.step_names(comparison) is None and comparison.a.name == comparison.b.name
-    return ("A", "B") if alike or max(len(a), len(b)) > LONGEST_NAME else (a, b)
+    same_name = profiles_of_one_run.step_names(comparison) is None and comparison.a.name == comparison.b.name
+    return ("A", "B") if same_name or max(len(a), len(b)) > LONGEST_NAME else (a, b)
 
 
 def called(comparison: Comparison) -> str | None:
@@ -64,7 +64,7 @@ def step_times(comparison: Comparison) -> str:
     )
 
 
-def _beside(comparison: Comparison) -> str:
+def _both_step_times(comparison: Comparison) -> str:
     """Return both step times of runs that are not versions of each other, such as "30 ms and 26.3 ms"."""
     known = (comparison.best.a, comparison.best.b)
     if None not in known:
@@ -83,7 +83,7 @@ def headline(comparison: Comparison) -> str:
     a, b = _in_a_sentence(comparison)
     if comparison.other_model:
         are = "are different programs" if comparison.other_program else "train different models"
-        return f"{a} and {b} {are}: {_beside(comparison)}."
+        return f"{a} and {b} {are}: {_both_step_times(comparison)}."
     if one_ran_on_cpu(comparison):
         worked = comparison.a.first.lead or comparison.b.first.lead
         where = (worked.device_name if worked is not None else "") or "a GPU"
@@ -91,7 +91,7 @@ def headline(comparison: Comparison) -> str:
             f"{name} ran on {where if worked else 'the CPU'}"
             for name, worked in zip((a, b), gpu_worked(comparison), strict=True)
         ]
-        return f"{' and '.join(ran)}: {_beside(comparison)}."
+        return f"{' and '.join(ran)}: {_both_step_times(comparison)}."
     if comparison.throughput is not None:
         return _throughput(comparison.throughput, a, b, step_times(comparison))
     if is_one_run(comparison):
@@ -169,7 +169,7 @@ def below(comparison: Comparison) -> str:
     if (remedy := intervals.what_would_tell(comparison)) is not None:
         sure = f"{remedy} {sure}"
     lacks, compute = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
-    if any(gpu_worked(comparison)):  # only one side: the consequence for the rest comes first
+    if any(gpu_worked(comparison)):  # only one side has GPU work, and this limits the other statements
         return " ".join(filter(None, (lacks, why(comparison), compute, sure)))
     return " ".join(filter(None, (why(comparison), compute, sure, lacks)))
 

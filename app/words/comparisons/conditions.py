@@ -35,7 +35,7 @@ def _known(pair: ConditionPair) -> bool:
 
 
 def _differs(key: str, comparison: Comparison) -> bool:
-    """Return whether a condition or, for the command and the environment, any part of it differs."""
+    """Return whether a condition differs; the command and the environment differ if any part of them does."""
     parts = {"program": "argument ", ENVIRONMENT: "variable "}
     return any(
         pair.differs and (pair.key == key or pair.key.startswith(parts.get(key, "never "))) for pair in comparison.conditions

@@ -65,7 +65,7 @@ def ratios(comparison: Comparison) -> list[Ratio]:
 
 
 def no_change(verdict: Verdict) -> str:
-    """Return the statement that the change is at most as large as the verdict's interval allows."""
+    """Return a statement about a change too small to show: the largest change that the interval allows."""
     return f"No change larger than {fmt.share(verdict.largest_change or 0.0)}"
 
 

@@ -40,7 +40,10 @@ def step_names(comparison: Comparison) -> tuple[str, str] | None:
 
 
 def why(comparison: Comparison) -> str | None:
-    """Return the main part of the longer step; None if it is not shown to be longer or no part leads."""
+    """Return which part makes the later step longer, and the usual reason.
+
+    None if the later step is not certain to be longer, or if no part has most of the change.
+    """
     change = comparison.best.change_ms
     if comparison.verdict.word != "slower" or not change or step_names(comparison) is None or not comparison.waterfall_run:
         return None

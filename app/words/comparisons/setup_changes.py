@@ -72,10 +72,10 @@ def nothing(comparison: Comparison) -> str | None:
         return None
     same = comparison.verdict.ci95_ms == (0.0, 0.0)  # the verdict says that both sides are the same recording
     if comparison.a.command and comparison.a.command == comparison.b.command and not same:
-        return "Both ran the same command: the difference is in the code, the data or the machine."
+        return "Both ran the same command, so the difference is in the code, the data or the machine."
     lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
     if lacking:
-        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record {' and '.join(lacking)} again with `sawtooth run`, a loop shorter than five seconds with `--after 1`."
+        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile, so the change is not recorded. Record {' and '.join(lacking)} again with `sawtooth run`. For a loop shorter than five seconds, add `--after 1`."
     if same:
         return None
     if step_parts.steps_divided(comparison) and words.shown(comparison):

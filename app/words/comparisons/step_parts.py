@@ -69,7 +69,7 @@ def undivided(comparison: Comparison) -> tuple[str, str, str]:
         which = f"The recording of {lack} does not show" if len(lack) == 1 else "Neither recording shows"
         return (
             f"{which} where the time of a step goes.",
-            f"Record a profile of {lack if len(lack) == 1 else 'both'} with marked steps, and both steps are divided here.",
+            f"Record a profile of {lack if len(lack) == 1 else 'both'} with marked steps. This page then divides both steps.",
             "sawtooth run train.py",
         )
     return (

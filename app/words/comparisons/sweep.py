@@ -54,7 +54,7 @@ def rows(sweep: Sweep) -> pd.DataFrame:
         table.append(
             {
                 "value": fmt.clean(point.value, 40),
-                "run": fmt.clean(point.run.manifest.name, 60) if point.is_run else "tried beside it",
+                "run": fmt.clean(point.run.manifest.name, 60) if point.is_run else "only timed",
                 "throughput": point.throughput.value,
                 "accumulated": point.accumulated,
                 "step_ms": point.reading("best_step_time_ms").value,

@@ -20,7 +20,7 @@ NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
 # Explains the missing profile. The key is the reason that the timed profile noted, or None if no profile was tried.
 WHY = {
     timed_profile.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
-    timed_profile.IDLE: "PyTorch ran nothing in the seconds that were profiled{at}. Give the command that computes, such as sawtooth run train.py.",
+    timed_profile.IDLE: "PyTorch ran no operation during the profile{at}. Run the command that does the computation, such as sawtooth run train.py.",
     timed_profile.INSIDE: f"A profile can only begin when the main thread returns to Python, but it stayed inside one call for {timed_profile.TO_START_S:g} s{{at}}.",
     None: (
         "Such a program is profiled for {seconds:g} s, beginning {after:g} s after PyTorch was loaded{sooner}. On a host with a GPU, the profile waits until the GPU is used."

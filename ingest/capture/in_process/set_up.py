@@ -22,13 +22,8 @@ VARIABLES = frozenset({
     "PYTORCH_JIT", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TOKENIZERS_PARALLELISM", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE",
     "TORCH_CUDNN_V8_API_DISABLED", "TORCH_DISTRIBUTED_DEBUG",
 })  # fmt: skip
-FAMILIES = (
-    "NCCL_",
-    "RCCL_",
-    "TORCHINDUCTOR_",
-    "TORCH_NCCL_",
-    "TRITON_",
-)  # beginnings of names; none of these variables contains secrets
+# beginnings of names; none of these variables contains secrets
+FAMILIES = ("NCCL_", "RCCL_", "TORCHINDUCTOR_", "TORCH_NCCL_", "TRITON_")
 
 
 def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

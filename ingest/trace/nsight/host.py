@@ -48,9 +48,8 @@ LIBRARY_TABLES = {  # table -> column with the names of calls; MPI's calls are t
 EMITTED = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d+))?(?:, sizes = (?P<sizes>\[.{0,8192}?\]))?(?:, input_op_ids = .*)?"
 )
-OPERATOR = re.compile(
-    r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?"
-)  # everything else from emit_nvtx is a record_function
+# everything else from emit_nvtx is a record_function
+OPERATOR = re.compile(r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?")
 VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version that introduced it
 WAITS = {  # call -> kind of synchronization; names are used because numbers of calls differ between versions of exports
     "cudaStreamSynchronize": "Stream Sync",

@@ -126,6 +126,7 @@ class CollectiveArgs(msgspec.Struct, gc=False):
     asynchronous: bool | Number = field(name="Is asynchronized op", default=None)
 
 
+# arguments of operators that are stored as JSON
 EXTRA = (
     "Call stack",
     "Module Hierarchy",
@@ -137,7 +138,7 @@ EXTRA = (
     "kernel_kwargs",
     "num_warps",
     "num_stages",
-)  # arguments of operators that are stored as JSON
+)
 EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*+(?!""|\\[\\])')
 
 

@@ -35,9 +35,8 @@ class BlockColumns:
 
     events: int = 0
     columns: list[tuple[str, Columns]] = field(default_factory=list)
-    new_keys: dict[str, list[Any]] = field(
-        default_factory=dict
-    )  # values that got an id here, by kind of id (names, threads, …)
+    # values that got an id here, by kind of id (names, threads, …)
+    new_keys: dict[str, list[Any]] = field(default_factory=dict)
     collectives: list[CollectiveArgs] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
@@ -94,9 +93,8 @@ class BlockSorter:
     def add(self, events: list[Event]) -> None:
         """Sort one block of events."""
         self._block.events += len(events)
-        if not USUAL_FORMS.issuperset(
-            map(type, events)
-        ):  # Otherwise all events are complete events, or arrows, which are not stored.
+        # Otherwise all events are complete events, or arrows, which are not stored.
+        if not USUAL_FORMS.issuperset(map(type, events)):
             self._add_other_phases([e for e in events if e.ph != "X"])
             events = [e for e in events if e.ph == "X"]
         groups: defaultdict[str, list[Event]] = defaultdict(list)

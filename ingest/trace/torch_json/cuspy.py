@@ -28,16 +28,8 @@ MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
 COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # the process of a GPU's counters
 COLUMNS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
 MOST_SAMPLES = 1 << 24  # values; the same limit as MAX_SAMPLES of nsight/samples.py
-MEMORY_KINDS = (
-    "Unknown",
-    "Pageable",
-    "Pinned",
-    "Device",
-    "Array",
-    "Managed",
-    "Device Static",
-    "Managed Static",
-)  # CUpti_ActivityMemoryKind
+# CUpti_ActivityMemoryKind
+MEMORY_KINDS = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 # PM samples are the counters that are not read from NVML.
 FROM_NVML = re.compile(r"Power|Temperature|Clock|Fan")
 

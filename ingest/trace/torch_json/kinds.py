@@ -35,6 +35,5 @@ KINDS = {
     "overhead": "overhead",
 }
 EDGE_KINDS = ("op", "annotation", "call", "python")  # kinds that other tools may write as begin and end events ('B', 'E')
-MARKER = re.compile(
-    r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#"
-)  # Before 2022, these events had the category of operators.
+# Before 2022, these events had the category of operators.
+MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")

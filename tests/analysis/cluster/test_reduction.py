@@ -74,22 +74,22 @@ def test_a_pipeline_has_the_same_schedule_from_summaries_as_from_traces(tmp_path
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300, 600], 4))]
     for source in list_sources([str(path) for path in paths]):
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1
-    told = reduced(tmp_path)
+    reported = reduced(tmp_path)
     data = DataFolder(tmp_path / "of_traces").create()
     (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
     result = analyse(run, Library(data))
-    assert result.communication is not None and result.communication.schedule is not None and told.schedule is not None
+    assert result.communication is not None and result.communication.schedule is not None and reported.schedule is not None
     by_traces = result.communication.schedule
     assert [[result.ranks[position].rank for position in stage] for stage in by_traces.stages] == [[0], [1], [2]]
-    assert told.schedule.stages == ((0,), (1,), (2,))
+    assert reported.schedule.stages == ((0,), (1,), (2,))
     for same in ("microbatches", "schedule", "chunks", "ideal_share"):
-        assert getattr(told.schedule, same) == getattr(by_traces, same), same
-    assert told.schedule.stage_ms == pytest.approx((3.6, 3.6, 7.2), rel=0.03), "microbatches times three passes, as planted"
-    # Equal stages would work 4.8 ms and fill for 2 / 4 of that; 9 ms are the least with the slow one, 7.2 with equal ones
-    assert (told.schedule.fill_ms, told.schedule.imbalance_ms) == pytest.approx((2.4, 1.8), rel=0.03)
-    for alike in ("step_ms", "bubble_share"):
-        assert getattr(told.schedule, alike) == pytest.approx(getattr(by_traces, alike), rel=0.02), alike
-    assert [(use.parallelism, use.groups, use.kinds) for use in told.groups] == [("pp", 2, ("sendrecv",))]
+        assert getattr(reported.schedule, same) == getattr(by_traces, same), same
+    assert reported.schedule.stage_ms == pytest.approx((3.6, 3.6, 7.2), rel=0.03), "microbatches times three passes, as planted"
+    # Equal stages would work 4.8 ms and fill for 2 / 4 of that. The shortest step is 9 ms with the slow stage and 7.2 ms with equal ones.
+    assert (reported.schedule.fill_ms, reported.schedule.imbalance_ms) == pytest.approx((2.4, 1.8), rel=0.03)
+    for field in ("step_ms", "bubble_share"):
+        assert getattr(reported.schedule, field) == pytest.approx(getattr(by_traces, field), rel=0.02), field
+    assert [(use.parallelism, use.groups, use.kinds) for use in reported.groups] == [("pp", 2, ("sendrecv",))]
 
 
 def test_summaries_are_reduced_again_only_after_a_change(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_no_rank_is_late_if_none_was_planted(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(clock_us={1: 4_000.0, 3: -2_000.0}))
     overview = reduced(tmp_path)
     assert overview.stragglers == ()
-    planted_ns = np.repeat([0, 4_000_000, 0, -2_000_000], 2)  # by rank: two a host
+    planted_ns = np.repeat([0, 4_000_000, 0, -2_000_000], 2)  # by rank: two per host
     assert np.abs(overview.ranks["clock_offset_ns"].to_numpy(np.int64) - planted_ns).max() < 10_000
 
 
@@ -133,7 +133,7 @@ def test_missing_ranks_are_named_and_can_be_added_later(tmp_path: Path) -> None:
     before = reduced(tmp_path)
     assert before.notes[-2:] == (
         "2 of 8 ranks (2, 5) have no trace here.",
-        "Map the missing traces into the same place, then reduce it again.",
+        "Map the missing traces into the same place. Then run reduce again.",
     )
     summaries_of(tmp_path, Planted(), without=(0, 1, 3, 4, 6, 7))
     after = reduced(tmp_path)

@@ -60,8 +60,8 @@ def test_a_valid_rank_summary_is_accepted() -> None:
     ],
 )  # fmt: skip
 def test_an_invalid_rank_summary_is_named(place: str, value: Any) -> None:
-    told = unsound(changed(place, value))
-    assert told == {"call.exposed_from_ns": "call.exposed_ns"}.get(place, place)
+    reported = unsound(changed(place, value))
+    assert reported == {"call.exposed_from_ns": "call.exposed_ns"}.get(place, place)
 
 
 @pytest.mark.parametrize("sampled", [None, "", "{}", "[1]", '{"device": "x"}'])

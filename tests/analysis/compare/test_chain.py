@@ -93,7 +93,7 @@ def test_without_a_joint_prediction_the_largest_gain_counts(monkeypatch):
 
 
 def test_other_batch_size_is_scaled_to_the_previous_work(monkeypatch):
-    # 320 samples/s in 100 ms are 32 a step; 400/s in 160 ms are 64: twice the work. Of A's work B's step is 80 ms; 150 were promised for both halves.
+    # 320 samples/s in 100 ms are 32 per step. 400/s in 160 ms are 64, twice the work. For A's work B needs 80 ms. 150 were predicted for both halves.
     compared(monkeypatch, best=(100.0, 160.0), per_s=(320.0, 400.0), fixed=[("a", "warning", "gain", 1.0)])
     asked = []
     change = change_of(lambda run, times: asked.append((run, times)) or 150.0)

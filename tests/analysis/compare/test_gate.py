@@ -102,7 +102,7 @@ def test_a_change_that_is_not_shown_is_not_judged():
     found = comparison(100.0, 106.0, noisy, [s * 1.06 for s in noisy])
     assert found.verdict.word == "no_difference_shown"
     assert code(found, "best_step_time_ms:+5%") == COULD_NOT_JUDGE
-    assert code(found, "best_step_time_ms:+6ms") == PASSED  # not beyond the limit: nothing need be shown
+    assert code(found, "best_step_time_ms:+6ms") == PASSED  # not beyond the limit, so no change must be shown
 
 
 @pytest.mark.parametrize(("gate", "said"), [("+1%", "1 %"), ("+1ms", "1 %"), ("+90%", None)])

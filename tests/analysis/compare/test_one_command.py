@@ -16,7 +16,7 @@ from sawtooth.analysis.metrics.step_time_evidence import StepWork
 from sawtooth.analysis.run.model import Explains
 from tests.support.run_results import finding_of, run_of, side
 
-BUSY_HOST = (45.0, 105.3)  # ms: one command, run twice on a host that others used too, was 2.34 times as long
+BUSY_HOST = (45.0, 105.3)  # ms. One command ran twice on a shared host and took 2.34 times as long.
 
 
 def run(

@@ -109,7 +109,7 @@ def tried_run(**given):
 
 
 def test_batch_sizes_tried_in_one_run_are_a_sweep():
-    # 64 in 32 ms: 2,000 samples/s; 100 in 48 ms: 2,083; the run's own stopwatch speaks for 32: 32 / 20.4 ms = 1,569
+    # 64 in 32 ms: 2,000 samples/s. 100 in 48 ms: 2,083. For 32, the run's own stopwatch counts: 32 / 20.4 ms = 1,569.
     arranged = sweep([tried_run()], memory_bytes={"a" * 16: 80_000_000_000})
     assert (arranged.setting, arranged.unit) == ("batch_size", "samples")
     assert [(p.value, p.is_run, p.too_large) for p in arranged.points] == [
@@ -119,11 +119,11 @@ def test_batch_sizes_tried_in_one_run_are_a_sweep():
     assert arranged.points[1].memory_share == 0.5 and arranged.points[1].reading("best_step_time_ms").low == 31.0
     assert arranged.points[1].reading("mfu").why_missing and arranged.points[3].reading("best_step_time_ms").value is None
     assert arranged.points[arranged.sweet_spot].value == "100"
-    assert "100 fits into memory and 104 does not. Leave 20 % spare: take at most 80." in arranged.why
+    assert "100 fits into memory and 104 does not. Use at most 80, to keep 20 % free." in arranged.why
 
 
 def test_accumulation_is_shown_next_to_the_larger_batch():
-    # to 100 samples: 100/64 passes of 32 ms less (100/64 - 1) × 4 ms of the optimizer are 47.75 ms; at 100 there is nothing to accumulate
+    # To 100 samples: 100/64 passes of 32 ms, minus (100/64 - 1) × 4 ms of the optimizer, are 47.75 ms. At 100 nothing is accumulated.
     points = sweep([tried_run()]).points
     assert points[1].accumulated == pytest.approx(100 / 0.04775)
     assert points[2].accumulated == pytest.approx(points[2].throughput.value)
@@ -141,7 +141,7 @@ def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
     arranged = sweep([run_of(best_ms=10.0, facts=UserFacts(samples_per_step=8.0))], "batch_size")
     (point,) = arranged.points
     assert (point.value, round(point.throughput.value)) == ("8", 800)
-    assert arranged.sweet_spot is None  # one measured value is no choice
+    assert arranged.sweet_spot is None  # one measured value leaves no choice
     assert arranged.why == "batch_size = 8 gives 800 samples/s; no other value was measured."
     with pytest.raises(UsageError, match="at least two"):
         sweep([tried_run()], "workers")
@@ -236,7 +236,7 @@ def test_work_is_counted_in_a_unit_that_every_run_has():
 def test_only_beyond_the_last_number_a_better_one_may_follow():
     assert "larger one" not in sweep([named("8", 5.0), named("16", 9.0)]).why
     assert "larger one" not in sweep([named("eager", 9.0), named("graph", 5.0)]).why
-    # of words, and of words among numbers, the fastest is chosen however little it gains: there is no smaller one
+    # Among words, or words and numbers, the fastest is chosen even for a small gain, because words have no order of size.
     assert sweep([named("4", 10.1), named("auto", 10.0)]).points[-1].value == "auto" == sweep([named("4", 10.1), named("auto", 10.0)]).why.split()[2]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from tests.support.findings_of import library
 from tests.support.paths import USUAL_EXAMPLE
 
 NAMES = ("baseline", "workers", "benchmark", "batch", "compiled")
-HOST_VARIES = 0.16  # the helper's stopwatch against the one before it, in another stretch of the same loop: a shared host
+HOST_VARIES = 0.16  # Two stopwatch times of different stretches of one loop on a shared host.
 
 
 @pytest.fixture(scope="module")

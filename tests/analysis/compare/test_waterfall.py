@@ -39,7 +39,7 @@ def measured_by(source, best_ms, *, works_ms, lost_ms, lost_as_profiled_ms=None)
 
 
 def test_a_stopwatch_step_is_divided_like_the_replay():
-    # Work 20, lost 20 in the replay. The stopwatch says 32 ms: what is lost shrinks to 12, and nothing is outside.
+    # Work 20 and lost time 20 in the replay. The stopwatch shows 32 ms, so lost time shrinks to 12 and nothing is outside.
     # After: work 20, lost 2, stopwatch 26: lost as recorded 3 at most, so that 26 − 20 − 3 = 3 ms are in no profiled step.
     a = measured_by("user", 32.0, works_ms=20, lost_ms=20)
     b = measured_by("user", 26.0, works_ms=20, lost_ms=2, lost_as_profiled_ms=3)
@@ -60,7 +60,7 @@ def test_without_a_replay_the_profile_is_scaled_and_the_rest_is_outside():
         ("idle", "data_wait"): (10.0, 20.0),
         (OUTSIDE_PROFILE, None): (0.0, 10.0),
     }
-    assert parts(least, least) == {("other_compute", None): (15.0, 15.0)}  # no time is left to lose
+    assert parts(least, least) == {("other_compute", None): (15.0, 15.0)}  # no time remains for losses
 
 
 def test_unknown_step_time_has_no_waterfall():
@@ -93,7 +93,7 @@ def test_the_parts_sum_to_the_step_exactly_and_none_is_negative(drawn):
 
 
 def test_the_named_part_changes_in_the_direction_of_the_step():
-    # Work grows by 4, synchronization shrinks by 3, copies grow by 1: the step is 2 longer, and work is named; backwards too.
+    # Work grows by 4, synchronization shrinks by 3, copies grow by 1. The step is 2 longer, and work is named. The same holds in the other direction.
     a = run_of(ledger=(("other_compute", None, 10_000_000, None), ("idle", "host_sync", 5_000_000, None)))
     b = run_of(
         "b" * 16,
@@ -145,9 +145,8 @@ def test_a_side_without_a_replay_has_no_unprofiled_time():
     assert row.unprofiled_ms_a == 0.005 and row.unprofiled_ms_b is None and row.unprofiled_change_ms is None
     (back,) = profile_waterfall([not_replayed], [replayed])
     assert back.unprofiled_ms_a is None and back.unprofiled_change_ms is None
-    in_part = profiled(
-        1, ("other_compute", None, 9, 0.005), ("idle", "host_sync", 1, None)
-    )  # a part that no replay has takes none
+    # a part missing in all replays has no time
+    in_part = profiled(1, ("other_compute", None, 9, 0.005), ("idle", "host_sync", 1, None))
     assert [row.unprofiled_ms_a for row in profile_waterfall([in_part], [in_part])] == [0.005, 0.0]
     other = profiled(1, ("other_compute", None, 9, 0.005), ("idle", "host_sync", 1, 0.0))
     assert [row.unprofiled_ms_a for row in profile_waterfall([not_replayed], [other])] == [None, None]
@@ -162,7 +161,7 @@ def test_parts_have_the_order_of_the_ledger_and_longer_ones_come_first():
     for rows in (profile_waterfall([a], [b]), profile_waterfall([b], [a])):
         assert [row.owner for row in rows] == ["other_compute", "idle", "idle", "idle", "idle"]
         assert [row.cause for row in rows[1:]] == order
-    ms = (0.02, 0.03)  # steps longer than what the ledgers hold: the rest is outside, and last
+    ms = (0.02, 0.03)  # The steps are longer than the sums of the ledgers. The rest is outside the profile and comes last.
     longer = [replace(run, metrics={**run.metrics, "best_step_time_ms": Reading(t)}) for run, t in zip((a, b), ms, strict=True)]
     assert [row.cause for row in run_waterfall(longer[:1], longer[1:])] == [None, *order, None]
     assert run_waterfall(longer[:1], longer[1:])[-1].owner == OUTSIDE_PROFILE

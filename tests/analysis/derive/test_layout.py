@@ -119,7 +119,7 @@ def test_a_screen_shows_the_same_after_each_fault_in_storing_sums(
         before = folder.derived_file(recording_id, 1)
         derived.rename(before)
         screen_sums.sums_file(before).write_bytes(b"sums")
-    elif fault == "within the derived file":  # as they were stored once
+    elif fault == "within the derived file":  # as they were stored earlier
         with duckdb.connect() as con:
             con.execute(f"ATTACH '{folder.recording_file(recording_id)}' AS r (READ_ONLY); ATTACH '{derived}' AS d")
             con.execute("SET search_path = 'd.main,r.main'")
@@ -149,7 +149,7 @@ def test_concurrent_readers_make_the_same_sums(held: tuple[DataFolder, str, Rows
         commit(temporary, target)
 
     def screen(_: int) -> Rows:
-        with Library(folder) as library:  # as a process of its own
+        with Library(folder) as library:  # in a separate process
             return lane_sums(library, recording_id)
 
     monkeypatch.setattr(screen_sums, "commit", together)

@@ -17,9 +17,9 @@ from tests.support.findings_of import library, recording_of
 from tests.support.paths import RECORDINGS, SHARED
 
 TRACES = sorted((SHARED / "recordings").glob("*/*trace.json.gz"))
-# What these profiles hold is not the run (a full prefetch queue drained; no checkpoint among the steps): only telemetry shows that.
+# These profiles do not represent the run: a full prefetch queue was emptied, or no checkpoint was among the steps. Only telemetry shows this.
 UNREPRESENTATIVE = {"resnet_2workers", "gpt_ckpt"}
-# A slow host under the profiler: the trace alone cannot say whether launches or kernels bound the run, and its interval says so.
+# A slow host under the profiler. The trace does not show whether launches or kernels limit the run, so its interval is wide.
 UNDECIDED = {"vit_bs64"}
 STOPWATCH = [t for t in TRACES if (t.parent / "truth.json").exists() and t.parent.name not in UNREPRESENTATIVE]
 DECIDED = [t for t in STOPWATCH if t.parent.name not in UNDECIDED]
@@ -81,7 +81,7 @@ def test_gpu_bound_recordings_are_recognised(trace: Path) -> None:
     assert estimate["device_bound"] is (trace.parent.name in DEVICE_BOUND)
 
 
-# What was planted, and the (owner, causes) that must lead the lost time of the unprofiled column, launch latencies aside.
+# The planted problem, and the (owner, causes) that must lead the lost time of the unprofiled column, except for launch latencies.
 PLANTED = {
     "loader_inline": ("idle", {"data_wait"}),
     "python_host": ("idle", {"python_host"}),

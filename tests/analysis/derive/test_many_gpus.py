@@ -23,5 +23,5 @@ def test_gpus_with_the_most_operations_are_analysed_and_others_are_reported(tmp_
     report = sawtooth.analyse(trace.write(tmp_path / "many.json"))
     result = report.result
     assert [rank.device for rank in result.ranks] == [gpu for gpu in range(gpus) if gpu not in few]
-    told = [d for d in result.diagnostics if d.key == "gpus_left_out"]
-    assert [(d.count, d.severity) for d in told] == [(4, "data_loss")]
+    reported = [d for d in result.diagnostics if d.key == "gpus_left_out"]
+    assert [(d.count, d.severity) for d in reported] == [(4, "data_loss")]

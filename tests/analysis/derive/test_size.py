@@ -9,7 +9,7 @@ from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import SAMPLES
 
-MOST = 3.2  # times the compressed trace of 50,000 events: 2.8 as measured; with DuckDB's own blocks of 256 kB 6.9
+MOST = 3.2  # Factor on the compressed trace of 50,000 events. 2.8 was measured, and 6.9 with DuckDB's own blocks of 256 kB.
 
 
 def test_files_of_a_small_rank_are_small(tmp_path: Path) -> None:

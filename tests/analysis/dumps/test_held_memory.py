@@ -89,7 +89,7 @@ def test_memory_at_the_peak_and_at_the_end(tmp_path: Path) -> None:
 def test_fragmentation_at_the_end(tmp_path: Path) -> None:
     segments = [
         segment(0, [(2 * MIB, "inactive"), (1 * MIB, "active_allocated"), (5 * MIB, "inactive")]),  # 7 MiB stuck
-        segment(100 * MIB, [(4 * MIB, "inactive")]),  # could be given back
+        segment(100 * MIB, [(4 * MIB, "inactive")]),  # could be returned to the driver
     ]
     memory = of(tmp_path, segments, [event("alloc", 2 * MIB, MIB, OWN)])
     cache = memory.fragmentation

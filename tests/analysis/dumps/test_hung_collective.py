@@ -85,7 +85,7 @@ def test_one_dump_names_the_call_and_what_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_send_without_its_receive_is_named(tmp_path: Path) -> None:
-    two = {"0": [4, 5]}  # numbers in names are those within the group
+    two = {"0": [4, 5]}  # numbers in names count within the group
     dumps = {
         4: flight([p2p("send 0->1", 1), p2p("send 0->1", 2, "started")], two),
         5: flight([p2p("recv 1<-0", 1)], two),

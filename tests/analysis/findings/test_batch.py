@@ -17,7 +17,7 @@ from sawtooth.analysis.findings.batch import step
 from sawtooth.analysis.findings.batch.growth import Scale
 from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.findings.batch.overlap import Overlap
-from sawtooth.analysis.findings.batch.step import ALIKE, _edit, _Kernels, _kernels_of, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import SAME_LAUNCH, _edit, _Kernels, _kernels_of, at_batches, sentence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.run_analysis import whatif_of
@@ -190,7 +190,7 @@ def test_a_kernel_shares_the_gpu_with_other_kernels(monkeypatch):
     monkeypatch.setattr(step, "launched_by_optimizer", lambda *_: np.empty(0, np.int64))
     monkeypatch.setattr(step, "launched_inside", lambda *_: np.empty(0, np.int64))
     work = pd.DataFrame({"gpu_op_id": [1, 2, 3], "start_ns": [0, 0, 20], "end_ns": [10, 10, 30]})
-    work = work.assign(**dict.fromkeys([*ALIKE, "blocks", "cpu_op_id"], work["gpu_op_id"]))
+    work = work.assign(**dict.fromkeys([*SAME_LAUNCH, "blocks", "cpu_op_id"], work["gpu_op_id"]))
     context = SimpleNamespace(work=work, recording=None, rank=SimpleNamespace(device=0))
     assert _kernels_of(context, work, {}).beside.tolist() == [2, 2, 1]
     assert _kernels_of(context, work[work["gpu_op_id"] != 2], {}).beside.tolist() == [2, 1]

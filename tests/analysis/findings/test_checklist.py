@@ -37,7 +37,7 @@ def test_gain_of_a_technique_is_that_of_its_finding():
     rows, result = of("gpt_fp32"), result_of("gpt_fp32")
     row = rows["Mixed precision"]
     finding = next(finding for finding in result.findings if finding.rule == "fp32-products")
-    assert (row.status, row.rule, row.sentence) == ("brings", "fp32-products", finding.title)
+    assert (row.status, row.rule, row.sentence) == ("gains", "fp32-products", finding.title)
     assert row.gain_ms == pytest.approx(result.lead.best.ms - finding.predicted_step_ms)
 
 
@@ -48,33 +48,33 @@ def test_gain_of_a_technique_is_that_of_its_finding():
         ("gpt_small", "channels_last for convolutions", "not applicable"),
         ("gpt_small", "Communication that overlaps with computation", "not applicable"),
         ("adam_fused", "Fused optimizer", "done"),
-        ("adam_single", "Fused optimizer", "brings"),
+        ("adam_single", "Fused optimizer", "gains"),
         ("attention_sdpa", "Fused attention", "done"),
         ("channels_last", "Fused attention", "not applicable"),
         ("channels_last", "channels_last for convolutions", "done"),
-        ("channels_first", "channels_last for convolutions", "brings"),
+        ("channels_first", "channels_last for convolutions", "gains"),
         ("mlp_graph", "CUDA graphs for many short kernels", "done"),
         ("loader_workers", "A data loader that keeps up", "done"),
-        ("loader_inline", "A data loader that keeps up", "brings"),
+        ("loader_inline", "A data loader that keeps up", "gains"),
         ("gpt_fp32", "FP8 products", "not applicable"),
         ("channels_last", "No bias before a batch norm", "nothing"),
         ("gpt_small", "No bias before a batch norm", "not applicable"),
         ("gpt_compiled", "Products chosen by timing them (max-autotune)", "nothing"),
         ("autotuned_products", "Products chosen by timing them (max-autotune)", "done"),
-        ("slow_compiled_products", "Products chosen by timing them (max-autotune)", "brings"),
+        ("slow_compiled_products", "Products chosen by timing them (max-autotune)", "gains"),
         ("gpt_small", "Products chosen by timing them (max-autotune)", "not applicable"),
         ("scripted_functions", "torch.compile instead of torch.jit", "found"),
-        ("link_full", "A link to the host that is not saturated", "brings"),
-        ("reduced_after", "Communication that overlaps with computation", "brings"),
+        ("link_full", "A link to the host that is not saturated", "gains"),
+        ("reduced_after", "Communication that overlaps with computation", "gains"),
         ("gpt_small", "Parameters that are all used (find_unused_parameters off)", "not applicable"),
         ("ddp_balanced", "Parameters that are all used (find_unused_parameters off)", "not checked"),
         ("gpt_small", "Garbage collection out of the step", "not checked"),
         ("gpt_small", "No more workers than cores, no swap", "not checked"),
         ("gpt_small", "Processes bound to the GPU's cores (NUMA)", "not checked"),
-        ("gpt_small", "No graph in evaluation", "not checked"),  # a profile of training steps holds no evaluation
-        ("gpt_small", "Checkpoints out of the loop", "not checked"),  # a few steps rarely hold one
-        ("gpt_small", "No allocation in the step", "not checked"),  # what grows from step to step needs the allocations
-        ("trained_above", "No gradients for parameters that are not trained", "brings"),
+        ("gpt_small", "No graph in evaluation", "not checked"),  # A profile of training steps contains no evaluation.
+        ("gpt_small", "Checkpoints out of the loop", "not checked"),  # A profile of a few steps rarely contains one.
+        ("gpt_small", "No allocation in the step", "not checked"),  # growth from step to step needs the recorded allocations
+        ("trained_above", "No gradients for parameters that are not trained", "gains"),
         ("all_trained", "No gradients for parameters that are not trained", "nothing"),
         ("zeros_copied", "No gradients for parameters that are not trained", "not applicable"),
         ("gpt_small", "Debugging off (anomaly detection)", "nothing"),  # every backward pass would show it
@@ -115,9 +115,8 @@ def test_layouts_converted_by_cudnn_are_not_channels_last():
         rows = {row.technique.title: row for row in checklist(result, recording)}
     row = rows["channels_last for convolutions"]
     assert row.status == "nothing"
-    assert re.match(
-        r"nchwToNhwcKernel takes [\d.]+ [mµ]s of each step; with few channels", row.sentence
-    )  # they are there, and what they take is said
+    # The targets exist, and their time is stated.
+    assert re.match(r"nchwToNhwcKernel takes [\d.]+ [mµ]s of each step; with few channels", row.sentence)
 
 
 def test_an_unknown_technique_says_what_to_record():
@@ -131,7 +130,7 @@ def test_a_rule_belongs_to_one_technique():
     rules = [rule for technique in TECHNIQUES for rule in technique.rules]
     assert len(rules) == len(set(rules))
     graphs = next(technique for technique in TECHNIQUES if technique.title.startswith("CUDA graphs"))
-    assert set(graphs.rules) == {"launch-bound", "graph-capture"}  # what a graph takes away
+    assert set(graphs.rules) == {"launch-bound", "graph-capture"}  # the rules whose cost a graph removes
 
 
 def test_a_technique_has_an_entry_for_each_of_its_findings():

@@ -144,7 +144,7 @@ def test_larger_buckets_save_host_calls(tmp_path: Path) -> None:
         for _ in range(24):
             host.launch(KERNEL, NODE)
             host.launch(REDUCE, NODE, "c10d::allreduce_")
-        host.elements = 50_000_000  # the gradient of an embedding table, which fills a bucket of any size alone
+        host.elements = 50_000_000  # the gradient of an embedding table, which alone fills a bucket of any size
         host.launch(REDUCE, NODE, "c10d::allreduce_")
         host.elements = 250_000
         host.step(step, begin)
@@ -228,9 +228,9 @@ def test_more_microbatches_gain_nothing_if_the_host_limits_launches(tmp_path: Pa
 
     If the host needs the other two thirds to launch two microbatches, it cannot launch eight in less time.
     """
-    quick, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
+    fast, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
     slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
-    assert quick.predicted_step_ms is not None and "8 microbatches" in quick.fix
+    assert fast.predicted_step_ms is not None and "8 microbatches" in fast.fix
     assert slow.predicted_step_ms is None and slow.severity == "info" and "launch less" in slow.fix
 
 

@@ -55,7 +55,7 @@ def read(trace: ChromeTrace, at: float, kernel: bool) -> float:
 
 @pytest.mark.parametrize(("reads_among", "first"), [(True, "host-waits-for-gpu"), (False, "launch-bound")])
 def test_reads_that_cut_a_graph_come_before_the_graph(tmp_path: Path, reads_among: bool, first: str) -> None:
-    # A step: 60 operators of 24 µs on the host, whose kernels work 4 µs. Among them eight reads, or one read behind them all: a graph holds the latter's step.
+    # A step has 60 operators of 24 µs on the host, whose kernels take 4 µs. It contains eight reads, or one read after all operators. In the latter case one graph can contain the step.
     trace, at = ChromeTrace(), 0.0
     for k in range(4):
         begin = at
@@ -71,7 +71,7 @@ def test_reads_that_cut_a_graph_come_before_the_graph(tmp_path: Path, reads_amon
 
 
 def test_the_first_of_two_alternatives_names_the_other(tmp_path: Path) -> None:
-    # FP32 products of 960 of 1,000 µs: bf16 or TF32. Both stand together, with one severity of the cause.
+    # FP32 products take 960 of 1,000 µs. The advice is bf16 or TF32: both findings are adjacent and have the same severity.
     trace = ChromeTrace()
     for k in range(4):
         at = 1000 * k
@@ -109,7 +109,7 @@ def test_a_row_combined_with_other_shapes_may_be_a_recurrence(tmp_path: Path) ->
 
 
 def test_numbers_that_are_only_read_are_removed_with_the_read(tmp_path: Path) -> None:
-    # A step: a kernel of 400 µs, whose loss is read; then a perplexity, a root and a logarithm of it, all three read. None of them is used in training.
+    # A step has a kernel of 400 µs, whose loss is read, and then a perplexity, a root and a logarithm of the loss, which are also read. Training uses none of them.
     trace = ChromeTrace()
     for k in range(4):
         at = 1000 * k
@@ -125,7 +125,7 @@ def test_numbers_that_are_only_read_are_removed_with_the_read(tmp_path: Path) ->
             t = scalar_read(trace, t, t - at + 20)
     found = next(f for f in analysed(tmp_path, trace).findings if f.rule == "host-waits-for-gpu")
     gone = [edit for edit in found.edits if type(edit).__name__ == "WithoutOps"]
-    assert len(gone) == 1 and len(gone[0].ops) == 4 * (4 + 3)  # of each step four copies to the host and three figures
+    assert len(gone) == 1 and len(gone[0].ops) == 4 * (4 + 3)  # four copies to the host and three scalars per step
 
 
 def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
@@ -187,16 +187,21 @@ def test_the_first_example_fits_the_case_of_the_run(name: str, rule: str, line: 
 def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -> None:
     assert limited_confidence(confidence, 50.0, *interval) == stated
     assert limited_confidence(confidence, 50.0, *interval, estimated=True) == ("medium" if stated == "high" else stated)
-    assert limited_confidence(confidence, None, None, None) == confidence  # nothing predicted: as sure as the cause
+    assert limited_confidence(confidence, None, None, None) == confidence  # without a prediction it is as certain as the cause
 
 
 @pytest.mark.parametrize(
     ("severity", "ops", "saves_ms", "first"),
     [
-        ("warning", (1, 2, 3), 10.0, "compile"),  # the fault's kernels go with it, and more
+        ("warning", (1, 2, 3), 10.0, "compile"),  # it removes the kernels of the fault and others
         ("warning", (1, 2, 3), 4.0, "fault"),  # but less is saved
-        ("warning", (7, 8, 9), 10.0, "fault"),  # other kernels: both are to be done, and a fault comes before a choice
-        ("critical", (1, 2, 3), 10.0, "fault"),  # a norm written by hand is a line to change, whatever compiling brings
+        ("warning", (7, 8, 9), 10.0, "fault"),  # Other kernels: both changes are needed, and a fault comes before a choice.
+        (
+            "critical",
+            (1, 2, 3),
+            10.0,
+            "fault",
+        ),  # A hand-written norm is a line to change, independently of the gain of compiling.
     ],
 )
 def test_a_choice_that_includes_a_fix_and_gains_more_comes_first(severity, ops, saves_ms, first) -> None:
@@ -264,4 +269,5 @@ def test_cyclic_or_unknown_relations_are_refused(rules: list[Rule], says: str) -
 
 def test_checkpointing_is_sorted_by_its_gain_like_other_choices() -> None:
     rules = [finding.rule for finding in result_of("recompute").findings if finding.severity == "warning"]
-    assert rules == ["recomputation", "elementwise-chains"]  # 1.1 ms of 10.3 for sure; 3.4, or nothing where the host is slow
+    # 1.1 of 10.3 ms are certain. 3.4 ms are likely, or nothing if the host is slow.
+    assert rules == ["recomputation", "elementwise-chains"]

@@ -68,7 +68,7 @@ def test_each_fix_is_predicted_after_the_earlier_ones_and_guesses_are_left_out(l
     plan = plan_of(whatif, best, [guess, graph, half, same, finding("no edit")])
     assert [step.rule for step in plan] == ["graph", "half"]
     assert [step.before_ms for step in plan] == [best.ms, plan[0].predicted_step_ms]
-    # As one graph the step is its 700 µs of kernels, each begun 0.1 µs after the one before. With the product halved it is what the host needs between two graphs.
+    # As one graph, the step is its 700 µs of kernels, 0.1 µs apart. With half of the product, it is the host's time between two graphs.
     assert plan[0].predicted_step_ms == pytest.approx(0.7001, rel=1e-6)
     assert 0.4 < plan[1].predicted_step_ms < 0.7
     assert plan[1].predicted_step_ms == whatif.predict_ms(best, [AsGraph(), ScaledOps(ops, 0.5, 0.45, 0.55)])
@@ -93,7 +93,7 @@ def test_preparation_of_a_graph_is_a_step_of_the_plan(loop):
     _, whatif, best = loop
     waits = finding("waits")
     graph = replace(finding("graph", AsGraph()), needs_first=("waits",))
-    (alone,) = plan_of(whatif, best, [graph, waits])  # ranked behind it: a graph holds most of the step as it is
+    (alone,) = plan_of(whatif, best, [graph, waits])  # It comes later, because the graph already contains most of the step.
     needed, then = plan_of(whatif, best, [waits, graph])
     assert needed == PlanStep("waits", best.ms, best.ms, best.ms, best.ms) and needed.prepares
     assert then == alone and not then.prepares
@@ -103,7 +103,7 @@ def test_preparation_of_a_graph_is_a_step_of_the_plan(loop):
 
 
 def test_a_later_step_includes_the_uncertainty_of_earlier_ones():
-    # A step of 10 ms may take 20 and may take 8. A twentieth of that, replayed to a percent, is as uncertain; and no more than the step before it.
+    # A step of 10 ms may take from 8 to 20 ms. A twentieth of that, replayed to within a percent, is as uncertain, but not longer than the step before it.
     first = PlanStep("loop", 100.0, 10.0, 8.0, 20.0)
     assert with_doubt(first, [], 0.3) == first
     second = with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.3)
@@ -117,7 +117,7 @@ def test_a_later_step_includes_the_uncertainty_of_earlier_ones():
 def test_a_change_without_gain_is_tried_again_after_the_others(loop):
     _, whatif, best = loop
     half, graph = finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), finding("graph", AsGraph())
-    assert plan_of(whatif, best, [half]) == ()  # the host sets the pace
+    assert plan_of(whatif, best, [half]) == ()  # the host limits the step
     assert [step.rule for step in plan_of(whatif, best, [half, graph])] == ["graph", "half"]
 
 
@@ -187,7 +187,7 @@ def test_uncertain_changes_are_not_in_the_plan():
 def test_half_a_percent_is_not_a_gain():
     assert planned(Times(a=100.0 / NO_GAIN), finding("a", "a")) == []
     assert planned(Times(a=100.0 / NO_GAIN, a_b=50.0, b=50.0), finding("a", "a"), finding("b", "b")) == [("b", 100.0, 50.0)]
-    # b's better case alone would bring 0.1 of 10 ms, though the worse case of a leaves it room
+    # The better case of b alone gains 0.1 of 10 ms, although the worse case of a leaves room for it.
     assert planned(Times(a=(10.0, 8.0, 20.0), a_b=(9.99, 8.0, 12.0)), finding("a", "a"), finding("b", "b")) == [
         ("a", 100.0, 10.0)
     ]
@@ -202,7 +202,7 @@ def test_the_worse_case_of_a_step_is_faster_beyond_noise():
 
 
 def test_the_widest_uncertainty_of_earlier_steps_stays():
-    # 8 to 20 of 10 ms, 4.5 to 5.5 of 5: a step of 4 may take 3.2 to 8 after both, whichever came last.
+    # 8 to 20 of 10 ms, and 4.5 to 5.5 of 5 ms. After both, a step of 4 ms may take 3.2 to 8 ms, in either order.
     wide, narrow = PlanStep("wide", 100.0, 10.0, 8.0, 20.0), PlanStep("narrow", 10.0, 5.0, 4.5, 5.5)
     step = PlanStep("third", 5.0, 4.0, 3.96, 4.04)
     after = with_doubt(step, [narrow, wide], 0.1)

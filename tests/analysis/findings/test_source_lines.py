@@ -32,7 +32,7 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
         ("train.py(12): step", True),
         ("src/loop/train.py(240): <lambda>", True),
         ("model.pyx(3): forward", True),
-        ("profile.py(7): main", True),  # a name of the standard library that people give their own scripts
+        ("profile.py(7): main", True),  # a standard library name that people use for their own scripts
         ("site-packages/torch/nn/modules/module.py(1501): _call_impl", False),
         ("torch/utils/data/dataloader.py(701): __next__", False),
         ("/usr/lib/python3.11/threading.py(982): run", False),
@@ -43,7 +43,7 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
         ("<built-in method item of Tensor object at 0x7f>", False),
         ("nn.Module: Linear_0", False),
         ("train.py", False),
-        ("src/datasets/coco.py(31): __getitem__", True),  # a folder of the user's, called as a library is
+        ("src/datasets/coco.py(31): __getitem__", True),  # a folder of the user with the name of a library
         ("my/transformers/block.py(8): forward", True),
         ("code/train.py(12): step", True),
         ("code.py(12): step", True),
@@ -121,7 +121,7 @@ def test_the_stack_of_a_launch_has_the_frames_of_the_user(tmp_path: Path) -> Non
     )
     with recorded(trace, tmp_path) as recording:
         starts = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops ORDER BY start_ns")]
-        # main was open when the recording began: its line is where that was
+        # main was open when the recording began, so its line is the current one at that time
         assert stale_lines(recording) == {"train.py(5): main", "torch/profiler/profiler.py(9): start"}
         assert user_stack(recording, 0, starts[0]) == ("train.py: main", "model.py(12): forward")
         assert user_stack(recording, 0, starts[-1]) == ()  # launched by a later step, outside every recorded call

@@ -85,9 +85,9 @@ def test_a_late_rank_with_visible_waits_comes_before_host_speed() -> None:
 @pytest.mark.parametrize(
     ("measured", "severity"),
     [
-        ({}, "critical"),  # 4 of 40 ms are gained, 9 are waited and 8 are its own: 20 %
-        ({"gain_ms": 2.5}, "warning"),  # 6 % are gained: a sixth it is not
-        ({"own_ms": 5.0}, "warning"),  # 12 %: what is waited beyond it, recording makes
+        ({}, "critical"),  # 4 of 40 ms are gained, others wait for 9 ms, and 8 ms are its own: 20 %
+        ({"gain_ms": 2.5}, "warning"),  # 6 % are gained, which is not a sixth
+        ({"own_ms": 5.0}, "warning"),  # 12 %: the recording causes the additional waits
         ({"waited_ms": 5.0}, "warning"),
         ({"other_waits_ms": 9.0}, "warning"),
     ],

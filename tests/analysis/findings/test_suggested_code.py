@@ -17,7 +17,7 @@ from tests.support.code_changes import code_changes
 from tests.support.stand_ins import NEEDS, SHELL, special, stand_ins, without_omissions
 
 CHANGES = code_changes()
-# What a CPU, or PyTorch alone, cannot run. Their syntax is checked; docs/evidence/advice.md says where they ran.
+# Code that a CPU, or PyTorch alone, cannot run. Only its syntax is checked. docs/evidence/advice.md says where it ran.
 ELSEWHERE = {
     "graph_code PyTorch 1": "CUDA graph",
     "graph_code PyTorch 5": "CUDA graph",

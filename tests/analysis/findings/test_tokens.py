@@ -62,13 +62,13 @@ def test_each_token_is_a_graph_and_the_prompt_does_not_change(tmp_path: Path) ->
     assert "each of 8 tokens takes" in found.title and "one CUDA graph" in found.fix and "each token" in found.fix
     assert found.predicted_step_ms is not None and alone.predicted_step_ms is not None
     assert found.predicted_step_ms > 0.288 + 0.1
-    # Two prompts more are 16 operators more, launched one by one at what the host needs for each without the profiler.
+    # Two additional prompts are 16 additional operators, each launched in the host's unprofiled time.
     step = {f.title: f.predicted_step_ms for f in (found, alone)}
     assert alone.predicted_step_ms - found.predicted_step_ms > 16 * 0.010, step
 
 
 def test_a_training_step_has_no_tokens() -> None:
-    found = finding("mlp_eager", "launch-bound")  # 24 layers that are all alike, forward and backward
+    found = finding("mlp_eager", "launch-bound")  # 24 equal layers, forward and backward
     assert found is not None and "tokens" not in found.title
 
 
@@ -86,7 +86,7 @@ def test_a_capture_of_one_step_has_an_estimate_and_predictions() -> None:
     assert result.lead.best.estimate.value == pytest.approx(12.88, rel=0.15)
     behind = result_of(
         "streets_one_step"
-    ).lead  # 15.23 ms; its host launches the step 23 ms before the GPU is done with those before the capture
+    ).lead  # 15.23 ms. Its host launches the step 23 ms before the GPU finishes the steps before the capture.
     assert behind is not None and behind.best.estimate.value == pytest.approx(15.23, rel=0.05)
     first = result.findings[0]
     assert (first.rule, first.severity) == ("launch-bound", "critical") and first.predicted_step_ms is not None

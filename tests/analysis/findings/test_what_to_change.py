@@ -19,7 +19,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import gain
-from sawtooth.app.words.predicted_gain import brings
+from sawtooth.app.words.predicted_gain import gain_text
 from sawtooth.ingest.schema import DataFolder
 from tests.support import run_results
 from tests.support.actions import act
@@ -90,7 +90,7 @@ def finding_with(**fields: object) -> Finding:
     return Finding("r", "info", "A finding", act("Change it."), "low", **fields)  # type: ignore[arg-type]
 
 
-ALIKE = None  # the page says what the report says
+SAME = None  # page and report agree
 
 
 @pytest.mark.parametrize(
@@ -106,26 +106,26 @@ ALIKE = None  # the page says what the report says
             finding_with(predicted_step_ms=9.96, predicted_speedup=1.004),
             "caution",
             "no gain on its own: another bottleneck takes over",
-            ALIKE,
+            SAME,
         ),
-        (finding_with(ceiling_ms_per_step=3.0), "ceiling", "saves at most 3.00 ms per step", ALIKE),
-        (finding_with(ceiling_ms_per_step=0.0), "caution", "gain not predicted", ALIKE),
-        (finding_with(), "caution", "gain not predicted", ALIKE),
-        (finding_with(ends_the_run=True), "caution", "ends the run", ALIKE),
+        (finding_with(ceiling_ms_per_step=3.0), "ceiling", "saves at most 3.00 ms per step", SAME),
+        (finding_with(ceiling_ms_per_step=0.0), "caution", "gain not predicted", SAME),
+        (finding_with(), "caution", "gain not predicted", SAME),
+        (finding_with(ends_the_run=True), "caution", "ends the run", SAME),
         (
             finding_with(ceiling_ms_per_step=0.5, pays_later=True),
             "ceiling",
             "pays only after another change",
-            ALIKE,
+            SAME,
         ),
-        (finding_with(pays_later=True), "caution", "pays only after another change", ALIKE),
+        (finding_with(pays_later=True), "caution", "pays only after another change", SAME),
     ],
 )
 def test_a_finding_has_a_gain_an_upper_limit_or_neither(finding: Finding, claims: str, report: str, page: str | None) -> None:
     assert finding.claims == claims
     result = replace(run_results.run_of(ledger=[("idle", "launch_bound", 10_000_000, 10.0)]), findings=[finding])
     assert gain(result, finding).replace("\xa0", " ") == report
-    assert brings(finding).replace("\xa0", " ") == (page or report)
+    assert gain_text(finding).replace("\xa0", " ") == (page or report)
 
 
 def test_findings_without_a_gain_are_listed_separately(app_data: DataFolder, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_the_report_has_verdict_changes_and_readings(tmp_path: Path) -> None:
     )
     assert page.count('<div class="bar"') == 2  # as recorded and without the profiler
     widths = [float(w) for w in re.findall(r"width:([\d.]+)%\"", page.split('<div class="bar"')[1].split("small legend")[0])]
-    assert sum(widths) == pytest.approx(100, abs=0.01)  # the parts are the whole
+    assert sum(widths) == pytest.approx(100, abs=0.01)  # the parts sum to the total
     assert "not checked, because" in page
 
 

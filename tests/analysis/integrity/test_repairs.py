@@ -58,7 +58,7 @@ def test_an_operation_ends_where_the_next_of_its_stream_begins_also_across_slice
         ),  # dependent launch: 23.9 µs of 215 µs, and the next kernel ends later
         (columns([0, 3_000], [6_000, 9_000]), None),  # half of a short kernel
         (columns([0, 100_000], [300_000, 200_000], graph=3), None),  # branches of a graph, by its id
-        (columns([0, 100_000], [300_000, 200_000]), [4, 4]),  # and by the one call that launched them
+        (columns([0, 100_000], [300_000, 200_000]), [4, 4]),  # and the same if one call launched them
     ],
 )
 def test_legal_overlaps_stay(rows, call_of) -> None:
@@ -121,10 +121,10 @@ def test_ranges_that_end_together_end_where_the_next_begins() -> None:
 @pytest.mark.parametrize(
     ("first", "steps", "ms"),
     [
-        (6, [270, 6, 6, 6, 310, 6, 6, 6, 330], 95.2),  # 952 ms in 10 steps: three of them collect garbage
-        (None, [6, 6, 6, 6, 6, 300], 6.0),  # one slow step may be chance: the median stands
+        (6, [270, 6, 6, 6, 310, 6, 6, 6, 330], 95.2),  # 952 ms in 10 steps, three of which collect garbage
+        (None, [6, 6, 6, 6, 6, 300], 6.0),  # One slow step may be chance, so the median is reported.
         (None, [6, 7, 6, 5, 6, 7], 6.0),
-        (None, [46, 6, 46, 6, 46, 6, 46], 202 / 7),  # most of them are slow
+        (None, [46, 6, 46, 6, 46, 6, 46], 202 / 7),  # Most steps are slow.
     ],
 )
 def test_the_mean_is_reported_if_slow_steps_repeat(first, steps, ms) -> None:
@@ -133,9 +133,8 @@ def test_the_mean_is_reported_if_slow_steps_repeat(first, steps, ms) -> None:
 
 
 def test_efficiency_above_the_peak_is_never_trusted() -> None:
-    trace = matmul_loop(
-        8, step_us=10, matmul_us=1, other_us=0.5
-    )  # 2.1 GFLOP in 10 µs is 215 TFLOP/s: possible in bf16, not in fp32
+    # 2.1 GFLOP in 10 µs is 215 TFLOP/s: possible in bf16, not in fp32
+    trace = matmul_loop(8, step_us=10, matmul_us=1, other_us=0.5)
     for event in trace.events:
         if event["name"] == "aten::mm":
             event["args"]["Input type"] = ["float", "float"]

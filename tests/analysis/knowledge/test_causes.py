@@ -35,7 +35,7 @@ def test_every_row_has_the_required_fields(cause: Cause) -> None:
 def test_each_cause_is_removed_from_a_replay_by_its_kind(cause: Cause) -> None:
     if "host_time" in cause.removal or "call_time" in cause.removal:
         assert cause.on_host is not None
-    # the profiler's cost is taken off before anything is replayed; communication and what nothing explains stay as recorded
+    # The profiler's cost is removed before the replay. Communication and unexplained time stay as recorded.
     assert bool(cause.removal) == (cause.key not in ("profiler", "comm_wait", "comm_transfer", "unattributed"))
 
 

@@ -107,7 +107,7 @@ def test_grouped_convolutions(axes, groups, tmp_path):
     forward = convolution(random.Random(groups), axes, False, groups)
     one_way = counter_flops(forward)
     assert flops_of(operators_of(forward, tmp_path)) == one_way
-    # Each gradient costs what the forward did. PyTorch's counter multiplies the weight gradient's share by the groups.
+    # Each gradient costs as much as the forward pass. PyTorch's counter multiplies the weight gradient's share by the groups.
     events = operators_of(lambda: forward().sum().backward(), tmp_path)
     mask = parse_mask(next(e for e in events if e["name"] == "aten::convolution_backward")["args"]["Concrete Inputs"][10])
     assert mask is not None
@@ -234,6 +234,5 @@ def test_dtypes_and_peaks():
     assert peak_dtype("aten::mm", ["float", "float"], "no") == "fp32"
     assert peak_dtype("aten::mm", ["float", "float"], "yes") == "tf32"
     assert peak_dtype("aten::mm", ["float", "float"], "yes", "amd") == "fp32"
-    assert (
-        peak_dtype("aten::_scaled_dot_product_efficient_attention", ["float"] * 3, "yes") == "fp32"
-    )  # three TF32 products for one
+    # three TF32 products for one
+    assert peak_dtype("aten::_scaled_dot_product_efficient_attention", ["float"] * 3, "yes") == "fp32"

@@ -26,7 +26,7 @@ SQUARE = [[64, 64], [64, 64]]
         (SIMT, "aten::mm", ["double"] * 2, SQUARE, H200, "fp64"),
         (SIMT, "aten::mm", ["int"] * 2, SQUARE, H200, "not_eligible_dtype"),
         (SIMT, "aten::mm", BF16, [[64, 63], [63, 64]], H200, "misaligned"),
-        (SIMT, "aten::addmm", ["float", *BF16], [[7], [64, 64], [64, 64]], H200, "fell_back"),  # the bias has no say
+        (SIMT, "aten::addmm", ["float", *BF16], [[7], [64, 64], [64, 64]], H200, "fell_back"),  # the bias does not matter
         (SIMT, "aten::mm", BF16, SQUARE, H200, "fell_back"),
         (SIMT, "aten::mm", None, None, H200, "fell_back"),
         (SIMT, "aten::mm", BF16, SQUARE, P100, "no_tensor_cores"),

@@ -88,15 +88,14 @@ def test_a_profiled_wait_for_another_rank_does_not_raise_kernel_efficiency():
     got = readings(counts, best, 76_000_000, 2, works_ms=18.0)
     assert got["mfu"].value == pytest.approx(0.375)  # half of the peak for 15 of 20 ms
     assert got["mfu_factor_busy"].value == pytest.approx(0.9)
-    assert got["mfu_factor_flop_kernels"].value == pytest.approx(
-        15 / 18
-    )  # of the profiled 38 ms it would be 39 %, and the next factor 106 %
+    # of the profiled 38 ms it would be 39 %, and the next factor 106 %
+    assert got["mfu_factor_flop_kernels"].value == pytest.approx(15 / 18)
     assert (got["mfu_factor_efficiency"].value, got["mfu_factor_efficiency"].trust) == (pytest.approx(0.5), "caution")
 
 
 def test_products_that_overlap_only_without_the_profiler_fill_the_busy_time():
     best = choose_step_time(steps(20, 20), StepEstimate(16e6), None)
-    got = factors_of(best, busy_ms=12.0)  # 15 ms of them as profiled, side by side on two streams in 12
+    got = factors_of(best, busy_ms=12.0)  # The profile has 15 ms of them, in parallel on two streams within 12 ms.
     assert got["mfu_factor_flop_kernels"].value == 1.0
     product = math.prod(got[f"mfu_factor_{key}"].value for key in ("busy", "flop_kernels", "clock", "efficiency"))
     assert product == pytest.approx(got["mfu"].value, rel=1e-12)

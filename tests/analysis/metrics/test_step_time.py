@@ -90,7 +90,7 @@ def test_marks_of_launches_only_are_not_a_step_time() -> None:
     # Twenty-five marks of a loop that reads its loss every tenth step contain two waits, which look like pauses.
     assert chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 2.1, 2.0, 2.2)).source != "marks"
     shorter = chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 24.0, 23.8, 24.2))
-    assert shorter.source == "marks"  # of other lengths than the profiled steps
+    assert shorter.source == "marks"  # with other lengths than the profiled steps
 
 
 def test_disagreement_is_reported_and_lowers_trust() -> None:
@@ -126,17 +126,17 @@ def test_a_run_within_its_profiled_step_is_represented_for_any_replay() -> None:
     ).represented  # 1.36 times the replay, in a profiled step of 14.6
     assert chosen(
         (14.6, 14.6), 7.0, work=small, telemetry=telemetry(15.5)
-    ).represented  # 14.3 and more: the profiled step may be all of it
+    ).represented  # 14.3 and more: the profiled step may contain all of it
     assert not chosen((14.6, 14.6), 7.0, work=small, telemetry=telemetry(17.0)).represented
 
 
 @pytest.mark.parametrize(
     ("ms", "typical_ms", "represented"),
     [
-        (16.6, 16.2, True),  # each takes as long: the profiled steps on a host whose pace is another
-        (16.6, 3.4, False),  # a few long ones, which the profile does not hold
+        (16.6, 16.2, True),  # Each takes equally long: these are the profiled steps on a host of another speed.
+        (16.6, 3.4, False),  # a few long ones, which are not in the profile
         (16.6, None, False),
-        (20.0, 19.8, False),  # a host's pace changes less
+        (20.0, 19.8, False),  # the speed of a host changes less
     ],
 )
 def test_uniformly_longer_steps_are_the_profiled_ones_on_a_slower_host(
@@ -153,14 +153,14 @@ WHOLE = (3.2, 3.2, 28.0, *(3.2,) * 5)
 @pytest.mark.parametrize(
     ("profiled", "work", "usual_ms"),
     [
-        (SHORT, StepWork(0.5e6, 100), 3.0),  # by the marks alone
+        (SHORT, StepWork(0.5e6, 100), 3.0),  # from the marks only
         (WHOLE, StepWork(0.5e6, 100), 3.0),
-        (WHOLE, StepWork(0.5e6, 100, waits_ns=1e6), 3.0),  # a loader that is not what takes long
+        (WHOLE, StepWork(0.5e6, 100, waits_ns=1e6), 3.0),  # the loader is not the limit
         (WHOLE, StepWork(0.5e6, 100, waits_ns=3e6), None),  # eight workers, and each eighth batch is waited for
         (SHORT, StepWork(0.5e6, 100, waits_ns=1e4), None),  # the rounds may be a loader's
         (SHORT, StepWork(0.5e6, 100, hidden_loader=True), None),
         ((6.0,) * 8, StepWork(5.8e6, 100), None),  # the host reads the loss every eighth step, and waits there for the GPU
-        ((4.0, 4.0, 20.0, *(4.0,) * 5), StepWork(5.0e6, 100), 4.0),  # and here for what the GPU does in a rollout, too
+        ((4.0, 4.0, 20.0, *(4.0,) * 5), StepWork(5.0e6, 100), 4.0),  # here also for the GPU's work in a rollout
     ],
 )
 def test_rounds_are_reported_unless_batches_or_the_gpu_cause_them(
@@ -200,7 +200,7 @@ def test_workers_own_the_time_that_a_full_queue_hid() -> None:
     fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=fed).represented is False
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2).represented  # the workers were not timed
-    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented  # the host, as the profile has it
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented  # the host, as in the profile
     assert chosen((29.6, 29.6), 16.5, work=seen, user_ms=24.2, fed=fed).represented  # the profiled steps waited too
 
 
@@ -236,9 +236,8 @@ def test_telemetry_step_includes_inline_loading() -> None:
     best = chosen((606, 608), 600.0, work=work, telemetry=telemetry(326.0))
     assert best.source == "profile" and best.ms == pytest.approx(607)
     assert "telemetry" not in {each.source for each in best.evidence}
-    slowed = StepWork(
-        kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=300e6
-    )  # as recording its operators may have
+    # the profiled loading takes longer, perhaps because its operators were recorded
+    slowed = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=300e6)
     assert chosen((606, 608), 600.0, work=slowed, telemetry=telemetry(326.0)).source == "telemetry"
     alone = chosen((606, 608), 600.0, work=slowed).reading
     assert alone.low == pytest.approx(600 / 1.6 - 270), "the loader may have taken 270 ms less"

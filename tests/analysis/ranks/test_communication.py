@@ -44,11 +44,11 @@ def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us:
         trace.step(3 + k, at, at + STEP_US)
         trace.launch((at + 20, at + 30), (at + 40, at + 340), "void at::native::vectorized_elementwise_kernel<4, Add>(int)")
         for i, begin in enumerate(begins):
-            told = {
+            reported = {
                 "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, "Out msg nelems": 1000,
                 "Group size": world, "Process Group Name": "0", "Process Group Ranks": str(list(range(world))),
             }  # fmt: skip
-            trace.launch((at + 35 + 2 * i, at + 36 + 2 * i), (at + begin, at + end + 50 * i), NCCL, stream=17 + i, **told)
+            trace.launch((at + 35 + 2 * i, at + 36 + 2 * i), (at + begin, at + end + 50 * i), NCCL, stream=17 + i, **reported)
     return trace
 
 
@@ -89,7 +89,8 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
     assert found is not None
     late = max(found.ranks, key=lambda waits: waits.late_ms)
     assert (late.rank, late.last_share, late.late_ms) == (1, 1.0, pytest.approx(0.3))
-    assert not found.stragglers  # it computes no longer than rank 0, nor does its host: nothing says that it loses the time
+    # Its GPU and its host take no longer than those of rank 0, so nothing shows that it loses time.
+    assert not found.stragglers
     row = collective_table(found, counted).iloc[0]
     assert (row["bytes"], row["calls_per_step"], row["transfer_ms"]) == (4000, 1, pytest.approx(0.1))
     # both ranks' kernels are exposed: 400 and 100 µs; the waits are 300 µs of rank 0
@@ -121,10 +122,11 @@ def test_gaps_and_causes_of_a_rank_match_the_ledger(tmp_path: Path) -> None:
         causes = dict(recording.rows("SELECT cause, ns FROM causes WHERE owner = 'exposed_comm'"))
     assert causes == split_of(result)[0]
     asked = run_query(DataFolder(tmp_path / "data"), rank.recording_id, sql, causes=causes_of([rank])).rows
+    # The SQL screen has the same numbers as the other screens.
     assert [tuple(row) for row in asked.to_numpy()] == [
         ("comm_transfer", 100_000 * counted, counted),
         ("comm_wait", 300_000 * counted, counted),
-    ]  # a viewer's SQL sees what the screens show
+    ]
 
 
 @pytest.mark.slow
@@ -140,7 +142,7 @@ def test_single_rank_has_no_communication_split(tmp_path: Path) -> None:
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800)])
     assert result.communication is None
     assert set(split_of(result)[0]) == {"unattributed"}
-    # 400 of 1000 µs are a collective that nothing overlaps: the sentence says so, and whether the run is as slow stays in doubt.
+    # 400 of 1000 µs are a collective without overlap. The sentence says so, and that the run may be faster.
     assert result.lead is not None
     assert "40 % (400 µs) goes to communication not overlapped by compute" in first_line(result).replace("\xa0", " ")
     best = result.metrics["best_step_time_ms"]
@@ -148,7 +150,7 @@ def test_single_rank_has_no_communication_split(tmp_path: Path) -> None:
 
 
 def test_only_possible_waits_are_in_doubt() -> None:
-    # 5 % of 10 ms is 0.5 ms: not above the limit. A stopwatch's step time holds whatever the profile waited for.
+    # 5 % of 10 ms is 0.5 ms, which is not above the limit. A stopwatch's step time does not depend on waits in the profile.
     metrics = {"best_step_time_ms": Reading(10.0), "mfu": Reading(0.4), "gpu_busy_share": Reading(0.9)}
     assert unsure_of_waits(metrics, 0.5, "profile") == metrics
     assert unsure_of_waits(metrics, 5.0, "user") == metrics
@@ -208,7 +210,7 @@ def test_the_order_of_the_ranks_does_not_matter_and_sums_are_exact(tmp_path: Pat
     paths = [rank_trace(r, 3, begins[r], 800).write(tmp_path / f"{r}.json") for r in range(3)]
     for order in itertools.islice(itertools.permutations(paths), 0, 6, 2):
         (run,) = bring_in(data, [(path, path.name) for path in order]).runs
-        data.manifest_file(run.id).unlink()  # else the next order would find it as it is
+        data.manifest_file(run.id).unlink()  # otherwise the next order would find it in the cache
         result = numbers(run, Library(data))
         for rank in result.ranks:
             assert sum(row.ns for row in rank.ledger) == rank.window_ns

@@ -34,11 +34,11 @@ def test_only_slowdown_by_waiting_collectives_is_removed() -> None:
     """The collective waits from 0 to 1,000 and transfers after. The product alone takes 100."""
     early = kernels(
         {MATMUL: 100.0},
-        (MATMUL, 0, 130),  # all of it beside the waiting: 30 off
+        (MATMUL, 0, 130),  # Completely parallel to the wait: 30 are removed.
         (MATMUL, 935, 130),  # half of it, 65 of 130: 15 off
-        (MATMUL, 1_100, 130),  # beside the transfer: none
-        (MATMUL, 200, 90),  # quicker than usual: none
-        (MATMUL, 300, 500),  # five times as long is no sharing of SMs: none
+        (MATMUL, 1_100, 130),  # parallel to the transfer: nothing is removed
+        (MATMUL, 200, 90),  # faster than usual: nothing is removed
+        (MATMUL, 300, 500),  # five times as long is not caused by shared SMs, so nothing is removed
     )
     (off,) = slowed_by_waits([early], pd.DataFrame([collective(0, 0, 1_000)]))
     assert off.to_dict() == {0: 30, 1: 15, 3: 0, 4: 0}
@@ -55,7 +55,7 @@ def test_overlapped_kernel_counts_as_on_the_quickest_rank() -> None:
 @pytest.mark.parametrize(
     ("took_ns", "expected"),
     [
-        ([2_100_000, 100_000], 1.0),  # one kernel of two steps is given 2 ms away: 1 ms a step
+        ([2_100_000, 100_000], 1.0),  # one kernel in two steps was interrupted for 2 ms: 1 ms per step
         ([350_000, 350_000], 0.0),  # longer, but by less than a turn
         ([100_000, 100_000], 0.0),
     ],

@@ -45,7 +45,7 @@ def test_groups_of_one_kind_share_a_row_with_bandwidth_and_link(tmp_path: Path) 
         assert use.algorithm_gb_s == pytest.approx(0.04, rel=0.01)
     assert (by_place[True].link, by_place[True].link_gb_s) == ("NVLink 4", 450)
     assert by_place[False].link_gb_s == 50
-    # rank 2 waits 0.8 ms for rank 3 within their host, then 0 and 1 wait as long between the hosts: no part of the transfers
+    # Rank 2 waits 0.8 ms for rank 3 within their host. Then 0 and 1 wait equally long between the hosts. Neither is part of the transfers.
     for use in found.groups:
         assert use.transfer_ms == pytest.approx(use.exposed_ms) == pytest.approx(0.1, abs=0.01)
 
@@ -95,7 +95,7 @@ def rows(
         (rows("allreduce"), "dp"),
         (rows("allreduce", forward=True), "tp"),
         (rows("allreduce", forward=True, calls=1), "dp"),  # a loss
-        (rows("allgather", forward=True), "dp"),  # weights, which FSDP gathers in the forward pass too
+        (rows("allgather", forward=True), "dp"),  # weights, which FSDP also gathers in the forward pass
         (rows("reducescatter", forward=True), "tp"),
         (rows("alltoall"), None),  # of experts, embeddings or contexts
         (rows("alltoall", forward=True, serves="ep"), "ep"),
@@ -119,7 +119,7 @@ def rows(
         (rows("alltoall", description="EXPERT_MODEL_PARALLEL_GROUP"), "ep"),
         (rows("allreduce", description="default_pg", forward=True), "tp"),
         (rows("allreduce", group="expert_group [0, 1]"), "ep"),
-        (rows("allreduce", description="deposit"), "dp"),  # no word of its own
+        (rows("allreduce", description="deposit"), "dp"),  # a name without a known word
     ],
 )
 def test_parallelism_of_a_group_by_name_or_collectives(collectives: pd.DataFrame, kind: str | None) -> None:

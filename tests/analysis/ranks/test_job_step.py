@@ -40,9 +40,12 @@ def estimated(ms: float) -> BestStepTime:
 @pytest.mark.parametrize(
     ("job_ms", "expected"),
     [
-        (20.0, [8.0, 4.0, 2.0, 6.0]),  # it needs 8 + 4 + 2 itself, so it waits 6, however long it waited under the profiler
+        (20.0, [8.0, 4.0, 2.0, 6.0]),  # It needs 8 + 4 + 2 itself, so it waits 6, independently of its wait under the profiler.
         (14.0, [8.0, 4.0, 2.0, 0.0]),
-        (11.0, [8.0, 2.0, 1.0, 0.0]),  # less than it needs: what it loses shrinks, 4 + 2 to 3, and its work stays
+        (
+            11.0,
+            [8.0, 2.0, 1.0, 0.0],
+        ),  # Shorter than its work and losses: the losses shrink from 4 + 2 to 3, and the work stays.
     ],
 )
 def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list[float]) -> None:

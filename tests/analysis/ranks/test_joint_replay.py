@@ -58,13 +58,13 @@ def together(first: list[float], second: list[float], odd: tuple[list[float], li
 def test_ranks_that_delay_each_other_in_turn_all_wait() -> None:
     job = together([20, 120], [50, 100])  # the first waits 30 µs in the first collective, the second 20 in the other
     assert job.waits_ms() == pytest.approx([0.03, 0.02])
-    assert job.in_turn_ms(0.2) == pytest.approx(0.02)
+    assert job.common_wait_ms(0.2) == pytest.approx(0.02)
 
 
 def test_ranks_that_wait_for_one_rank_do_not_wait_in_turn() -> None:
     job = together([20, 100], [50, 120])
     assert job.waits_ms() == pytest.approx([0.05, 0.0])
-    assert job.in_turn_ms(0.2) == 0.0
+    assert job.common_wait_ms(0.2) == 0.0
 
 
 def test_ranks_that_lead_alternately_wait_in_turn() -> None:
@@ -75,6 +75,6 @@ def test_ranks_that_lead_alternately_wait_in_turn() -> None:
     job = together([20, 100], [50, 120], odd=([50, 120], [20, 100]))
     one_step_ms = job.step_ms()
     assert one_step_ms is not None
-    assert job.in_turn_ms(one_step_ms) == pytest.approx(0.0, abs=1e-6)
-    assert job.in_turn_ms(2 * one_step_ms) == pytest.approx(min(w for w in job.waits_ms() if w is not None), rel=0.05)
-    assert job.in_turn_ms(2 * one_step_ms) > 0.01
+    assert job.common_wait_ms(one_step_ms) == pytest.approx(0.0, abs=1e-6)
+    assert job.common_wait_ms(2 * one_step_ms) == pytest.approx(min(w for w in job.waits_ms() if w is not None), rel=0.05)
+    assert job.common_wait_ms(2 * one_step_ms) > 0.01

@@ -21,7 +21,7 @@ from tests.support.bulk_synchronous import Planted, job
         ((), None),
         ((2,), "Rank 2 has no trace here."),
         ((0, 3), "2 of 5 ranks (0, 3) have no trace here."),
-        ((1, 2, 3, 4), None),  # one rank by itself: what a run of one recording says of its job is another sentence
+        ((1, 2, 3, 4), None),  # A run of one recording has a different sentence about its job.
     ],
 )
 def test_missing_ranks_of_a_job_are_named(tmp_path: Path, without: tuple[int, ...], note: str | None) -> None:

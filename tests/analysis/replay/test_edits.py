@@ -40,7 +40,7 @@ def test_a_removed_launch_removes_its_gap_and_its_kernel() -> None:
     # Without the first launch and its gap of 55: 40. The first step's own begins the replay and stays.
     assert step_us(problem, WithoutCalls(FIRST)) == [40, 40]
     assert step_us(problem, WithoutCalls(())) == [100, 100]
-    # Of the gap of 35 in the loop below the loader takes 20, which is asked all the same.
+    # In the loop below, the loader takes 20 of the gap of 35. It is still called.
     assert step_us(problem_of(loading()), WithoutCalls(SECOND)) == [80, 80]
 
 
@@ -54,14 +54,14 @@ def test_a_graph_is_launched_after_each_wait() -> None:
         trace.launch((t + 80, t + 85), (t + 87, t + 97))
         trace.launch((t + 110, t + 115), (t + 117, t + 127))
     problem = problem_of(trace)
-    # One graph: the host's 25 between the steps and a launch of 10; the kernels' 30.2 hide behind them.
+    # One graph: the host's 25 between the steps and a launch of 10. The 30.2 of the kernels overlap with them.
     assert step_us(problem, AsGraph())[0] == pytest.approx(35)
     # Two: 25 and a launch of 10, 2 to a kernel of 10, 3 to the host's return, its 40 between two graphs, and another launch of 10.
     assert step_us(problem, AsGraph(waits_stay=True))[0] == pytest.approx(100)
 
 
 def test_removed_wait_costs_neither_wait_nor_gap() -> None:
-    # A step: launch 5, gap 5, the wait for a kernel of 60, gap 30. Without the wait the host needs 5 + 30; the kernel's 60 set the pace.
+    # A step: launch 5, gap 5, the wait for a kernel of 60, gap 30. Without the wait the host needs 5 + 30, so the kernel's 60 determine the step.
     problem = problem_of(sync_every_step())
     assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
     assert step_us(problem, WithoutWaits(SECOND)) == [60, 60]
@@ -78,7 +78,7 @@ def test_removed_wait_costs_neither_wait_nor_gap() -> None:
         (WithoutHostCause("data_wait", calls=SECOND), 80),  # 100 − 20
         (WithoutHostCause("data_wait", keep_share=0.5, calls=SECOND), 90),  # 100 − 10
         (WithoutHostCause("data_wait", calls=()), 100),
-        (WithoutHostCause("python_host"), 60),  # 100 − 25 − 15: what the loader leaves of the gaps of 55 and 35
+        (WithoutHostCause("python_host"), 60),  # 100 − 25 − 15: the rest of the gaps of 55 and 35 without the loader
     ],
 )
 def test_a_host_cause_is_removed_only_before_the_selected_calls(edit: Edit, expected: float) -> None:
@@ -93,8 +93,8 @@ def test_edits_are_applied_together_with_removals_last() -> None:
 
 
 def test_graph_contains_no_python_between_graphs() -> None:
-    # The first launch of a step follows the loader's 30 µs and 25 of Python, neither of which a graph holds. The launch of 5 becomes one
-    # graph launch of 10, the gap of 35 before the second launch goes with the capture, but for the loader's 20: 30 + 25 + 10 + 20.
+    # Before the first launch of a step there are the loader's 30 µs and 25 of Python, which are not in the graph. The launch of 5 becomes one
+    # graph launch of 10. The gap of 35 before the second launch disappears, except for the loader's 20: 30 + 25 + 10 + 20.
     assert step_us(problem_of(loading()), AsGraph()) == [85, 85]
 
 
@@ -104,7 +104,7 @@ def test_a_removed_kernel_removes_only_its_own_launch() -> None:
         t = 1000.0 * step
         trace.step(t, t + 1000)
         trace.launch((t + 5, t + 10), (t + 12, t + 20))
-        trace.op("aten::add", t + 930, t + 960)  # 920 of Python, in which an environment is stepped, then an operator of 30
+        trace.op("aten::add", t + 930, t + 960)  # 920 of Python, in which an environment makes a step, then an operator of 30
         trace.launch((t + 940, t + 945), (t + 947, t + 950))
     problem = problem_of(trace)
     assert step_us(problem) == [1000, 1000]
@@ -153,7 +153,7 @@ def test_graph_from_an_operation_keeps_earlier_launches_and_waits() -> None:
     edited = apply(problem, [AsGraph(first_ops=(2, 6, 10))])
     assert step_us(edited) == pytest.approx([20 + 5 + 5 + 5 + 35 + 10 + 2 + 3 + 0.1 + 20 + 3] * 2)
     run = replay(edited)
-    assert (run.op_start[5] - run.op_end[4]) == 5_000  # what is not in the graph keeps its distance on the stream
+    assert (run.op_start[5] - run.op_end[4]) == 5_000  # operations outside the graph keep their distance on the stream
     # From the last kernel of a step on: all before it stays, and its own launch takes 10 instead of 5.
     assert step_us(problem, AsGraph(first_ops=(3, 7, 11))) == [145, 145]
 
@@ -170,8 +170,8 @@ def test_additional_launches_do_not_move_earlier_work() -> None:
 
 
 def test_a_removed_kernel_keeps_calls_without_launches() -> None:
-    # A step of 100: launch 5, gap 5, the wait, gap 30. Without the kernel nothing is waited for, and the call's own 5 stays: 5 + 5 + 5 + 30,
-    # less the launch's 5 and the gap of 30 before it.
+    # A step of 100: launch 5, gap 5, the wait, gap 30. Without the kernel there is no wait, and the call's own 5 stay: 5 + 5 + 5 + 30,
+    # minus the launch's 5 and the gap of 30 before it.
     assert host_us(apply(problem_of(sync_every_step()), [WithoutOps((0, 1, 2))])) == [10, 10]
 
 
@@ -181,8 +181,8 @@ def host_us(problem: ReplayProblem) -> list[float]:
 
 
 def test_the_faster_of_two_edits_of_a_kernel_counts() -> None:
-    problem, quick, slow = problem_of(launch_bound()), ScaledOps((0,), 0.5), ScaledOps((0, 1), 0.8)
-    for edits in ((quick, slow), (slow, quick)):
+    problem, fast, slow = problem_of(launch_bound()), ScaledOps((0,), 0.5), ScaledOps((0, 1), 0.8)
+    for edits in ((fast, slow), (slow, fast)):
         assert apply(problem, edits).ops.dur[:3].tolist() == [1_500, 2_400, 3_000]
 
 
@@ -231,7 +231,7 @@ def test_removed_kernel_takes_some_host_time_with_it() -> None:
         t = 1000.0 * step
         trace.step(t, t + 1000)
         trace.launch((t + 5, t + 10), (t + 12, t + 20))
-        trace.op("aten::view", t + 900, t + 930)  # behind 890 of Python
+        trace.op("aten::view", t + 900, t + 930)  # after 890 of Python
         trace.op("aten::add", t + 930, t + 960)
         trace.launch((t + 940, t + 945), (t + 947, t + 950))
     # The operator's own 10 before the call and the call's 5; then 50 in all: the other operator's 30 and 20 of the Python.
@@ -251,7 +251,7 @@ def test_a_removed_cause_removes_only_its_own_waits() -> None:
     assert step_us(problem) == [150, 150]
     # The second kernel follows the first at once: 7 + 60 + 30. The host returns 3 later, and 35 after that the next step begins: 135.
     assert step_us(problem, WithoutHostCause("allocator")) == [135, 135]
-    assert step_us(problem, WithoutHostCause("allocator", calls=(1,))) == [150, 150]  # of the first step, which no span holds
+    assert step_us(problem, WithoutHostCause("allocator", calls=(1,))) == [150, 150]  # of the first step, which is in no span
     assert step_us(problem, WithoutHostCause("allocator", calls=(5,))) == [135, 150]
 
 

@@ -78,7 +78,7 @@ def test_a_step_ends_with_its_devices_last_operation_and_never_before_the_step_b
     ops = [
         Op(0, 100, step=3),  # starts with its launch at 10: to 110
         Op(1, 500, step=3, stream=1),  # another device's
-        Op(2, 1, step=-1),  # of no step, behind the first on its stream: to 111
+        Op(2, 1, step=-1),  # It belongs to no step and ends at 111, after the first on its stream.
         Op(3, 2, step=5),  # to 113
     ]
     problem = machine(nodes, ops, streams=TWO_DEVICES, steps=(3, 4, 5))
@@ -162,7 +162,7 @@ def test_collective_blocks_its_stream_until_its_end() -> None:
 def test_median_latencies_are_those_of_a_streams_launched_operations() -> None:
     ops = [
         Op(-1, 1, after_stream=900, after_launch=900),  # launched before: neither counted nor changed
-        Op(0, 1, after_stream=NEVER, after_launch=10),  # the first of what is launched waits for nothing on its stream
+        Op(0, 1, after_stream=NEVER, after_launch=10),  # the first launched operation waits for nothing on its stream
         Op(1, 1, after_stream=2, after_launch=20, dep=0, after_dep=50),
         Op(2, 1, after_stream=4, after_launch=60, dep=1, after_dep=70),
         Op(3, 1, after_stream=12, after_launch=61, after_dep=999),  # depends on nothing: its latency is not known
@@ -190,7 +190,7 @@ def test_waits_for_a_dropped_operation_move_to_the_previous_one() -> None:
     problem = machine(nodes, ops, streams=((0, 7), (0, 20), (0, 21)))
     left = without_ops(problem, np.array([True, False, True, False, True, False, False, False]))
     assert left.ops.dur.tolist() == [2, 4, 6, 7, 8]  # operations 1, 3, 5, 6 and 7
-    # 0 has none before it on its stream: its waiter waits for nothing. 2 and 4 stand behind 1, which is now the first, and 3 runs on another stream.
+    # Operation 0 has none before it on its stream, so its waiter waits for nothing. 2 and 4 follow 1, which is now the first. 3 runs on another stream.
     assert left.ops.dep.tolist() == [-1, 0, 1, 0, 0]
     assert left.host.wait_op.tolist() == [0, 0, 1, 0] and left.host.wait_ptr.tolist() == [0, 0, 0, 1, 3, 4]
 

@@ -37,7 +37,7 @@ def test_host_gaps_determine_a_launch_bound_run() -> None:
     problem = problem_of(launch_bound())
     assert_reproduces(problem)
     assert step_times(problem, replay(problem), 0, problem.steps).tolist() == [100_000, 100_000]
-    # Each step holds gaps of 55 (over the border) and 35 µs, launches of 5 and 5. Without gaps a step is two launches: 10 µs.
+    # Each step has gaps of 55 (between steps) and 35 µs and two launches of 5. Without gaps a step is two launches: 10 µs.
     host = problem.host
     bare = replace(problem, host=replace(host, gap=np.where(host.pred >= 0, 0, host.gap)))
     assert step_times(bare, replay(bare), 0, problem.steps).tolist() == [10_000, 10_000]
@@ -65,8 +65,8 @@ def test_removing_a_wait_lets_the_host_run_ahead() -> None:
     assert problem.host.wait_op.tolist() == [0, 1, 2]
     assert step_times(problem, replay(problem), 0, problem.steps).tolist() == [100_000, 100_000]
     none = replace(problem, host=replace(host, wait_ptr=np.zeros_like(host.wait_ptr), wait_op=host.wait_op[:0]))
-    # Without the wait the sync call costs its own time, which no call here shows: the 60 µs a waiting call lasted is no measure, so
-    # the 5 µs fallback. The host then needs 5 + 5 + 5 + 30 = 45 µs a step, the device 60 µs: kernels follow back to back.
+    # Without the wait, the sync call takes its own time, which no call here shows, because the 60 µs include waiting. So it takes
+    # the default of 5 µs. The host then needs 5 + 5 + 5 + 30 = 45 µs per step and the device 60 µs, so kernels follow without gaps.
     assert step_times(none, replay(none), 0, problem.steps).tolist() == [60_000, 60_000]
 
 
@@ -76,9 +76,8 @@ def test_an_operation_waits_for_another_stream() -> None:
         t = 200.0 * k
         trace.step(t, t + 100)
         trace.launch((t + 0, t + 5), (t + 7, t + 107), stream=7)
-        trace.launch(
-            (t + 6, t + 10), (t + 109, t + 119), stream=20
-        )  # free and launched at 10, starts at 109: 2 µs after stream 7
+        # free and launched at 10, starts at 109: 2 µs after stream 7
+        trace.launch((t + 6, t + 10), (t + 109, t + 119), stream=20)
     problem = problem_of(trace)
     assert_reproduces(problem)
     assert problem.ops.dep.tolist() == [-1, 0, -1, 2]
@@ -166,14 +165,8 @@ def test_waits_for_dropped_operations_move_to_earlier_ones() -> None:
     drop = np.array([False, True, False])
     left = without_ops(problem, drop)
     assert left.host.wait_op.tolist() == [0, 0, 1]  # the second wait now waits for the first step's kernel
-    assert replay(left).waited.tolist() == [
-        0,
-        55_000,
-        0,
-        0,
-        0,
-        55_000,
-    ]  # a sync of 60 µs: own 5, waiting 55; the second finds all done
+    # a sync of 60 µs: own 5, waiting 55; the second finds all done
+    assert replay(left).waited.tolist() == [0, 55_000, 0, 0, 0, 55_000]
 
 
 @given(pieces())

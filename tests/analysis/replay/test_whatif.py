@@ -99,18 +99,18 @@ def test_host_of_a_gpu_bound_step_has_a_range_of_speeds() -> None:
 
 def test_a_hidden_host_may_limit_the_step_of_a_faster_gpu() -> None:
     # The GPU takes 100 µs, then 30 µs. The host's 50 µs were hidden and are known only within a factor of 1.6: 31 to 80 µs.
-    step, quick = of_step(0.100, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
-    assert hidden().predict_ms(step, quick) == pytest.approx(0.050, rel=0.02)
-    between = hidden().predict_range_ms(step, quick)
+    step, fast = of_step(0.100, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
+    assert hidden().predict_ms(step, fast) == pytest.approx(0.050, rel=0.02)
+    between = hidden().predict_range_ms(step, fast)
     off = 0.15 * 0.050
     assert between is not None and between == pytest.approx((0.030, 0.050 * 1.6 + off), rel=0.05), "the GPU's work is 30 µs"
 
 
 def test_a_run_slightly_shorter_than_its_replay_is_still_gpu_bound() -> None:
     # 99.5 of 100 µs do not show a host that is four times as fast. If the GPU takes 30 instead of 100 µs, the host's 50 to 80 µs remain.
-    step, quick = of_step(0.0995, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
-    assert hidden().predict_ms(step, quick) == pytest.approx(0.050, rel=0.02)
-    between = hidden().predict_range_ms(step, quick)
+    step, fast = of_step(0.0995, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
+    assert hidden().predict_ms(step, fast) == pytest.approx(0.050, rel=0.02)
+    between = hidden().predict_range_ms(step, fast)
     assert between is not None and between[1] > 0.075
 
 
@@ -118,9 +118,9 @@ def test_hidden_host_has_a_lower_speed_limit() -> None:
     # The GPU takes 100 µs and hides a host of 80 µs, so the host is at most 1.25 times as slow. If the GPU takes 30 µs, the step takes
     # 80 / 1.6 to 100 µs. The ratio 1.6 is halved three times, which gives an error of 6 %.
     whatif = hidden(80)
-    quick = [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
-    between = whatif.predict_range_ms(of_step(0.100, "user"), quick)
-    middle = whatif.predict_ms(of_step(0.100, "user"), quick)
+    fast = [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
+    between = whatif.predict_range_ms(of_step(0.100, "user"), fast)
+    middle = whatif.predict_ms(of_step(0.100, "user"), fast)
     assert between is not None and middle == pytest.approx(0.080, rel=0.02)
     off = min(0.2 * 0.020, 0.15 * 0.080)
     assert between[0] == pytest.approx(0.050 - off, rel=0.03)
@@ -154,11 +154,10 @@ def test_step_is_at_least_the_loader_time() -> None:
     # Without the wait, 60 of 100 µs would remain. The workers need 75 µs: at least 70 µs, and at most more than the step.
     step = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.075, low_ms=0.070, high_ms=0.130, workers=4))
     assert waiting().predict_ms(step, [WithoutWaits()]) == pytest.approx(0.075)
-    assert waiting().predict_range_ms(step, [WithoutWaits()]) == pytest.approx(
-        (0.070, 0.100)
-    )  # They can feed the current step of 100 µs.
-    quick = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.010, low_ms=0.005, high_ms=0.020, workers=4))
-    assert waiting().predict_ms(quick, [WithoutWaits()]) == pytest.approx(0.060), "workers that are fast enough change nothing"
+    # They can feed the current step of 100 µs.
+    assert waiting().predict_range_ms(step, [WithoutWaits()]) == pytest.approx((0.070, 0.100))
+    fast = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.010, low_ms=0.005, high_ms=0.020, workers=4))
+    assert waiting().predict_ms(fast, [WithoutWaits()]) == pytest.approx(0.060), "workers that are fast enough change nothing"
 
 
 def test_loader_edit_changes_the_loader_time() -> None:

@@ -32,11 +32,11 @@ def test_interval_includes_time_beyond_the_replay() -> None:
 
 
 def test_uncertainty_of_another_run_grows_with_gpu_waits() -> None:
-    step, none, quick = of_step(0.100, "user"), (0.050, 0.060), [ScaledOps((0, 1, 2, 3), 0.3)]
+    step, none, fast = of_step(0.100, "user"), (0.050, 0.060), [ScaledOps((0, 1, 2, 3), 0.3)]
     another = hidden().range_of_another_run_ms
-    assert another(step, quick, none) == pytest.approx((0.050 * 0.88, 0.060 * 1.12))  # The GPU waits 20 of 50 µs.
-    assert another(step, quick, (0.050, 0.095)) == pytest.approx((0.044, 0.100))  # not beyond the current step
-    assert another(step, quick, (0.050, 0.110)) == pytest.approx((0.044, 0.110 * 1.03))  # Two runs differ by 3 % anyway.
+    assert another(step, fast, none) == pytest.approx((0.050 * 0.88, 0.060 * 1.12))  # The GPU waits 20 of 50 µs.
+    assert another(step, fast, (0.050, 0.095)) == pytest.approx((0.044, 0.100))  # not beyond the current step
+    assert another(step, fast, (0.050, 0.110)) == pytest.approx((0.044, 0.110 * 1.03))  # Two runs differ by 3 % anyway.
     assert another(step, [], (0.105, 0.110)) == pytest.approx((0.105 * 0.97, 0.110 * 1.03))  # The GPU does not wait.
     assert another(step, [], none)[0] == pytest.approx(0.96 * 0.100)  # its work, in a run with faster kernels
 
@@ -80,8 +80,8 @@ def test_completely_removed_causes_and_faster_hosts_widen_the_lower_end() -> Non
     low, high = loop.predict_range_ms(of_step(0.100, "user"), [edit]) or (0, 0)
     assert (loop.predict_ms(of_step(0.100, "user"), [edit]), low, high) == pytest.approx((0.100, 0.050, 0.100))
     host = loop.predict_range_ms(of_step(0.100, "user"), [FasterHost(1.0, low=0.5)])
-    quick = loop.predict_ms(of_step(0.100, "user"), [FasterHost(0.5)])
-    assert host is not None and quick is not None and host == pytest.approx((quick, 0.100))
+    fast = loop.predict_ms(of_step(0.100, "user"), [FasterHost(0.5)])
+    assert host is not None and fast is not None and host == pytest.approx((fast, 0.100))
 
 
 def test_time_beyond_the_replay_may_stay_or_disappear_completely() -> None:

@@ -27,7 +27,7 @@ def test_the_parts_of_a_step_are_loading_operators_and_the_rest(result: RunResul
 
 
 def test_collectives_on_the_cpu_cover_time_outside_operators(tmp_path: Path) -> None:
-    # Two threads of gloo reduce for 700 µs of each 1000 µs step, 600 of them together; the loop multiplies for 200 µs before.
+    # Two threads of gloo reduce for 700 µs of each 1000 µs step, 600 of them at the same time. The loop multiplies for 200 µs before that.
     trace = ChromeTrace()
     for k in range(4):
         at = 1000 * k

@@ -104,9 +104,9 @@ def one_of_each() -> Iterator[Any]:
     """
     seen = set()
     for case in (*bad.REPAIRED, *SKIPPED):
-        quick = case.note not in seen or case.name in BESIDE_THE_EVENTS
+        fast = case.note not in seen or case.name in BESIDE_THE_EVENTS
         seen.add(case.note)
-        yield pytest.param(case, id=case.name, marks=() if quick else pytest.mark.slow)
+        yield pytest.param(case, id=case.name, marks=() if fast else pytest.mark.slow)
 
 
 @pytest.mark.sweep(5)

@@ -94,7 +94,7 @@ def test_unknown_tensor_core_use_is_not_reported_as_none() -> None:
 
 
 def test_without_steps_start_and_end_of_the_recording_count(tmp_path: Path) -> None:
-    # 100 µs of kernels without a gap in a capture of 1,000 µs: its window is all busy, the recording a tenth.
+    # 100 µs of kernels without a gap in a capture of 1,000 µs: its window is completely busy, the recording to a tenth.
     trace = ChromeTrace()
     trace.op("aten::empty", 0, 5)
     for i in range(10):
@@ -110,7 +110,7 @@ def test_without_steps_start_and_end_of_the_recording_count(tmp_path: Path) -> N
 
 
 def test_without_steps_every_number_has_one_basis(tmp_path: Path) -> None:
-    # The same capture, and one whose first kernel waited 5,000 µs behind work that is not in it: 100 µs of kernels in 100 + 450.
+    # The same capture, and one whose first kernel waited 5,000 µs for earlier work that is not recorded: 100 µs of kernels in 100 + 450.
     for queued_us, whole_us in ((0, 1000), (5000, 400 + 100 + 450)):
         trace = ChromeTrace()
         trace.op("aten::empty", 0, 5)

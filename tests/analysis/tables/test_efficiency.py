@@ -88,7 +88,7 @@ def test_a_convolution_is_named_by_the_operator_with_its_flops(tmp_path, library
         uses, roof = tensor_core_table(RankView(recording, 0, 3, H200)), roofline_table(RankView(recording, 0, 3, H200))
     assert uses["operator"].tolist() == ["aten::convolution"]
     assert roof["name"].tolist() == ["aten::convolution"]
-    assert roof["dtype"].tolist() == ["tf32"]  # its kernel hangs on the child, and counts for it all the same
+    assert roof["dtype"].tolist() == ["tf32"]  # The child launches the kernel, which still counts for the operator.
     assert roof["time_ns"].tolist() == [3 * 40_000]
 
 

@@ -70,9 +70,8 @@ def views(whole: TimelineSpan) -> list[TimelineSpan]:
 
 
 def test_the_sums_of_a_view_equal_the_sums_of_its_pieces(gpt: Recording) -> None:
-    assert (
-        gpt.rows("SELECT count(*) FROM lane_sums WHERE source = 'gaps'")[0][0] > 100
-    )  # short gaps are summed; long ones are stored one by one
+    # short gaps are summed; long ones are stored one by one
+    assert gpt.rows("SELECT count(*) FROM lane_sums WHERE source = 'gaps'")[0][0] > 100
     for view in views(timeline.extent(gpt)):
         owned = lost_read(gpt, "segments", "owner", view)
         facts = timeline.facts_in_view(RankView(gpt, 0, 0), view)

@@ -38,7 +38,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     made.close()
 
 
-def brought(library: Library, trace) -> str:
+def ingested(library: Library, trace) -> str:
     recording_id = bring_in(library.folder, [(trace, trace.name)]).runs[0].traces[0].id
     ensure_derived(library.folder, recording_id)
     return recording_id
@@ -108,7 +108,7 @@ def two_ranks(library: Library, folder: Path) -> Iterator[RankView]:
 def nsight(library: Library, folder: Path) -> Iterator[RankView]:
     """The second GPU of an export of Nsight Systems."""
     with library.open(
-        brought(library, nsight_export.write(folder / "two.sqlite", nsight_export.tables(devices=(0, 1))))
+        ingested(library, nsight_export.write(folder / "two.sqlite", nsight_export.tables(devices=(0, 1))))
     ) as recording:
         yield RankView(recording, 1, 0)
 
@@ -124,7 +124,7 @@ def host_alone(library: Library, folder: Path) -> Iterator[RankView]:
             trace.op("aten::linear", at, at + length)
             trace.op("aten::addmm", at + length / 4, at + length / 2)
             at += length + chance.uniform(0, 50)
-    with library.open(brought(library, trace.write(folder / "host.json"))) as recording:
+    with library.open(ingested(library, trace.write(folder / "host.json"))) as recording:
         yield RankView(recording, 0, 0)
 
 
@@ -214,7 +214,7 @@ def test_a_copy_of_unknown_cause_is_drawn_as_a_copy(
     trace = ChromeTrace()
     for k in range(4):
         trace.launch((100.0 * k, 100.0 * k + 1), (100.0 * k + 2, 100.0 * k + 92), "Memcpy HtoD (Pinned -> Device)")
-    with library.open(brought(library, trace.write(tmp_path / "copies.json"))) as recording:
+    with library.open(ingested(library, trace.write(tmp_path / "copies.json"))) as recording:
         unexplained = recording.rows(
             "SELECT sum(end_ns - start_ns)::BIGINT FROM gaps WHERE owner <> 'idle' AND cause = 'unattributed'"
         )
@@ -234,7 +234,7 @@ def test_slices_of_zero_length_are_included(library: Library, tmp_path) -> None:
     for k in range(3):
         trace.step(k + 1, 1000 * k, 1000 * k + 1000)
         trace.launch((1000 * k + 2, 1000 * k + 2), (1000 * k + 20, 1000 * k + 20), "empty")
-    with library.open(brought(library, trace.write(tmp_path / "trace.json"))) as recording:
+    with library.open(ingested(library, trace.write(tmp_path / "trace.json"))) as recording:
         read = tile(recording, "gpu", 0, 20, 0)
         assert (len(read.slices), read.complete) == (3, True)
         assert len(tile(recording, "gpu", 0, 12, 0).slices) == 3

@@ -53,9 +53,8 @@ def test_only_gpu_with_another_uuid_host_or_model_is_not_assigned() -> None:
     assert who([sampled(0, uuid="GPU-aa")], [rank]) == {}
     assert who([sampled(0, host="b")], [traced("r0")]) == {}
     assert who([sampled(0, name="NVIDIA A100")], [traced("r0")]) == {}
-    assert who([sampled(0, host="b")], [traced("r0", host=None)]) == {
-        "r0": ("t", 0)
-    }  # a trace that names no host may be of any
+    # a trace that names no host may be of any
+    assert who([sampled(0, host="b")], [traced("r0", host=None)]) == {"r0": ("t", 0)}
 
 
 def test_process_identifies_the_gpu_without_a_uuid() -> None:
@@ -68,20 +67,20 @@ def test_process_identifies_the_gpu_without_a_uuid() -> None:
 def test_only_working_gpu_is_assigned_to_a_single_trace() -> None:
     idle, works = sampled(0, 3.0), sampled(2, 80.0)
     assert who([idle, works], [traced("r0")]) == {"r0": ("t", 2)}
-    assert who([sampled(0, 10.0), works], [traced("r0")]) == {}  # more than a tenth: it may be the one
+    assert who([sampled(0, 10.0), works], [traced("r0")]) == {}  # more than a tenth, so it may be the one
 
 
 def test_ordinals_identify_several_ranks_if_they_match_working_gpus() -> None:
     found = [sampled(0), sampled(1), sampled(2, 1.0)]
     assert who(found, [traced("r1", 1), traced("r0", 0)]) == {"r1": ("t", 1), "r0": ("t", 0)}
-    assert who(found, [traced("r1", 0), traced("r0", 0)]) == {}  # each sees one GPU: ordinals say nothing
+    assert who(found, [traced("r1", 0), traced("r0", 0)]) == {}  # each process sees one GPU, so ordinals show nothing
     assert who([sampled(4), sampled(5)], [traced("r1", 1), traced("r0", 0)]) == {}  # CUDA_VISIBLE_DEVICES=4,5, perhaps 5,4
 
 
 def test_sampled_gpu_is_not_assigned_to_two_ranks() -> None:
     ranks = [traced("r0"), traced("r1", 1)]
     assert who([sampled(0)], ranks) == {}
-    # of two hosts with one GPU each, each is its own
+    # with two hosts of one GPU each, each trace gets its own host's GPU
     assert who([sampled(0), sampled(0, recording="u", host="b")], [traced("r0"), traced("r1", host="b")]) == {
         "r0": ("t", 0),
         "r1": ("u", 0),

@@ -12,9 +12,9 @@ WORKERS = {"workers": 8.0, "workers_cpu_pct": 85.0, "cores": 8.0}
 @pytest.mark.parametrize(
     ("cores", "limit"),
     [
-        ({"cpu_pct": 48.0, "cpu_usable_pct": 96.0}, "cores"),  # eight of sixteen cores are all it has, and they are full
+        ({"cpu_pct": 48.0, "cpu_usable_pct": 96.0}, "cores"),  # it may use eight of sixteen cores, and they are full
         ({"cpu_pct": 95.0, "cpu_usable_pct": 60.0}, "worker"),  # others fill the rest of the host
-        ({"cpu_pct": 96.0}, "cores"),  # a recording of before, or a container's limit
+        ({"cpu_pct": 96.0}, "cores"),  # an older recording, or a container's limit
         ({}, None),
     ],
 )

@@ -89,7 +89,7 @@ def test_interval_includes_all_orders_if_gpus_are_not_identified(law: Law) -> No
     known = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
     unknown = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), owners=False)
     assert known is not None and unknown is not None
-    # the other way round the heavy rank would be at 95 %: 16 / 0.95 = 16.8 ms
+    # In the other order the heavy rank would be at 95 %: 16 / 0.95 = 16.8 ms.
     assert unknown.low_ms < 16.8 < 20.0 < (unknown.high_ms or 0.0)
     assert unknown.low_ms < known.low_ms
 
@@ -131,7 +131,7 @@ def test_a_rank_that_is_never_idle_does_not_wait_in_turn(law: Law) -> None:
     found = law((np.full(SAMPLES, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
     assert found.ms == pytest.approx(20.0)
-    assert found.high_ms > 25.0  # the replay says otherwise, and may be right
+    assert found.high_ms > 25.0  # the replay disagrees, and may be right
     assert "waiting" not in found.notes[0]
 
 
@@ -142,7 +142,7 @@ def test_ranks_that_alternate_wait_only_if_both_are_idle(law: Law) -> None:
     """
     both = np.arange(SAMPLES) % 20 < 10
     found = law((np.where(both, 80.0, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
-    # of 22.5 ms: in half of the moments the light rank's GPU idles for 4.5, so that the 4 may be waiting: 2 on average
+    # Of 22.5 ms. In half of the samples the light rank's GPU is idle for 4.5 ms, so 4 ms may be waiting: 2 ms on average.
     assert found is not None
     assert found.ms == pytest.approx(22.5, rel=0.01)
 

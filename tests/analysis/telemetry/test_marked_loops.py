@@ -32,7 +32,8 @@ def test_profiled_loop_is_chosen_and_others_are_named_by_line() -> None:
     marks, others, *_ = choose_loop(training.rows)
     assert [mark.step for mark in marks] == list(range(200, 606))
     assert others.replace("\xa0", " ") == (
-        "The report is about the loop that steps at train.py:55; another, at train.py:40, made 200 steps of 10 ms before it and does not count."
+        "The report is about the loop that steps at train.py:55. "
+        "Another loop, at train.py:40, made 200 steps of 10 ms before it. It is not included."
     )
 
 
@@ -40,7 +41,8 @@ def test_longest_loop_is_chosen_without_a_profile() -> None:
     marks, others, *_ = choose_loop(Training().run(500, 10, WARM_UP).run(300, 50, MAIN).run(50, 10, "eval.py:3").rows)
     assert len(marks) == 300
     assert others.replace("\xa0", " ") == (
-        "The report is about the loop that steps at train.py:55; 2 others do not count; the longest of them, at train.py:40, made 500 steps of 10 ms before it."
+        "The report is about the loop that steps at train.py:55. "
+        "2 other loops are not included. The longest of them, at train.py:40, made 500 steps of 10 ms before it."
     )
 
 
@@ -48,8 +50,8 @@ def test_two_optimizers_at_one_line_are_distinguished() -> None:
     """Layers that are trained one after the other share the line, not the optimizer."""
     training = Training().run(30, 50, MAIN).run(5, 90, MAIN, phase="profile").run(100, 10, MAIN, optimizer=1)
     assert choose_loop(training.rows).others.replace("\xa0", " ") == (
-        "The report is about the loop of one optimizer that steps at train.py:12; "
-        "another optimizer made 100 steps of 10 ms after it at the same line."
+        "The report is about the loop of one optimizer that steps at train.py:12. "
+        "Another optimizer made 100 steps of 10 ms after it at the same line."
     )
 
 
@@ -77,7 +79,7 @@ def test_replaced_profile_is_ignored() -> None:
     training.run(100, 50, MAIN).run(6, 90, MAIN, phase="profile")
     traced = (training.rows[-6].end_ns, training.rows[-1].end_ns)
     assert len(choose_loop(training.rows, traced).marks) == 106
-    assert len(choose_loop(training.rows, None).marks) == 107, "more steps were profiled there"
+    assert len(choose_loop(training.rows, None).marks) == 107, "the first loop has one more profiled step"
 
 
 def test_replaced_profile_of_another_optimizer_is_ignored() -> None:

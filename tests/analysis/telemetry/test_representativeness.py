@@ -25,7 +25,7 @@ def test_longer_step_within_the_profiled_step_is_representative() -> None:
 
 
 def test_full_prefetch_queue_in_the_profile_is_not_representative() -> None:
-    # The step takes at least 45 ms; the replay gives 24.7, and the profiled step, slowed by recording, 45.4. Without workers no cause is named.
+    # The step takes at least 45 ms. The replay gives 24.7 ms. The profiled step takes 45.4 ms, because recording slows it.
     seen = StepTimeEvidence("telemetry", 49.2, 45.1, 53.4, SEEN)
     assert judge_profile(seen, 24.7e6, profiled_ms=45.4).represents is True
     assert judge_profile(seen, 24.7e6, profiled_ms=45.4, bounded=False).represents is False

@@ -82,7 +82,7 @@ def test_measured_means_agree_with_the_independent_ones(starved: RunResult) -> N
     assert starved.metrics["nvml_gpu_util_mean"].value == pytest.approx(truth["gpu_util"] / 100, abs=0.01)
     assert starved.metrics["tensor_active_measured"].value == pytest.approx(truth["gpm_tensor_any"] / 100, abs=0.005)
     clock = starved.metrics["mfu_factor_clock"]
-    assert clock.value == pytest.approx(truth["sm_mhz"] / 1830, abs=0.001)  # 1830 MHz is what the H200's peak is quoted at
+    assert clock.value == pytest.approx(truth["sm_mhz"] / 1830, abs=0.001)  # The peak of the H200 is quoted at 1830 MHz.
     assert clock.trust == "ok" and any("outside the profile" in note for note in clock.notes)
 
 
@@ -186,7 +186,7 @@ def test_sm_activity_gives_the_period_and_utilization_the_share_at_work(tmp_path
 
 def test_utilization_shows_work_on_few_sms(tmp_path: Path) -> None:
     times, pulses = pulse_train(np.random.default_rng(0), period_s=1.0, duty=0.3, samples=300)
-    rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # 2 % at most: no depth to speak of
+    rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # at most 2 %, which is no visible depth
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
     assert found.signal_column == "util_pct"
     assert found.sawtooth.period_s == pytest.approx(1.0, rel=0.03)

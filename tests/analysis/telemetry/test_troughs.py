@@ -40,7 +40,7 @@ def test_causes_never_exceed_the_troughs(gaps: list[tuple[int, int]], edges: lis
 
 
 @pytest.mark.parametrize(
-    ("step_ms", "kernel_ms", "told"),
+    ("step_ms", "kernel_ms", "reported"),
     [
         (500.0, None, (1, False)),
         (251.0, None, (2, False)),  # 1.99 steps
@@ -52,8 +52,8 @@ def test_causes_never_exceed_the_troughs(gaps: list[tuple[int, int]], edges: lis
         (None, None, (None, False)),
     ],
 )
-def test_steps_per_period(step_ms: float | None, kernel_ms: float | None, told: tuple[int | None, bool]) -> None:
-    assert steps_of(TOOTH, 40.0, step_ms, kernel_ms) == told
+def test_steps_per_period(step_ms: float | None, kernel_ms: float | None, reported: tuple[int | None, bool]) -> None:
+    assert steps_of(TOOTH, 40.0, step_ms, kernel_ms) == reported
 
 
 def test_without_a_sawtooth_there_are_no_troughs() -> None:

@@ -128,7 +128,7 @@ def test_several_findings_are_predicted_together(ask: Ask, data: DataFolder, lib
     right = combined_prediction(library, reads.lead, reads.gpus, several) if reads.lead is not None else None
     assert right is not None and together["after_ms"] == pytest.approx(right.after_ms)
     assert max(finding.gain_ms for finding in several) < together["gain_ms"] < sum(finding.gain_ms for finding in several)
-    assert together["not_counted"] == ["memory-headroom"]  # it claims no time
+    assert together["not_counted"] == ["memory-headroom"]  # it claims no gain
 
 
 def test_other_changes_are_replayed(ask: Ask, starved: RunResult) -> None:
@@ -201,12 +201,12 @@ def test_files_of_this_machine_become_a_run(tmp_path: Path) -> None:
     with Library(DataFolder(tmp_path / "data").create()) as library:
 
         async def bring(client: Client) -> Any:
-            brought = (await client.call_tool("ingest", {"paths": [str(trace)], "tags": ["baseline"]})).structured_content
+            ingested = (await client.call_tool("ingest", {"paths": [str(trace)], "tags": ["baseline"]})).structured_content
             again = await client.call_tool("ingest", {"paths": [str(tmp_path / "none")]})
-            return brought, again.content[0].text
+            return ingested, again.content[0].text
 
-        brought, refusal = _with_client(Tools(library), bring)
-    assert [(run["name"], run["tags"], run["traces"]) for run in brought["runs"]] == [("mine", ["baseline"], 1)]
+        ingested, refusal = _with_client(Tools(library), bring)
+    assert [(run["name"], run["tags"], run["traces"]) for run in ingested["runs"]] == [("mine", ["baseline"], 1)]
     assert "does not exist" in refusal
 
 
@@ -251,9 +251,9 @@ def test_http_access_needs_a_token_and_uploads_become_runs(served: TestClient, t
 
     sent = {"Authorization": f"Bearer {TOKEN}", "X-Sawtooth": "1"}
     upload = served.put("/api/v1/uploads?name=mine.json", content=trace.read_bytes(), headers=sent).json()["upload"]
-    brought = _call(served, "ingest", uploads={upload: "mine.json"}, name="over http", tags=["baseline"])["structuredContent"]
-    assert [(run["name"], run["tags"]) for run in brought["runs"]] == [("over http", ["baseline"])]
-    assert _call(served, "report", run="over http")["structuredContent"]["id"] == brought["runs"][0]["id"]
+    ingested = _call(served, "ingest", uploads={upload: "mine.json"}, name="over http", tags=["baseline"])["structuredContent"]
+    assert [(run["name"], run["tags"]) for run in ingested["runs"]] == [("over http", ["baseline"])]
+    assert _call(served, "report", run="over http")["structuredContent"]["id"] == ingested["runs"][0]["id"]
 
 
 def test_without_the_option_there_is_no_route(app_data: DataFolder) -> None:

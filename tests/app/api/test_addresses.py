@@ -53,7 +53,7 @@ def test_an_old_address_opens_its_screen_with_all_parameters(client: TestClient,
     assert {key: new.get(key) for key in asked} == asked
 
 
-# The tables that are groupings of Work now, at their addresses of version 0.9 and at those that they had as views of Work.
+# Old addresses of tables that are now groupings of Work: those of version 0.9, and later ones as views of Work.
 GROUPED = [
     (
         f"/kernels?{RUN}&device=1&kernels_by=Category&kernel=a%26b&columns=true",
@@ -124,10 +124,7 @@ def test_a_view_of_runs_in_a_link_to_another_screen_is_left_out(client: TestClie
 
 
 def test_a_page_requests_nothing_below_its_own_address(client: TestClient) -> None:
-    """Streamlit's page does so first, unless it knows the server's address.
-
-    That gives two failed requests on each page.
-    """
+    """Without the server's address, Streamlit's page sends two such requests, and both fail."""
     page = client.get("/work").text
     assert page.index("BACKEND_BASE_URL: location.origin") < page.index("static/js/index.")
     assert security_headers()["content-security-policy"].count("'sha256-") == 2  # that script may run, and Streamlit's own

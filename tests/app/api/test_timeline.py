@@ -96,12 +96,12 @@ def test_details_and_sums_belong_to_the_run(client: TestClient, run: Manifest) -
     of = f"recording={run.traces[0].id}&device=0"
     hit = client.get(f"{base}/find?{of}&q=elementwise&at=90000000").json()
     assert hit["position"] >= 1
-    told = client.get(f"{base}/slice?{of}&source={hit['hit']['source']}&id={hit['hit']['id']}").json()
-    assert told["slice"]["start"] == hit["hit"]["start"]
-    assert ("launch" in [link["role"] for link in told["links"]]) == (hit["hit"]["source"] == "gpu")
+    reported = client.get(f"{base}/slice?{of}&source={hit['hit']['source']}&id={hit['hit']['id']}").json()
+    assert reported["slice"]["start"] == hit["hit"]["start"]
+    assert ("launch" in [link["role"] for link in reported["links"]]) == (hit["hit"]["source"] == "gpu")
     stretch = client.get(f"{base}/stretch?{of}&start=0&end=100000000").json()
     assert stretch["owners"][0]["ns"] >= stretch["owners"][-1]["ns"] > 0
-    assert sum(owner["ns"] for owner in stretch["owners"]) == 100_000_000  # also what is outside the GPU's work
+    assert sum(owner["ns"] for owner in stretch["owners"]) == 100_000_000  # also outside the GPU's work
     assert 0 < stretch["busy_share"] <= 1
     assert all(operation["ms"] > 0 for operation in stretch["operations"])
     longest = max(stretch["lost"], key=lambda row: row["ms"])
@@ -179,8 +179,8 @@ def test_times_in_the_drawer_are_exact_to_the_nanosecond(client: TestClient, run
         gaps = opened.rows(f"SELECT start_ns - {origin}, start_ns - {origin}, end_ns - {origin} FROM gaps WHERE device = 0")
     for source, known in {**rows, "gaps": gaps}.items():
         for number, start, end in chance.sample(known, 25):
-            told = client.get(f"{base}&source={source}&id={number}").json()["slice"]
-            assert (told["start"], told["end"]) == (start, end), (source, number)
+            reported = client.get(f"{base}&source={source}&id={number}").json()["slice"]
+            assert (reported["start"], reported["end"]) == (start, end), (source, number)
 
 
 def test_lost_times_of_a_range_are_sorted_by_length(client: TestClient, run: Manifest) -> None:
@@ -192,6 +192,6 @@ def test_lost_times_of_a_range_are_sorted_by_length(client: TestClient, run: Man
     inside = sorted((row for row in gaps if row[0] + row[1] > middle), key=lambda row: (-row[1], row[0]))
     base = f"/api/v1/runs/{run.id}/timeline/longest?recording={recording}&device=0&start={middle}&end={1 << 60}"
     for nth in (0, 1, 2, len(inside) - 1):
-        told = client.get(f"{base}&nth={nth}").json()["slice"]
-        assert (told["start"], told["end"] - told["start"], told["kind"]) == inside[nth]
+        reported = client.get(f"{base}&nth={nth}").json()["slice"]
+        assert (reported["start"], reported["end"] - reported["start"], reported["kind"]) == inside[nth]
     assert client.get(f"{base}&nth={len(inside)}").json() == {"slice": None}

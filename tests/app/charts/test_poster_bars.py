@@ -56,7 +56,7 @@ def test_the_step_after_a_change_has_the_predicted_length_and_no_owner() -> None
 
 
 def test_time_outside_the_profiled_steps_is_labelled() -> None:
-    # 1 ms by telemetry; the estimate without the profiler shows 0.5 of it. Half is in none of the profiled steps.
+    # 1 ms by telemetry. The unprofiled estimate explains 0.5 ms, so half is outside the profiled steps.
     run = run_of(
         ledger=[("other_compute", None, 400_000, 0.4), ("idle", "unattributed", 100_000, 0.6)], best_ms=1.0, source="telemetry"
     )
@@ -68,7 +68,8 @@ def test_time_outside_the_profiled_steps_is_labelled() -> None:
     named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts}
     assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "time outside the profiled steps": 500.0}
     rows = {row.name: row.ms for row in lost_time.rows(lead, "unprofiled")}
-    assert rows == pytest.approx({"time outside the profiled steps": 0.5, "cause not in the trace": 0.1})  # Idle says it alike
+    # Idle uses the same words
+    assert rows == pytest.approx({"time outside the profiled steps": 0.5, "cause not in the trace": 0.1})
     assert "time outside the profiled steps" in text.text(replace(run, lead=lead, ranks=[lead]))
 
 

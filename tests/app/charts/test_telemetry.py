@@ -43,7 +43,7 @@ def test_a_period_is_not_drawn_as_lost_time() -> None:
     for dark in (False, True):
         band = period(1.0, 2.0, dark)
         assert band["fillcolor"] not in {colour.on(dark) for colour in CAUSES.values()}  # one of which marks throttling
-        assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # its words stand above it
+        assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # its text is above it
 
 
 def test_without_a_steady_part_averages_refer_to_all_samples() -> None:

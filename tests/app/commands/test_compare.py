@@ -183,12 +183,12 @@ def test_several_runs_of_the_second_side_come_after_the_option_to(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         (["a", "--to", "b", "c", "--json"], ["a", "--to", "b", "--to", "c", "--json"]),
         (["--to", "b", "--data", "x"], ["--to", "b", "--data", "x"]),
         (["--json", "a", "b"], ["--json", "a", "b"]),
     ],
 )
-def test_each_argument_after_the_option_to_belongs_to_the_second_side(given, told):
-    assert each_with_option(given, "--to") == told
+def test_each_argument_after_the_option_to_belongs_to_the_second_side(given, reported):
+    assert each_with_option(given, "--to") == reported

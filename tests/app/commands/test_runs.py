@@ -108,9 +108,8 @@ def test_prune_counts_shared_files_once(data: str) -> None:
         msgspec.structs.replace(manifest, recordings=[*manifest.recordings, telemetry], summaries=summaries, created_ns=1)
     )
     folder.write_manifest(new_manifest([telemetry], "alone"))
-    assert (
-        "Removed" not in run("runs", "prune", "--max-size", "90MB", "--data", data).output
-    )  # 50 + 30 MB and 2 MB of the trace
+    # 50 + 30 MB and 2 MB of the trace
+    assert "Removed" not in run("runs", "prune", "--max-size", "90MB", "--data", data).output
     for further in (["--dry-run"], []):
         said = run("runs", "prune", "--max-size", "60MB", "--data", data, *further).output.replace("\u00a0", " ")
         assert manifest.id in said and "alone" not in said, further  # Without the oldest, the rest fits.
@@ -155,9 +154,9 @@ def test_opening_a_run_opens_its_verdict_and_prints_no_secret(data: str, monkeyp
         threading.Thread(target=dashboard.serve_forever, daemon=True).start()
         with keep_address(DataFolder(Path(data)), Served(port=dashboard.server_port)):  # without --port
             opened = run("runs", "open", "my first run", "--data", data)
-        told = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
+        reported = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
         dashboard.shutdown()
-    assert told.output == opened.output
+    assert reported.output == opened.output
     assert len({visited.pop(0).partition("launch=")[0], visited[0].partition("launch=")[0]}) == 1
     assert opened.exit_code == 0, opened.output
     (manifest,) = json.loads(run("runs", "--json", "--data", data).output)

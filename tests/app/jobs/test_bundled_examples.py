@@ -44,7 +44,7 @@ def test_each_example_is_ingested_once_and_stays_deleted(tmp_path: Path) -> None
     jobs = Jobs(Settings(data), command=lambda folder: ["true"])
     assert import_bundled(jobs, data, samples) == ["slow", "fixed"]
     assert import_bundled(jobs, data, samples) == []
-    assert import_bundled(jobs, data, samples, again=True) == ["slow", "fixed"]  # `sawtooth demo` brings them back
+    assert import_bundled(jobs, data, samples, again=True) == ["slow", "fixed"]  # `sawtooth demo` restores them
     (data.root / "bundled.json").write_bytes(b'{"imported": ["\xcd')
     assert import_bundled(jobs, data, samples) == ["slow", "fixed"]
     jobs.close()

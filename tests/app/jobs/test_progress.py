@@ -18,19 +18,19 @@ from tests.support.chrome_trace import matmul_loop
 
 def test_a_trace_has_a_preview_before_its_analysis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
-    told: list[JobProgress] = []
+    reported: list[JobProgress] = []
     before_deriving: list[str] = []
     derive = ingest_files.ensure_derived
 
     def noted(*given: Any) -> Path:
-        before_deriving.append(told[-1].seen)
+        before_deriving.append(reported[-1].seen)
         return derive(*given)
 
     monkeypatch.setattr(ingest_files, "ensure_derived", noted)
     order = JobOrder(str(tmp_path / "data"), [JobFile(str(trace), trace.name, trace.stat().st_size)])
-    outcome = child.run(order, told.append)
+    outcome = child.run(order, reported.append)
     assert len(before_deriving) == 1 and before_deriving[0].endswith(f"4 steps, GPU busy {share(2800 / 3700)} of the recording")
-    assert told[-1].runs == outcome.run_ids and told[-1].seen == before_deriving[0]
+    assert reported[-1].runs == outcome.run_ids and reported[-1].seen == before_deriving[0]
 
 
 def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_simultaneous_requests_share_one_analysis(tmp_path, monkeypatch) -> None
     new_folder, barrier, found = jobs._new_folder, threading.Barrier(4), []
 
     def slow() -> Path:
-        time.sleep(0.1)  # long enough for the others to look before this job is there
+        time.sleep(0.1)  # long enough for the others to check before this job exists
         return new_folder()
 
     def ask() -> None:

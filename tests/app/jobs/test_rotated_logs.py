@@ -25,9 +25,9 @@ def test_pieces_with_one_header_are_one_log(tmp_path: Path) -> None:
     (logs / "gpu.log.1").write_text("".join(rows[400:801]))
     (logs / "gpu.log").write_text("".join(rows[801:]))
     folder = DataFolder(tmp_path / "data")
-    brought = bring_in(folder, [(logs / name, name) for name in ("gpu.log", "gpu.log.1", "gpu.log.2.gz")])
-    assert brought.notices[0] == "gpu.log: 3 pieces of this rotated log were read as one, the oldest first."
-    (ref,) = brought.runs[0].telemetry
+    ingested = bring_in(folder, [(logs / name, name) for name in ("gpu.log", "gpu.log.1", "gpu.log.2.gz")])
+    assert ingested.notices[0] == "gpu.log: 3 pieces of this rotated log were read as one, the oldest first."
+    (ref,) = ingested.runs[0].telemetry
     query = "SELECT count(*), count(DISTINCT device), count(DISTINCT time_ns) FROM samples"
     assert first_row(folder.recording_file(ref.id), query) == (1200, 2, 600) and ref.source_name == "gpu.log"
     assert not list(folder.root.glob(".*/*.log")), "the temporary joined log was not removed"

@@ -24,7 +24,7 @@ GAIN = Finding("a", "warning", "a", act("Do it."), "medium", predicted_step_ms=6
 
 
 @pytest.mark.parametrize(
-    ("changed", "brings", "detail"),
+    ("changed", "gain", "detail"),
     [
         ({}, "saves ≈ 2.4 ms per step (3.6 %)", "then ≈ 64.6 ms, medium confidence"),
         ({"predicted_low_ms": 60.0, "predicted_high_ms": 66.0, "predicted_step_ms": 33.5, "predicted_speedup": 2.0}, "saves ≈ 33.5 ms per step (50 %)", "then ≈ 33.5 ms (60.0 to 66.0 ms), medium confidence"),
@@ -32,9 +32,9 @@ GAIN = Finding("a", "warning", "a", act("Do it."), "medium", predicted_step_ms=6
         ({"predicted_speedup": 1.0}, "no gain on its own: another bottleneck takes over", ""),
     ],
 )  # fmt: skip
-def test_gains_of_all_changes_have_one_unit(changed: dict[str, float], brings: str, detail: str) -> None:
+def test_gains_of_all_changes_have_one_unit(changed: dict[str, float], gain: str, detail: str) -> None:
     finding = replace(GAIN, **changed)  # type: ignore[arg-type]  # keyword arguments of several types
-    assert predicted_gain.brings(finding).replace("\xa0", " ") == brings
+    assert predicted_gain.gain_text(finding).replace("\xa0", " ") == gain
     assert predicted_gain.detail(finding).replace("\xa0", " ") == detail
 
 

@@ -14,7 +14,7 @@ STEPS: Any = vars(tracks.steps)["__wrapped__"]  # without the cache
 ROWS: list[tuple[int, int, str, bool, Any]] = [
     (1_005, 1_010, "step#8", True, None),
     (1_010, 1_030, "step#9", True, None),
-    (1_028, 1_040, "step#10", True, None),  # begins before the one before it ends
+    (1_028, 1_040, "step#10", True, None),  # begins before the previous one ends
     (1_050, 1_060, "step#12", True, None),
     (1_060, 1_061, "step#007", True, None),
     (1_061, 1_062, "step#008", False, "cut off"),

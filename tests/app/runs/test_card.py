@@ -50,7 +50,7 @@ def test_a_card_has_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, libra
     card = card_of(run, library)
     assert card.gpu == "NVIDIA H200"
     assert set(card.readings) == set(READINGS)
-    assert "GPU is busy" in card.headline  # telemetry has another step, and nothing says why: no change is promised
+    assert "GPU is busy" in card.headline  # telemetry shows another step without a reason, so no gain is predicted
     assert card.utilization == [0.5] * 20 + [None] + [0.5] * 20
     assert card.problem is None
     assert sum(share for _, _, share in card.parts) == pytest.approx(1.0) and card.parts[0][2] == max(p[2] for p in card.parts)
@@ -71,8 +71,8 @@ def test_a_card_is_analysed_once(run: Manifest, library: Library, monkeypatch: p
 
 def test_a_card_is_updated_after_an_edit_and_replaces_the_old_file(run: Manifest, library: Library, folder: DataFolder) -> None:
     card_of(run, library)
-    told = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
-    assert card_of(told, library).readings["best_step_time_ms"].value == pytest.approx(0.25)
+    reported = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
+    assert card_of(reported, library).readings["best_step_time_ms"].value == pytest.approx(0.25)
     assert len(list(folder.derived.glob("*.card.msgpack"))) == 1
     result_store.remove_cached(folder, run.id)
     assert list(folder.derived.glob("*.card.msgpack")) == []
@@ -133,4 +133,4 @@ def test_a_page_makes_a_limited_number_of_cards(
     monkeypatch.setattr(listing.frame, "library", lambda: library)
     assert listing.known(run, at_once=False).headline == "Is being analysed …"
     assert asked == [run.id]
-    assert listing.known(run).gpu and asked == [run.id]  # a page that has time makes it itself
+    assert listing.known(run).gpu and asked == [run.id]  # a page with enough time makes it itself

@@ -140,9 +140,8 @@ def test_a_table_has_a_row_per_run_and_selected_rows_are_compared(four: list[str
     assert rows["step_ms"].tolist() == pytest.approx([1.1, 0.9, 0.8, 1.0], rel=0.03)  # newest first
     assert not test.checkbox
     order = list(test.dataframe[0].proto.column_order)
-    assert order[:2] == ["run", "step_ms"] and not {"gpu", "group", "last_change"} & set(
-        order
-    )  # There is one GPU, no group and no chain.
+    # There is one GPU, no group and no chain.
+    assert order[:2] == ["run", "step_ms"] and not {"gpu", "group", "last_change"} & set(order)
     test.selectbox("group").select("tag").run()
     assert test.dataframe[0].value["group"].tolist() == ["nightly", "nightly", listing.NO_TAG, listing.NO_TAG]
 
@@ -188,10 +187,8 @@ def test_a_measured_change_says_if_it_is_slower() -> None:
 
 
 def test_the_run_with_the_largest_certain_gain_is_named() -> None:
-    wide, narrow = (
-        ("wide", 100.0, (20.0, 10.0, 60.0)),
-        ("narrow", 10.0, (5.0, 4.8, 5.2)),
-    )  # At most 60 % and 52 % of the step remain.
+    # At most 60 % and 52 % of the step remain.
+    wide, narrow = (("wide", 100.0, (20.0, 10.0, 60.0)), ("narrow", 10.0, (5.0, 4.8, 5.2)))
     assert (
         listing.most_to_gain([wide, narrow]).replace("\u00a0", " ")
         == "narrow has the largest certain gain: at least 48 % of its 10.0 ms step"

@@ -41,4 +41,4 @@ def test_tried_sizes_are_shown_as_a_curve_and_a_table(app_data, run):
         ("32", False, False), ("64", True, False), ("96", True, True)
     ]  # fmt: skip
     markdown = CliRunner().invoke(cli, [*arguments, "--format", "md"]).output
-    assert "| 96 | tried beside it |" in markdown and "out of memory" in markdown
+    assert "| 96 | only timed |" in markdown and "out of memory" in markdown

@@ -150,9 +150,8 @@ def test_without_gpu_work_the_page_compares_the_hosts(app_data, tmp_path):
             trace.op("aten::mm", 1000 * k + 10, 1000 * k + mm_us)
         runs.append(prepared(app_data, trace.write(tmp_path / f"{name}.json"), name=name).id)
     text = words_of(opened(a=runs[0], b=runs[1]))
-    assert (
-        "Operators on the host take 89\u00a0% of A" in text and "39\u00a0% of B" in text
-    )  # 890 and 390 of the 1,000 µs between steps' ends
+    # 890 and 390 of the 1,000 µs between steps' ends
+    assert "Operators on the host take 89\u00a0% of A" in text and "39\u00a0% of B" in text
     assert "The operator on the host that changed most: aten::mm, ▼ −500\u00a0µs per profiled step" in text
     for untrue in ("GPU waits", "uses its GPU", "time outside the profiled steps", "No kernels"):
         assert untrue not in text
@@ -198,7 +197,7 @@ def test_changes_are_next_to_the_waterfall_and_other_differences_are_folded(pair
 
 def test_the_first_screen_shows_size_cause_and_confidence(pair):
     text = words_of(opened(a=pair[0], b=pair[1]))
-    # 1,000 → 800 µs, the product 600 → 400 µs: what is saved is tensor-core compute
+    # 1,000 → 800 µs, the product 600 → 400 µs: the saved time is tensor-core compute
     assert (
         "All 200\u00a0µs saved came from tensor-core compute. Kernels, as profiled: matrix products 600\u00a0µs →\u00a0400\u00a0µs per step (the same number, most in "
         in text

@@ -35,12 +35,11 @@ def test_a_late_rank_is_highlighted_and_a_click_opens_it(app_data: DataFolder, t
         "Rank 3 delays the job", "Feed rank 3 as fast as the others", "In the profile rank 3 takes longest by itself", "waits most for other ranks",
     )  # fmt: skip
     assert [text.index(words) for words in in_order] == sorted(text.index(words) for words in in_order)
-    assert "Without that a step takes ≈" in text
+    assert "Without the delay, a step takes ≈" in text
     assert "The others wait longest for node0001" in text
     communication = words_of(opened("communication", run))
-    assert (
-        "Data parallel transfers take 200\u00a0µs of a step" not in communication
-    )  # half of it waits in each of the two groups
+    # half of it waits in each of the two groups
+    assert "Data parallel transfers take 200\u00a0µs of a step" not in communication
     assert "Data parallel transfers take 100\u00a0µs of a step" in communication
     assert "of communication is exposed" in communication and "allreduce of" in communication
     squares, between = (chart["data"] for chart in charts(test)[:2])
@@ -148,8 +147,8 @@ def test_representatives_wait_for_all_ranks_of_their_job(
     assert result.communication is not None and result.communication.heat is not None
     waits_ms = result.communication.heat.groupby("rank")["wait_ms"].mean()
     for rank in result.ranks:
-        told = {row.cause: row.ms_per_step or 0.0 for row in rank.ledger if row.owner == "exposed_comm"}
-        assert told.get("comm_wait", 0.0) == pytest.approx(waits_ms[rank.rank], abs=0.001)
+        reported = {row.cause: row.ms_per_step or 0.0 for row in rank.ledger if row.owner == "exposed_comm"}
+        assert reported.get("comm_wait", 0.0) == pytest.approx(waits_ms[rank.rank], abs=0.001)
 
 
 @pytest.mark.parametrize(

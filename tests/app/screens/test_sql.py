@@ -83,7 +83,7 @@ def test_each_recording_of_a_run_can_be_queried_with_its_own_examples(loop: str)
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "reported"),
     [
         ("SELEC 1", "syntax error"),
         ("SELECT nothing FROM steps", "nothing"),
@@ -91,10 +91,10 @@ def test_each_recording_of_a_run_can_be_queried_with_its_own_examples(loop: str)
         ("SELECT * FROM read_text('/etc/passwd')", "disabled by configuration"),
     ],
 )
-def test_an_invalid_query_is_answered_with_a_sentence(loop: str, app_data: DataFolder, sql: str, told: str) -> None:
+def test_an_invalid_query_is_answered_with_a_sentence(loop: str, app_data: DataFolder, sql: str, reported: str) -> None:
     text = words_of(asked(loop, sql))
     assert "This query failed" in text
-    assert told in text
+    assert reported in text
     assert str(app_data.root) not in text
 
 

@@ -52,7 +52,7 @@ def test_a_sawtooth_is_named_and_drawn(app_data: DataFolder, tmp_path: Path) -> 
     assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
     low = re.search(r"and is low for ([\d.]+)\xa0% of the time", words_of(test))
     assert low is not None and float(low[1]) == pytest.approx(50, abs=2)  # half a second of each
-    lanes, tooth = charts(test)  # one folded period stands below the lanes
+    lanes, tooth = charts(test)  # one folded period is below the lanes
     assert tooth["layout"]["yaxis"]["title"]["text"] == "%" and len({line["yaxis"] for line in lanes["data"]}) > 1
     assert any("one period" in a["text"] for a in lanes["layout"]["annotations"])
 
@@ -69,9 +69,8 @@ def test_the_period_is_drawn_in_the_signal_that_shows_it_best(app_data: DataFold
     layout = lanes["layout"]
     first = [line["name"] for line in lanes["data"] if line["yaxis"] == "y"]
     behind = [line["name"] for line in lanes["data"] if line.get("opacity", 1) < 1]
-    assert (
-        first == ["GPU utilization (NVML)", "GPU activity"] and behind == first[:1]
-    )  # The slow signal is drawn faint behind it.
+    # The slow signal is drawn faint behind it.
+    assert first == ["GPU utilization (NVML)", "GPU activity"] and behind == first[:1]
     (label,) = (a for a in layout["annotations"] if "one period" in a["text"])
     (heading,) = (a["text"] for a in layout["annotations"] if a["yref"] == f"{label['yref']} domain")
     assert "GPU activity" in heading and label["yref"] == "y"  # This is the first lane then.

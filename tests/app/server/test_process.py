@@ -13,7 +13,7 @@ from tests.support.servers import LOGGED_IN, Server, start_server, without_bundl
 
 MEGABYTE = 1 << 20
 UPLOAD_MB = 300
-GROWTH_MB = 50  # the bar: an upload of any size costs the server at most this
+GROWTH_MB = 50  # The limit: an upload of any size may cost the server this much memory.
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def test_the_largest_certain_gain_comes_first() -> None:
     seen = {**GPU, "optimizer": [OPTIMIZER], "model": [MODEL]}
     every = chosen(
         seen,
-        found("optimizer-not-fused", 90.0),  # surely 1 ms: 90 ms · 1.1 = 99 ms
+        found("optimizer-not-fused", 90.0),  # at least 1 ms: 90 ms · 1.1 = 99 ms
         found("launch-bound", 50.0, predicted_high_ms=99.5),  # surely 0.5 ms
         found("garbage-collection", 80.0),  # surely 12 ms
     )
@@ -61,7 +61,7 @@ def test_changes_of_results_need_consent_and_gpu_changes_need_a_gpu() -> None:
 
 
 def test_a_prediction_belongs_to_its_change() -> None:
-    # The finding about products predicts bf16; TF32 has a finding and a prediction of its own.
+    # The finding about products predicts bf16. TF32 has its own finding and prediction.
     both = chosen(GPU, found("fp32-products", 20.0), found("tf32-off", 40.0), numerics=True)
     assert {each.slug: each.predicted_ms for each in both} == {"bf16-autocast": 20.0, "tf32": 40.0}
     # A finding that advises another collate function predicts nothing about workers.
@@ -117,7 +117,7 @@ def test_optimizers_that_update_one_by_one_are_tried_without_a_finding() -> None
     assert [each.slug for each in chosen(seen)] == ["fused-optimizer", "foreach-optimizer"]
     seen = {"optimizer": [OPTIMIZER], "update": [{"way": "_multi_tensor_adamw"}]}
     assert chosen(seen) == []
-    # On a GPU, foreach is PyTorch's own choice where the script makes none.
+    # On a GPU, foreach is PyTorch's default.
     fused, *others = chosen(seen, found("optimizer-not-fused", 90.0), found("optimizer-foreach", 95.0))
     assert fused.slug == "fused-optimizer" and [each.slug for each in others if not each.by_hand] == []
 

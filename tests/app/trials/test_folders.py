@@ -61,7 +61,7 @@ def test_changed_and_removed_files_are_listed_and_new_ones_are_not(tmp_path: Pat
     (place / "out/new.pt").write_text("new")
     (place / "sawtooth").mkdir()
     (place / "sawtooth/run.json").write_text("of the data folder itself")
-    # What the link leads to changed as well; it may lie outside the folder.
+    # The target of the link changed too. It may be outside the folder.
     changed = [os.fspath(place / name) for name in ("newest", "out/last.pt", "train.py")]
     assert folders.changed(before, place, place / "sawtooth") == changed
     assert folders.added(before, place, place / "sawtooth") == [os.fspath(place / "out/new.pt")]

@@ -64,7 +64,7 @@ def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch
     assert one.how == "hung"
     assert one.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):  # other programs end meanwhile
+        with contextlib.suppress(psutil.Error):  # other programs may end at the same time
             assert child not in process.cmdline()
 
 
@@ -146,7 +146,7 @@ def test_one_second_of_steps_is_not_a_measurement(tmp_path: Path) -> None:
         ([100.0] * 40, 30.0, True),
         ([4000.0] * 5, 20.0, False),  # slow steps: five give no step time
         ([4000.0] * 20, 80.0, True),
-        ([4000.0] * 10, 40.0, True),  # ten times the seconds are over
+        ([4000.0] * 10, 40.0, True),  # ten times the requested seconds have passed
         ([], 40.0, True),  # a training that evaluates after each step has no pair of training steps
     ],
 )

@@ -16,7 +16,7 @@ def test_compiling_steps_are_a_cost_of_the_start() -> None:
 
 
 def test_the_mean_leaves_out_the_warm_up_and_has_an_interval_of_eight_blocks() -> None:
-    # 100 steps, of which the first 20 are left out. Blocks of 10 take 9 and 11 ms in turn.
+    # 100 steps, of which the first 20 are left out. Blocks of 10 alternate between 9 and 11 ms.
     took = [50.0] * 20 + ([9.0] * 10 + [11.0] * 10) * 4
     mean, half = steps.mean_and_half_width(took)
     assert mean == 10.0
@@ -28,7 +28,7 @@ def test_the_mean_leaves_out_the_warm_up_and_has_an_interval_of_eight_blocks() -
 def test_the_drift_is_the_difference_of_both_halves() -> None:
     assert steps.halves([0.0] * 20 + [10.0] * 40 + [12.0] * 40) == (10.0, 12.0)
     assert steps.halves([10.0] * 48) is None
-    # A loader that starves: fast and slow steps in turn, and one more fast step in five of the first half. The medians are 30 and 150.
+    # A loader that starves: fast and slow steps alternate, and in the first half one more step of five is fast. The medians are 30 and 150.
     first, second = steps.halves(
         [0.0] * 40 + [30.0, 150.0, 30.0, 150.0, 30.0] * 16 + [150.0, 30.0, 150.0, 30.0, 150.0] * 16
     ) or (0, 0)

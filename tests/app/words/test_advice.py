@@ -63,7 +63,7 @@ def test_a_change_with_little_additional_gain_says_so() -> None:
     plan = (PlanStep("collects", 100, 15, 14, 16), PlanStep("compiles", 15, 10, 9, 11), PlanStep("loss", 10, 9.6, 9, 11))
     result = replace(run_of(ledger=SLOW), findings=[collects, between, compiles, loss, apart], plan=plan)
     said = {
-        finding.rule: (advice.beside_others(result, finding) or "").replace("\xa0", " ")
+        finding.rule: (advice.note_on_other_changes(result, finding) or "").replace("\xa0", " ")
         for _, finding in advice.numbered(result)
     }
     assert said == {
@@ -74,7 +74,7 @@ def test_a_change_with_little_additional_gain_says_so() -> None:
         "apart": "",
     }
     third = replace(result, plan=(*plan, PlanStep("apart", 9.6, 9.5, 9, 10)))
-    assert advice.beside_others(third, apart) == "After changes 1, 3 and 4 it saves ≈\u00a0100\u00a0µs."
+    assert advice.note_on_other_changes(third, apart) == "After changes 1, 3 and 4 it saves ≈\u00a0100\u00a0µs."
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,9 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     host, copies, small = gains("host", 30.0), gains("copies", 1.2), gains("small", 1.1)
     plan = (PlanStep("host", 100, 70, 65, 75), PlanStep("copies", 70, 65.8, 60, 68), PlanStep("small", 65.8, 64.6, 60, 68))
     result = replace(run_of(ledger=SLOW), findings=[host, copies, small], plan=plan)
-    said = [(advice.beside_others(result, finding) or "").replace("\xa0", " ") for _, finding in advice.numbered(result)]
+    said = [
+        (advice.note_on_other_changes(result, finding) or "").replace("\xa0", " ") for _, finding in advice.numbered(result)
+    ]
     assert said == [
         "",
         "After change 1 it saves ≈ 4.20 ms, more than alone: until then, time that change 1 removes hides a part of this gain.",
@@ -98,7 +100,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     ]
 
 
-@pytest.mark.parametrize("alone_ms", [0.0, 1.0])  # reads that bring nothing to speak of, and cannot be in a graph
+@pytest.mark.parametrize("alone_ms", [0.0, 1.0])  # reads with almost no gain, which cannot be in a graph
 def test_a_required_change_is_first_in_the_plan(alone_ms: float) -> None:
     reads = gains("reads", alone_ms)
     graph = gains("graph", 60.0, edits=(AsGraph(),), needs_first=("reads",))
@@ -110,8 +112,8 @@ def test_a_required_change_is_first_in_the_plan(alone_ms: float) -> None:
         "Change reads: little gain alone, makes the next change possible",
         "Change graph: 100 ms → ≈ 40.0 ms (35.0 to 45.0 ms)",
     ]
-    assert advice.brings(result, reads) == "little gain alone: makes change 2 possible"
-    assert advice.beside_others(result, reads) is None and advice.beside_others(result, graph) is None
+    assert advice.gain_text(result, reads) == "little gain alone: makes change 2 possible"
+    assert advice.note_on_other_changes(result, reads) is None and advice.note_on_other_changes(result, graph) is None
     both = advice.planned(result, None)
     assert both is not None and both.name.startswith("both changes")
 
@@ -142,7 +144,7 @@ def healthy(mfu: float, *findings: Finding) -> RunResult:
 def test_a_busy_and_efficient_run_is_called_healthy() -> None:
     result = healthy(0.55, gains("fp8", 40.0, "low"), gains("small", 1.2))
     assert headline(result).startswith("Healthy: the GPU is busy 99")
-    assert "no sure change would gain more than 1.2" in headline(result).replace("\xa0", " ")
+    assert "no change is certain to save more than 1.2" in headline(result).replace("\xa0", " ")
     assert (below(result) or "").startswith("What might still help: Change fp8")
 
 
@@ -172,10 +174,10 @@ def test_example_code_of_a_loader_has_no_batch_size() -> None:
         ("evaluation", (60, 120, 180), True, "Evaluation takes 1.50 ms of the step on average: 90.0 ms every 60 steps."),
         ("evaluation", (60, 120, 180), False, "Evaluation is not included in these times: 90.0 ms every 60 steps (1.50 ms per step on average)."),
         ("checkpoint", (60, 120), False, "Writing checkpoints is not included in these times: 90.0 ms every 60 steps (1.50 ms per step on average)."),
-        ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance says nothing: less than a hundredth of the step
+        ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance shows nothing: less than a hundredth of the step
         ("unknown", (60, 120, 180, 240, 300, 360, 420), False,
          "Between its steps the loop pauses for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not include."),
-        ("unknown", (60, 120), False, None),  # how often is not known by its distance
+        ("unknown", (60, 120), False, None),  # the distance does not show the frequency
     ],
 )  # fmt: skip
 def test_time_between_steps_is_mentioned_if_it_matters(
@@ -190,8 +192,8 @@ def test_time_between_steps_is_mentioned_if_it_matters(
         reading=Reading(100.0),
         evidence=(StepTimeEvidence("marks", 100.0, 99.0, 101.0, pauses=(pauses,)),),
     )
-    told = between_steps(replace(result, lead=replace(result.lead, best=best)))
-    assert (told and told.replace("\xa0", " ")) == sentence
+    reported = between_steps(replace(result, lead=replace(result.lead, best=best)))
+    assert (reported and reported.replace("\xa0", " ")) == sentence
 
 
 def test_the_first_change_is_the_same_on_every_screen() -> None:
@@ -239,7 +241,7 @@ def test_the_limit_by_the_loader_is_mentioned_once() -> None:
         for rule in ("launches", "python")
     )
     result = replace(run_of(ledger=SLOW), findings=[first, second])
-    said = [(advice.beside_others(result, finding) or "").replace("\xa0", " ") for finding in (first, second)]
+    said = [(advice.note_on_other_changes(result, finding) or "").replace("\xa0", " ") for finding in (first, second)]
     assert said == [
         "The loader delivers a batch every 80.0 ms at best: a step cannot become shorter until the loader is faster.",
         "The loader limits this gain and that of change 1: together they save no more than the larger of the two.",

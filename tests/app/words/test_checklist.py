@@ -56,7 +56,7 @@ def test_the_audit_lists_the_changes_like_the_verdict():
     claimed = [(row, finding) for row, (_, finding) in zip(rows, findings, strict=True) if reading_order.is_advice(finding)]
     assert len({row.technique for row, _ in claimed}) < len(claimed), "two changes of one technique, and neither is left out"
     for row, finding in claimed:
-        assert (row.brings, row.detail) == (advice.brings(result, finding), predicted_gain.detail(finding))
+        assert (row.gain_text, row.detail) == (advice.gain_text(result, finding), predicted_gain.detail(finding))
     assert words.finding(result) == f"{headline.headline(result)}."
     gains = sum(finding.claims == "gain" for _, finding in findings)
     assert words.title(checked).startswith(f"{gains} changes would shorten the step; ")
@@ -73,8 +73,8 @@ def test_a_change_outside_the_headline_does_not_change_the_verdict():
 def test_a_run_without_a_change_says_so():
     result = replace(result_of("gpt_reads"), findings=[], plan=())
     assert words.finding(result) == "No technique of the tuning guides would shorten the step."
-    loss = advice.of_the_loss(result)  # what the Verdict then has as its first change
+    loss = advice.of_the_loss(result)  # the first change of the Verdict in that case
     assert loss is not None
-    assert [(row.number, row.action, row.brings) for row in words.to_do(result, checked_of(result))] == [
+    assert [(row.number, row.action, row.gain_text) for row in words.to_do(result, checked_of(result))] == [
         (1, loss[0], f"saves {loss[1]}")
     ]

@@ -127,7 +127,7 @@ def test_without_steps_the_headline_is_advice_on_the_largest_share(lost: tuple[s
     result = without_steps(("other_compute", None, 30_000_000, 0.0), (*lost, 970_000_000, 0.0), findings=(MARK,))
     assert plain(headline(result)) == expected
     assert plain(on_poster(result)) == expected.partition(":")[0]  # the line below it has the share
-    assert below(result) == first_line(result)  # what the time goes to stands below it
+    assert below(result) == first_line(result)  # the line below it names the largest share
 
 
 def test_every_cause_in_a_headline_has_an_action() -> None:
@@ -151,7 +151,7 @@ def test_a_graph_is_named_with_the_reads_that_it_cannot_contain() -> None:
     assert plain(headline(run_with(reads, graph))) == f"{expected}: 65.7 → ≈ 35.1 ms"
     assert on_poster(run_with(reads, graph)) == expected
     assert on_poster(run_with(graph, reads)) == "Launch the step as one CUDA graph"
-    assert advice.brings(run_with(reads, graph), reads) == "little gain alone: makes change 2 possible"
+    assert advice.gain_text(run_with(reads, graph), reads) == "little gain alone: makes change 2 possible"
     assert prepared_by(graph, run_with(reads, graph)) is reads and prepared_by(reads, run_with(reads, graph)) is None
     assert (
         on_poster(run_with(replace(reads, predicted_step_ms=60.0, predicted_speedup=1.1), graph))
@@ -175,11 +175,12 @@ def test_the_line_below_a_hidden_loader_has_its_measured_time() -> None:
 def test_mfu_is_not_shown_if_few_flops_are_known() -> None:
     result = run_with(PAD)
     assert result.lead is not None
+    # the last one has FLOPs entered by the user
     for known, notes, shown in (
         (0.02, (LOWER_BOUND,), None),
         (0.96, (LOWER_BOUND,), 0.3),
         (0.02, (), 0.3),
-    ):  # the last: the user's own FLOPs
+    ):
         flops = {"flop_coverage": Reading(known), "flops_per_step": Reading(1e12, notes=notes)}
         lead = replace(result.lead, metrics={**result.lead.metrics, **flops, "mfu": Reading(0.3)})
         combined_prediction = forecast(replace(result, ranks=[lead], lead=lead))
@@ -190,9 +191,9 @@ def test_mfu_is_not_shown_if_few_flops_are_known() -> None:
     ("changed", "leads"),
     [
         ({}, "Compile the model"),
-        ({"confidence": "low"}, "Compile the model"),  # a guess with a gain in its whole interval
-        ({"predicted_high_ms": 65.6}, None),  # it may gain nothing either
-        ({"predicted_step_ms": 64.7, "predicted_speedup": 65.7 / 64.7}, None),  # it brings less than noise
+        ({"confidence": "low"}, "Compile the model"),  # a guess that gains in its complete interval
+        ({"predicted_high_ms": 65.6}, None),  # it may also gain nothing
+        ({"predicted_step_ms": 64.7, "predicted_speedup": 65.7 / 64.7}, None),  # its gain is below the noise
     ],
 )
 def test_a_change_that_may_gain_nothing_is_not_the_headline(changed: dict[str, Any], leads: str | None) -> None:
@@ -210,7 +211,7 @@ def test_a_change_that_may_gain_nothing_is_not_the_headline(changed: dict[str, A
     [
         (25.0, (), "Launch the step"),  # at least 40.7 ms: 3.4 times the 12 ms of the first
         (45.0, (), "Use the fused optimizer"),  # at least 20.7 ms: 1.7 times
-        (25.0, ("choice",), "Use the fused optimizer"),  # compiling has costs of its own
+        (25.0, ("choice",), "Use the fused optimizer"),  # compiling has its own costs
     ],
 )
 def test_a_change_with_twice_the_certain_gain_comes_first(high_ms: float, topics: tuple[str, ...], leads: str) -> None:
@@ -228,9 +229,8 @@ def test_a_change_with_twice_the_certain_gain_comes_first(high_ms: float, topics
 def test_the_poster_marks_an_included_change_that_may_gain_nothing() -> None:
     wide = replace(PAD, predicted_high_ms=70.0)
     assert on_poster(run_with(wide), [wide]) == "Pad 774 and 50257 to multiples of 64 (may gain nothing)"
-    assert on_poster(run_with(wide), [wide, replace(PAD, rule="other", action=act("Mend it."))]).endswith(
-        " + Mend it"
-    )  # what both bring, the times say
+    # the times show the gain of both
+    assert on_poster(run_with(wide), [wide, replace(PAD, rule="other", action=act("Mend it."))]).endswith(" + Mend it")
 
 
 def test_the_headline_names_the_included_changes() -> None:
@@ -244,7 +244,7 @@ def test_the_headline_names_the_included_changes() -> None:
     assert plain(below(result, [fuse]) or "") == f"{fuse.title}. The GPU is busy 100 % of each 65.7 ms step."
     assert below(result, [PAD, fuse]) == first_line(result)
     ends = replace(PAD, ends_the_run=True)
-    assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # what ends the run stays in sight
+    assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # a finding that ends the run stays visible
 
 
 def test_a_truncated_trace_is_named_in_the_headline() -> None:

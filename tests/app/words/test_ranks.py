@@ -17,7 +17,7 @@ def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggl
     [
         ("python_host", 20.2, "The job gains ≈ 20.2 ms of these 30.5 ms per step: during the rest, the other ranks work themselves and do not wait."),
         ("work", 15.0, "The job gains ≈ 15.0 ms of these 30.5 ms per step: if the work is spread evenly, the other ranks get a part of it."),
-        ("python_host", 30.0, ""),  # the same, within what is noticed
+        ("python_host", 30.0, ""),  # equal within the detection limit
     ],
 )  # fmt: skip
 def test_a_gain_below_the_delay_has_a_reason(reason: str, gain_ms: float, why: str) -> None:

@@ -54,7 +54,7 @@ def test_savings_have_the_range_of_the_gain() -> None:
         "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
     )
     assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved per day"] == "16 to 18 kWh"
-    perhaps_nothing = replace(change, predicted_high_ms=330.0)  # the step may as well become longer
+    perhaps_nothing = replace(change, predicted_high_ms=330.0)  # the step may also become longer
     assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved per day"] == "up to 18 kWh"
     open_ended = replace(change, predicted_high_ms=None)
     assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved per day"] == "up to 18 kWh"
@@ -66,9 +66,9 @@ def test_a_slower_step_saves_nothing() -> None:
 
 
 def test_savings_before_and_after_have_one_unit() -> None:
-    quick = CombinedPrediction(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
-    assert lines(quick) == {"for a training that takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
-    assert lines(quick, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
+    fast = CombinedPrediction(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
+    assert lines(fast) == {"for a training that takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
+    assert lines(fast, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
 
 
 def test_an_indistinguishable_mfu_is_left_out() -> None:
@@ -95,7 +95,7 @@ def test_a_prediction_has_a_range_and_low_confidence_is_marked() -> None:
     assert after == savings.Amount("≈\xa026.0\xa0ms", "predicted: 20.5 to 41.0\xa0ms", False)
     certain = replace(change, confidence="medium")
     assert savings.after(TWELVE_TIMES, certain).sure
-    assert not savings.after(TWELVE_TIMES, replace(certain, predicted_high_ms=311.0)).sure  # of 312: it may bring nothing
+    assert not savings.after(TWELVE_TIMES, replace(certain, predicted_high_ms=311.0)).sure  # of 312 ms: it may gain nothing
     assert savings.after(TWELVE_TIMES, None).under == "predicted, range not known"
     several = replace(TWELVE_TIMES, low_ms=20.5, high_ms=41.0)  # of several together, as the plan has it
     assert savings.after(several, None).under.replace("\u00a0", " ") == "predicted: 20.5 to 41.0 ms"

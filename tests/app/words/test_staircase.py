@@ -77,10 +77,10 @@ def test_gpu_work_removed_by_the_first_change_is_drawn_as_lost() -> None:
     assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == avoidable] == [65.0]
     assert avoidable not in [kind for kind, *_ in drawn["states"]["1"]["parts"]]
     assert "avoidable compute" in run_html(result, replace(stairs, choices=choices))  # as on the page
-    assert staircase.with_avoidable(stairs, result) is stairs  # the change removes waits alone
+    assert staircase.with_avoidable(stairs, result) is stairs  # the change removes only waits
     unknown = replace(choices[1], parts=((staircase.AFTER, None, 30.0),))
     unknown_after = replace(stairs, choices={0: choices[0], 1: unknown, 3: choices[3]})
-    assert staircase.with_avoidable(unknown_after, result) is unknown_after  # nobody knows which compute it removes
+    assert staircase.with_avoidable(unknown_after, result) is unknown_after  # it is unknown which compute it removes
 
 
 def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_other_way() -> None:
@@ -181,7 +181,7 @@ def test_the_picture_has_the_remaining_parts_of_every_choice() -> None:
         ("other compute", 40.0),
         ("data loader", 10.0),
     ]
-    assert [kind["lost"] for kind in drawn["kinds"]] == [False, True, True]  # what the measured run alone has too
+    assert [kind["lost"] for kind in drawn["kinds"]] == [False, True, True]  # parts that only the measured run has
     assert [part.replace("\xa0", " ") for part in drawn["busy"]] == ["40.0 ms", "60.0 ms"]
     for state in drawn["states"].values():
         assert (

@@ -42,7 +42,7 @@ def test_each_activity_value_says_what_it_counts(busy: float, word: str) -> None
 
 def test_a_single_activity_value_needs_no_explanation() -> None:
     assert activities_of({"util_pct": 20.0}, None, None) == {}
-    assert "GPU busy, as profiled" not in activities_of({"util_pct": 20.0}, 0.5, 0.5)  # the run is what was profiled
+    assert "GPU busy, as profiled" not in activities_of({"util_pct": 20.0}, 0.5, 0.5)  # the profile represents the run
 
 
 def test_troughs_under_the_profile_and_by_their_period() -> None:

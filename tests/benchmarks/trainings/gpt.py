@@ -1,6 +1,6 @@
 """Train a small GPT in float32 with planted faults.
 
-The faults are no TF32 or bf16 and .item() in each step. With --one-by-one, the optimizer updates tensor by tensor.
+It uses neither TF32 nor bf16, and calls .item() in each step. With --one-by-one, the optimizer updates tensor by tensor.
 """
 
 from __future__ import annotations

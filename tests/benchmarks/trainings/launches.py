@@ -1,6 +1,6 @@
 """Train a deep narrow network of many small kernels with a planted fault.
 
-The fault is no compilation. With --loader, two workers deliver pageable batches.
+The network is not compiled. With --loader, two workers deliver pageable batches.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_the_largest_batch_is_known_to_a_sixteenth(fitting: int, start: int) -> 
 
 def test_sizes_are_powers_of_two_times_the_start() -> None:
     sizes, _ = searched(100, 16, min_size=4)
-    # 16, 32, 64 and not 128; 8 and 4; then 96 fits, 112 and 104 do not, 100 does and closes it to less than 100 // 16 = 6
+    # 16, 32 and 64 fit and 128 does not; 8 and 4 fit. Then 96 fits, 112 and 104 do not, and 100 does. The rest is less than 100 // 16 = 6.
     assert (sizes.largest, sizes.too_large, sizes.advised) == (100, 104, 80)
     assert [(t.batch, t.step_ms is not None) for t in sizes.trials] == [
         (4, True), (8, True), (16, True), (32, True), (64, True), (80, True), (100, True), (128, False)

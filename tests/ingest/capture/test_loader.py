@@ -20,7 +20,7 @@ COMPUTES = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.010, collate_s=0.0, bat
     [
         (READS, 0, 4, 100),
         (READS, 8, 4, 800),  # workers that wait need no core
-        (READS, 100, 4, 0.82 * 3000),  # 3 cores ÷ 1 ms, all of them at work: the training has the fourth
+        (READS, 100, 4, 0.82 * 3000),  # 3 cores ÷ 1 ms, all of them busy; the training uses the fourth
         (COMPUTES, 2, 4, 200),
         (COMPUTES, 8, 4, 0.82 * 300),  # 3 cores ÷ 10 ms
         (COMPUTES, 8, 1, 0.82 * 50),  # of one core, half
@@ -47,7 +47,7 @@ def test_workers_wait_side_by_side_and_share_the_cores(cost, workers, cores, per
     ],
 )
 def test_a_prediction_for_more_workers_includes_sharing_of_cores(cost, workers, seen, middle, low, high):
-    rate = predict(cost, workers, 5, seen)  # one of them the training's
+    rate = predict(cost, workers, 5, seen)  # one of them belongs to the training
     assert (rate.value, rate.low, rate.high) == pytest.approx((middle, low, high))
 
 
@@ -94,7 +94,7 @@ def test_the_smallest_sufficient_number_of_workers_is_certain_to_suffice():
 @pytest.mark.parametrize(
     ("cores", "rows"),
     [
-        # an H200's host cut to 8 cores, 23 November 2026: workers, samples a second before and after, and what a sample took those workers, ms: by the wall, on a core, collating a batch of 32
+        # An H200's host limited to 8 cores, 23 November 2026. Workers; samples per second before and after; and what a sample took, in ms: wall clock, on a core, collating a batch of 32.
         (8, {2: (720, 680, 2.838, 2.856, 4.286), 4: (1292, 1234, 2.877, 2.902, 4.141), 8: (2245, 2061, 3.126, 3.054, 4.422), 14: (2142, 2278, 3.003, 2.709, 4.351)}),
     ],
 )  # fmt: skip

@@ -57,7 +57,7 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
     with pytest.raises(StopIteration):
         batches._next_data()
     loaders.DataLoader(validated, 3).__iter__()._next_data()
-    assert since(0, "eval") == Waited(2, 2, 0)  # the end of the epoch, but nothing of the evaluation's loader
+    assert since(0, "eval") == Waited(2, 2, 0)  # the end of the epoch, without the evaluation's loader
     loaders.DataLoader(validated, 3).__iter__()._next_data()
     loaders.DataLoader(trained, 3).__iter__()._next_data()  # another loader of the same dataset
     assert since(0, "eval") == Waited(40, 40, 10)

@@ -68,7 +68,7 @@ def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_in: int) 
 
 def test_freed_memory_is_not_taken_for_operators() -> None:
     limit = EventLimit()
-    for count in (8, 24, 40):  # a training's batches: more of the process's memory each time, and all freed at the step's end
+    for count in (8, 24, 40):  # batches of a training: the process's memory grows and is freed at the end of the step
         blocks = [bytearray(2_000_000) for _ in range(count)]
         del blocks
         limit.is_reached()

@@ -56,7 +56,7 @@ def test_pickles_run_no_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x80\x04]r\xff\xff\xff\xff.",  # the memo's last place: an array of it would have 64 GB
+        b"\x80\x04]r\xff\xff\xff\xff.",  # the last index of the memo: an array of this length would have 64 GB
         b"\x80\x04j\xff\xff\xff\x7f.", b"\x80\x04a.", b"\x80\x04e.", b"\x80\x04.", b"\x80\x04(", b"\x80\x04}(K\x01u.", b"\x80\x04K\x01K\x02a.",
         b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc.", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x00N.", b"\x80\x05\x97.", b"",
     ],

@@ -19,7 +19,7 @@ from sawtooth.ingest.runs.bundle import export_runs, import_bundle
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDINGS
 
-BEFORE_NS = 3_000_000_000  # the marks lie before the trace
+BEFORE_NS = 3_000_000_000  # the marks are from before the trace
 STEP_NS = 6_500_000
 
 

@@ -57,8 +57,8 @@ def test_a_bundle_is_ingested_like_any_other_file(tmp_path: Path) -> None:
     target = tmp_path / "anything.bin"
     export_runs(folder, [run.id], target)
     other = DataFolder(tmp_path / "b").create()
-    brought = bring_in(other, [(target, "dropped.sawtooth")])
-    assert [m.id for m in brought.runs] == [run.id] and brought.runs[0].facts.step_time_ms == 46.05
+    ingested = bring_in(other, [(target, "dropped.sawtooth")])
+    assert [m.id for m in ingested.runs] == [run.id] and ingested.runs[0].facts.step_time_ms == 46.05
     assert list(other.derived.iterdir())
     (named,) = bring_in(other, [(target, "dropped.sawtooth")], name="mine").runs
     assert named.name == "mine" and other.read_manifest(run.id) == named
@@ -85,8 +85,8 @@ def test_a_trace_without_a_rank_gets_that_of_its_recorder(tmp_path: Path, rank: 
     ranked = [msgspec.structs.replace(ref, rank=rank if ref.kind == "trace" else None) for ref in run.recordings]
     folder.write_manifest(msgspec.structs.replace(run, recordings=ranked))
     export_runs(folder, [run.id], tmp_path / "x.sawtooth")
-    (brought,) = import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "b"))
-    assert [ref.rank for ref in brought.traces] == [kept]
+    (ingested,) = import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "b"))
+    assert [ref.rank for ref in ingested.traces] == [kept]
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:

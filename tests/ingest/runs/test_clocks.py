@@ -133,17 +133,17 @@ def test_local_telemetry_is_aligned_only_with_its_zone(tmp_path: Path, folder: D
     assert "smi.csv" in bare.notices[0]
     library = Library(folder)
     result = analyse(bare.runs[0], library)
-    told = read(library, result, bare.runs[0])
+    reported = read(library, result, bare.runs[0])
     span = TimelineSpan(BASE_NS, BASE_NS + 10**9)
-    assert not told.clock.known
-    assert not series.overlap(told, span, "unix")
+    assert not reported.clock.known
+    assert not series.overlap(reported, span, "unix")
     placed = bring_in(folder, [(trace, "trace.json"), (log, "smi.csv")], correction=ClockCorrection(time_zone="+02:00"))
     assert placed.notices == []
     assert placed.runs[0].id == bare.runs[0].id
     result = analyse(placed.runs[0], library)
-    told = read(library, result, placed.runs[0])
-    assert series.overlap(told, span, "unix")
-    assert told.span.start_ns == (BASE_NS // 10**9 - 3) * 10**9
+    reported = read(library, result, placed.runs[0])
+    assert series.overlap(reported, span, "unix")
+    assert reported.span.start_ns == (BASE_NS // 10**9 - 3) * 10**9
     library.close()
 
 
@@ -158,9 +158,10 @@ def test_an_interval_stretches_samples_and_gaps(tmp_path: Path, folder: DataFold
     dmon.write_text("# gpu pwr sm\n# Idx W %\n" + "".join(f"    0 {100 + k} {k}\n" for k in range(10)))
     run = bring_in(folder, [(dmon, "dmon.txt")], correction=ClockCorrection(start="1795249800", interval_s=0.1)).runs[0]
     library = Library(folder)
-    told = read(library, analyse(run, library), run)
-    assert told.samples["time_ns"].tolist() == [1_795_249_800 * 10**9 + k * 10**8 for k in range(10)]
-    assert told.clock.shares("unknown")  # a person placed it by the trace, whatever the trace's own clock is
+    reported = read(library, analyse(run, library), run)
+    assert reported.samples["time_ns"].tolist() == [1_795_249_800 * 10**9 + k * 10**8 for k in range(10)]
+    # The user placed it relative to the trace, so the clock of the trace does not matter.
+    assert reported.clock.shares("unknown")
     library.close()
 
 
@@ -203,7 +204,7 @@ def test_the_offset_measured_by_the_traces_host_is_used() -> None:
 
 
 def test_two_hosts_that_push_to_one_dashboard_are_compared_through_it() -> None:
-    # b is 5 s behind the dashboard and a 2 s, so b is 3 s behind a
+    # b is 5 s and a 2 s behind the dashboard, so b is 3 s behind a
     found = placed(ClockOrigin("unix", "b", "dash", 5 * 10**9), REF, TRACE_A, ClockOrigin("unix", "a", "dash", 2 * 10**9))
     assert found.offset_ns == 3 * 10**9
     other_dashboard = placed(

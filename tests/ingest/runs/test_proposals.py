@@ -86,8 +86,8 @@ def test_the_report_of_a_known_run_is_the_same_after_any_import(
 ) -> None:
     folder, run = known
     manifest, report = folder.manifest_file(run.id).read_bytes(), report_of(folder, run.id)
-    brought = bring_in(folder, [(bundle(tmp_path, **content), "x.sawtooth")])
-    assert [m.id for m in brought.runs] == brought.proposals == [run.id]
+    ingested = bring_in(folder, [(bundle(tmp_path, **content), "x.sawtooth")])
+    assert [m.id for m in ingested.runs] == ingested.proposals == [run.id]
     assert folder.manifest_file(run.id).read_bytes() == manifest
     assert report_of(folder, run.id) == report
 

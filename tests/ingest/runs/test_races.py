@@ -26,7 +26,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.prepared import folder_with_sound_run
 
-WAIT_S = 0.3  # long enough for what is not held back to be over
+WAIT_S = 0.3  # long enough for operations that are not delayed
 
 
 @pytest.fixture

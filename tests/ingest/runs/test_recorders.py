@@ -18,7 +18,7 @@ from tests.support.fake_nvml import FakeClock, FakeNvml
 
 
 @pytest.mark.parametrize(
-    ("recorder", "here", "told"),
+    ("recorder", "here", "reported"),
     [
         ("0.2.0", "0.1.0", True),
         ("0.10", "0.9.9", True),
@@ -26,11 +26,11 @@ from tests.support.fake_nvml import FakeClock, FakeNvml
         ("0.1.0", "0.2.0", False),
         ("", "0.1.0", False),
         ("a fork", "0.1.0", False),
-        ("9.0", "0", False),  # a checkout that is not installed does not know what it is
+        ("9.0", "0", False),  # a checkout that is not installed does not know its version
     ],
 )
-def test_a_later_release_is_reported(recorder: str, here: str, told: bool) -> None:
-    assert (too_new(recorder, here) is not None) is told
+def test_a_later_release_is_reported(recorder: str, here: str, reported: bool) -> None:
+    assert (too_new(recorder, here) is not None) is reported
 
 
 def marks(folder: Path, recorder: str) -> Path:
@@ -42,7 +42,7 @@ def marks(folder: Path, recorder: str) -> Path:
 
 def session(folder: Path) -> Path:
     nvml = FakeNvml(FakeClock())
-    nvml.cost_s["nvmlGpmSampleGet"] = 0.1  # its clock passes only by what calls cost
+    nvml.cost_s["nvmlGpmSampleGet"] = 0.1  # its clock advances only by the cost of calls
     assert sampler.main(["--out", str(folder / "live"), "--seconds", "0.3", "--interval", "0.05"], nvml=nvml) == 0
     return next((folder / "live").glob("*/samples-0001.jsonl"))
 

@@ -36,13 +36,13 @@ def test_telemetry_of_the_same_host_and_time_is_attached(tmp_path: Path, first: 
     data = DataFolder(tmp_path / "data").create()
     files = [samples(tmp_path, "node-7"), trace(tmp_path, "node-7.cluster.example")]
     for file in files if first == "telemetry" else files[::-1]:
-        brought = bring_in(data, [file])
+        ingested = bring_in(data, [file])
     (run,) = [run for run in data.manifests() if run.traces]
     assert [ref.source_name for ref in run.telemetry] == ["nvml.jsonl"]
-    (notice,) = brought.notices
+    (notice,) = ingested.notices
     assert notice.startswith("nvml.jsonl: it was sampled on the same host at the same time as ")
     if first == "telemetry":
-        assert brought.runs == [run]
+        assert ingested.runs == [run]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_counters_become_rates():
     assert found["cpu_pct"] == pytest.approx((100 + 50 + 0 + 10) / 4)
     assert (found["cpu_busiest_pct"], found["cpu_io_wait_pct"]) == (100.0, 10.0)
     assert (found["disk_read_bps"], found["disk_busy_pct"]) == (150.0, 90.0)  # partitions are parts of their disks
-    assert (found["network_received_bps"], found["network_sent_bps"]) == (10.0, 2.0)  # loopback is none
+    assert (found["network_received_bps"], found["network_sent_bps"]) == (10.0, 2.0)  # loopback does not count
     assert (found["ram_used_bytes"], found["swap_in_bps"]) == (48 << 30, 4096.0)
     assert set(found) <= set(HOST_COLUMNS) and all(possible(column, value) is not None for column, value in found.items())
 
@@ -134,9 +134,8 @@ def test_allowed_cores_are_distinguished_from_those_of_the_host(monkeypatch, tmp
         75.0,
         2.0,
     )
-    monkeypatch.setattr(
-        host_module, "usable_cores", lambda pid, proc: 1
-    )  # a container's limit: its share of two cores is not seen
+    # a container's limit: its share of two cores is not seen
+    monkeypatch.setattr(host_module, "usable_cores", lambda pid, proc: 1)
     assert "cpu_usable_pct" not in read_twice(host, HostReader([7], host))
 
 
@@ -152,15 +151,15 @@ def test_workers_are_distinguished_from_helpers_and_the_training():
 
 
 def test_waits_of_the_main_thread_for_a_core_are_measured(tmp_path):
-    host, told = FakeHost(), tmp_path / "7/task/7/schedstat"
-    told.parent.mkdir(parents=True)
-    told.write_text("5000000000 1000000000 40\n")
+    host, reported = FakeHost(), tmp_path / "7/task/7/schedstat"
+    reported.parent.mkdir(parents=True)
+    reported.write_text("5000000000 1000000000 40\n")
     reader = HostReader([7], host, tmp_path)
     assert reader.read(0) is None
     host.now_s = 2.0
-    told.write_text("6000000000 1600000000 70\n")
+    reported.write_text("6000000000 1600000000 70\n")
     assert reader.read(2 * SECOND)["main_waits_pct"] == pytest.approx(30.0)  # 0.6 of 2 s
-    told.write_text("0 0 0\n")  # a kernel that does not count it
+    reported.write_text("0 0 0\n")  # a kernel that does not count it
     assert "main_waits_pct" not in reader.read(4 * SECOND)
 
 

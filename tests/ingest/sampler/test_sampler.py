@@ -132,7 +132,7 @@ def test_the_sampler_imports_only_the_standard_library_and_nvml() -> None:
                         "sawtooth.ingest.sampler",
                         "sawtooth.ingest.quantities",
                         "sawtooth.ingest.children",
-                        "sawtooth.ingest.loop.cores",  # standard library only, as it says itself
+                        "sawtooth.ingest.loop.cores",  # the docstring says that it needs only the standard library
                         "sawtooth.ingest.json_checksum",
                         "sawtooth.installation",
                     )

@@ -43,9 +43,8 @@ def test_costs_of_an_h200_stay_within_the_budget() -> None:
     }
     memory = bench.run(60)
     assert memory.events("overhead")[-1]["nvml_ms_per_gpu_tick"] <= 0.5
-    assert all(
-        bench.value(t, "sm_active_pct") is not None for t in memory.ticks()[1:]
-    )  # SM activity is always sampled, because it shows the sawtooth.
+    # SM activity is always sampled, because it shows the sawtooth.
+    assert all(bench.value(t, "sm_active_pct") is not None for t in memory.ticks()[1:])
     assert all(1 not in asked for asked in bench.nvml.gpm_requests)  # graphics utilization: 1.5 ms
     assert "1.5 ms" in memory.heads[0][0]["capabilities"]["gr_active_pct"]["reason"]
     rest = [t for t in memory.ticks() if bench.value(t, "fp32_pct") is not None]
@@ -54,10 +53,8 @@ def test_costs_of_an_h200_stay_within_the_budget() -> None:
 
 def test_expensive_metrics_of_the_slow_group_become_rarer() -> None:
     bench = Bench(("GPU-a",))
-    bench.nvml.cost_s |= {
-        "nvmlGpmSampleGet": 0.0001,
-        "a GPM metric": 0.0001,
-    }  # 12 metrics take 1.3 ms, which is allowed every 2.6 s.
+    # 12 metrics take 1.3 ms, which is allowed every 2.6 s.
+    bench.nvml.cost_s |= {"nvmlGpmSampleGet": 0.0001, "a GPM metric": 0.0001}
     memory = bench.run(60)
     rest = [t for t in memory.ticks() if bench.value(t, "fp32_pct") is not None]
     assert 20 <= len(rest) <= 26

@@ -110,9 +110,8 @@ def test_same_bytes_make_the_same_recording_and_keep_one_source(tmp_path, folder
 def test_progress_ends_with_done(tmp_path, folder):
     seen: list[IngestProgress] = []
     ingest_file(put(tmp_path, TRACE), folder, progress=seen.append)
-    assert (
-        seen[-1].stage == "done" and seen[-1].bytes_done == seen[-1].bytes_total > 0 and seen[-1].events == 9
-    )  # 3 operators, 2 calls, 4 GPU operations
+    # 3 operators, 2 calls, 4 GPU operations
+    assert seen[-1].stage == "done" and seen[-1].bytes_done == seen[-1].bytes_total > 0 and seen[-1].events == 9
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"traceEvents":[]}', b"[]", b"42", b"<html>", b"PK\x03\x04aaaa"])

@@ -27,7 +27,7 @@ def test_repetitions_of_a_trace_are_complete_and_separate(tmp_path):
     folder = DataFolder(tmp_path / "data")
     ref = ingest_file(target, folder)
     with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
-        # three steps of one kernel and one copy, four times over, each linked to a launch of its own in its own step
+        # three steps of one kernel and one copy, repeated four times, each linked to its own launch in its own step
         assert con.execute("SELECT count(*), count(DISTINCT correlation), count(DISTINCT call_id) FROM gpu_ops").fetchall() == [
             (24, 24, 24)
         ]

@@ -22,7 +22,7 @@ from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.tables import EventTables
 
-SIGN = b"PK\x03\x04kernels\n"  # begins like a zip archive, which is refused unless a source knows better
+SIGN = b"PK\x03\x04kernels\n"  # It begins like a zip archive, which is refused unless a source recognises it.
 
 
 @contextmanager

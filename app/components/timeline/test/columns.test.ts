@@ -1,4 +1,4 @@
-// What is drawn is true: the columns of a row against a plain sum over its slices, at random zooms.
+// Compares the drawn columns of a row with a plain sum over its slices, at random zooms.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -37,7 +37,7 @@ async function columnsOf(events: Event[], view: Span): Promise<Columns> {
   return columns;
 }
 
-/** The filled share of each pixel that a picture shows: sums, and slices drawn by themselves at whole pixels. */
+/** Return the filled share of each pixel: sums, and separately drawn slices at whole pixels. */
 function shown(columns: Columns): Float64Array {
   const share = Float64Array.from(columns.fill, (fill) => Math.min(fill, 1));
   for (const bar of columns.bars) {
@@ -48,7 +48,7 @@ function shown(columns: Columns): Float64Array {
   return share;
 }
 
-test("the drawn busy share is the recording's to a pixel, at random zooms", async () => {
+test("the drawn busy share is exact to a pixel at random zooms", async () => {
   const next = random(3);
   for (let round = 0; round < 25; round++) {
     const events = row(round);
@@ -63,13 +63,13 @@ test("the drawn busy share is the recording's to a pixel, at random zooms", asyn
       const [low, high] = [start + x * unit, start + (x + 1) * unit];
       drawn += share[x];
       for (const e of events) wanted += Math.max(Math.min(e.start + e.dur, high) - Math.max(e.start, low), 0) / unit;
-      // a summed slice is drawn from the column in which it begins: it may end a column later
+      // a summed slice is drawn from the column in which it begins, so it may end a column later
       assert.ok(Math.abs(drawn - wanted) <= 2.01, `pixel ${x} of round ${round}: ${drawn} drawn, ${wanted} recorded`);
     }
   }
 });
 
-test("no slice that covers a pixel is lost, and each is there once", async () => {
+test("every slice that covers a pixel is drawn once", async () => {
   for (let round = 0; round < 15; round++) {
     const events = row(100 + round);
     const next = random(round);
@@ -88,7 +88,7 @@ test("no slice that covers a pixel is lost, and each is there once", async () =>
   }
 });
 
-test("a coarser tile stands in while the right one is on its way, and nothing is asked for twice", async () => {
+test("a coarser tile is drawn while a tile loads, and no tile is requested twice", async () => {
   const events = row(1);
   const addresses: string[] = [];
   const answer = served(events, 40);
@@ -112,7 +112,7 @@ test("a coarser tile stands in while the right one is on its way, and nothing is
   if (complete) assert.ok(tiles.settled(), "a complete tile needs no nearer one");
 });
 
-test("tiles stay within their budget: those not looked at for longest go", async () => {
+test("the cache drops the least recently used tiles", async () => {
   let done: () => void = () => {};
   const addresses: string[] = [];
   const answer = served(row(2), 0);

@@ -4,12 +4,12 @@ import { test } from "node:test";
 import { FindingBar } from "../src/finding";
 import type { Picture } from "../src/picture";
 
-/** An element that takes what the bar gives it and shows nothing. */
+/** An element that accepts all content and shows nothing. */
 function blank(): HTMLElement {
   return { hidden: false, replaceChildren() {}, append() {}, setAttribute() {} } as unknown as HTMLElement;
 }
 
-test("a late failure of one finding's places marks nothing under another", async () => {
+test("a late error of one finding does not change the marks of another", async () => {
   const failures: (() => void)[] = [];
   globalThis.document = { createElement: blank } as unknown as Document;
   globalThis.fetch = () => new Promise((_, fail) => failures.push(() => fail(new Error("late"))));

@@ -5,7 +5,7 @@ import { listen } from "../src/input";
 import type { Picture } from "../src/picture";
 import type { Span } from "../src/types";
 
-/** A picture that glides for ever: what is drawn stays where it was, and `go` tells where it leads. */
+/** A picture in an endless move: `view` does not change, and `go` stores the target. */
 function gliding(view: Span, to: Span): { picture: Picture; press: (key: string) => void } {
   const canvas = new EventTarget() as unknown as HTMLCanvasElement;
   Object.assign(canvas, { getRootNode: () => globalThis.document });
@@ -20,10 +20,10 @@ function gliding(view: Span, to: Span): { picture: Picture; press: (key: string)
   return { picture, press: (key) => canvas.dispatchEvent(Object.assign(new Event("keydown", { cancelable: true }), { key })) };
 }
 
-test("a wheel zooms where its movement begins over the picture, and else the page scrolls", () => {
+test("a wheel zooms if its movement begins over the picture, otherwise the page scrolls", () => {
   const { picture } = gliding({ start: 0, end: 1e8 }, { start: 0, end: 1e8 });
   let now = 0;
-  /** Turn a wheel after a pause; tells whether it was the picture's. */
+  /** Turn a wheel after a pause; return whether the picture used the event. */
   const turn = (pause: number, event: Partial<WheelEvent>, over = true): boolean => {
     now += pause;
     const wheel = Object.assign(new Event("wheel", { cancelable: true }), { deltaMode: 0, deltaX: 0, offsetX: 50, ...event });
@@ -42,7 +42,7 @@ test("a wheel zooms where its movement begins over the picture, and else the pag
   assert.ok(!turn(2000, { deltaY: 100 }), "there is nothing to zoom out of");
 });
 
-test("a key tapped while the picture glides starts from where it goes", () => {
+test("a key pressed during a move starts from the target of the move", () => {
   const [drawn, to] = [{ start: 0, end: 1e8 }, { start: 5e8, end: 5.1e8 }];
   const length = to.end - to.start;
   for (const [key, sign] of [["d", 1], ["a", -1]] as const) {

@@ -1,4 +1,4 @@
-// A server of tiles for tests, made from slices by the rules that app/analysis say: written apart from the code it tests.
+// A tile server for tests. It makes tiles from slices, independently of the tested code.
 
 import { COLUMNS } from "../src/wire";
 
@@ -8,7 +8,7 @@ export interface Event {
   kind: string;
 }
 
-/** A small generator, so that a failing round can be run again. */
+/** A small random generator with a seed, so that a failing round can be repeated. */
 export function random(seed: number): () => number {
   let state = seed * 2654435761 + 12345;
   return () => {
@@ -17,7 +17,7 @@ export function random(seed: number): () => number {
   };
 }
 
-/** Answer requests for tiles of one row (lane 7); tiles of `few` slices and less are complete. */
+/** Answer requests for tiles of one row (lane 7). Tiles of at most `few` slices are complete. */
 export function served(events: Event[], few: number): (address: string) => Promise<ArrayBuffer> {
   return (address) => {
     const query = new URLSearchParams(address.split("?")[1]);

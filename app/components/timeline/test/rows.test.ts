@@ -9,7 +9,7 @@ const WIDTH = 1000;
 const spec = { id: "operators-0", source: "operators", lane: 0, label: "ops", rows: 9 };
 const track = { api: "", recording: "r", device: 0, label: "", offset: 0, lanes: [spec] };
 
-/** Tiles that hold one slice a row: [row, start, length]. */
+/** Tiles with one slice per row: [row, start, length]. */
 function holding(...slices: [number, number, number][]): Tiles {
   const rows = new Map(slices.map(([depth], i) => [`0/${depth}`, { slices: Uint32Array.of(i), sums: new Uint32Array() }]));
   const tile = { start: slices.map((s) => s[1]), dur: slices.map((s) => s[2]), rows };
@@ -20,7 +20,7 @@ function lanes(rows: Rows): Placed[] {
   return placed([track], [], [], new LaneChoice(), rows.needed).lanes;
 }
 
-test("a lane has a row for each slice that is drawn by itself, and one for what it nests", () => {
+test("a lane has a row for each separately drawn slice and one for nested slices", () => {
   const rows = new Rows();
   const tiles = holding([0, 0, 9e5], [1, 1e5, 4e5], [2, 1e5, 1500], [3, 1e5, 800]);
   assert.equal(lanes(rows)[0].rows, 9, "until something is known of it");
@@ -31,7 +31,7 @@ test("a lane has a row for each slice that is drawn by itself, and one for what 
   assert.equal(lanes(rows)[0].rows, 4, "nearer, all are by themselves, and nothing nests in the last");
 });
 
-test("rows are only added, but after a jump, and for what is chosen", () => {
+test("rows are only added, except after a jump, and added for the selected slice", () => {
   const rows = new Rows();
   const tiles = holding([0, 0, 9e5], [1, 1e5, 1000], [2, 1e5, 300]);
   rows.fit(lanes(rows), [track], tiles, { start: 1e5, end: 1.1e5 }, WIDTH, true);

@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { stepsOf } from "../src/steps";
 
-test("steps come out as they went in", () => {
+test("steps survive encoding", () => {
   const sent = { times: "5 10 0 20 -3 4 1 1", names: [[2, "step#", 9, null], [1, "last", null, "cut off"], [1, "x", 0, ""]] } as never;
   assert.deepEqual(stepsOf(sent, 100), [
     { start: 105, end: 115, name: "step#9", counted: true },

@@ -11,7 +11,7 @@ import { uncounted } from "../src/uncounted";
 import { around, between, clamped, moved, pinched, showing, tick, zoomed } from "../src/view";
 import { random } from "./made";
 
-test("a zoom leaves what lies under the pointer where it is", () => {
+test("a zoom keeps the time under the pointer", () => {
   const next = random(9);
   for (let round = 0; round < 200; round++) {
     const view = { start: 4e5 + next() * 1e5, end: 6e5 + next() * 1e5 };
@@ -22,7 +22,7 @@ test("a zoom leaves what lies under the pointer where it is", () => {
   }
 });
 
-test("what lies under two fingers stays under them", () => {
+test("a pinch keeps the times under both fingers", () => {
   const [width, extent] = [400, 1e9];
   const view = { start: 3e8, end: 5e8 };
   const time = (span: typeof view, x: number) => span.start + (x * (span.end - span.start)) / width;
@@ -34,7 +34,7 @@ test("what lies under two fingers stays under them", () => {
   assert.ok(Math.abs((upright.end - upright.start) / (view.end - view.start) - 0.5) < 1e-9, "fingers one above the other zoom as well");
 });
 
-test("views stay inside the recording and never shrink to nothing", () => {
+test("views stay inside the recording and have a minimum length", () => {
   assert.deepEqual(clamped({ start: -50, end: 150 }, 100_000), { start: 0, end: 1000 });
   assert.deepEqual(clamped({ start: 90_000, end: 130_000 }, 100_000), { start: 60_000, end: 100_000 });
   assert.deepEqual(clamped({ start: -1e9, end: 1e9 }, 100_000), { start: 0, end: 100_000 });
@@ -43,7 +43,7 @@ test("views stay inside the recording and never shrink to nothing", () => {
   assert.deepEqual(around({ start: 4000, end: 6000 }, 2, 100_000), { start: 3000, end: 7000 });
 });
 
-test("a move begins and ends where it should, and never leaves both", () => {
+test("a move begins and ends at the given views and stays between them", () => {
   const [from, to] = [{ start: 0, end: 1e6 }, { start: 5e5, end: 5.1e5 }];
   assert.deepEqual(between(from, to, 0), from);
   const last = between(from, to, 1);
@@ -62,7 +62,7 @@ test("ticks are round and far enough apart", () => {
   }
 });
 
-test("numbers for people", () => {
+test("numbers are formatted with units", () => {
   assert.equal(duration(165_694), "166\u00a0µs");
   assert.equal(duration(67), "67\u00a0ns");
   assert.equal(duration(2_400), "2.4\u00a0µs");
@@ -77,11 +77,11 @@ test("numbers for people", () => {
   assert.equal(time(1_250_000_000, 50_000_000, 2e9), "1.25\u00a0s");
 });
 
-test("names are cut to their room, and read on any colour", () => {
+test("names are cut to their space and have contrast on every colour", () => {
   assert.equal(fit("aten::mm", 100, 6), "aten::mm");
-  assert.equal(fit("aten::convolution", 66, 6), "convolution", "the namespace goes first");
+  assert.equal(fit("aten::convolution", 66, 6), "convolution", "the namespace is removed first");
   assert.equal(fit("aten::convolution", 48, 6), "convolu…");
-  assert.equal(fit("aten::convolution", 24, 6), "", "three letters name nothing");
+  assert.equal(fit("aten::convolution", 24, 6), "", "three letters are too few for a name");
   assert.equal(fit("aten::mm", 12, 6), "mm");
   assert.equal(readable("#0072B2"), "#ffffff");
   assert.equal(readable("#9AD1F5"), "#000000");
@@ -95,7 +95,7 @@ function again(choice: LaneChoice): LaneChoice {
   return read;
 }
 
-test("lanes fold, are pinned, and the address says so", () => {
+test("folded and pinned lanes are in the address", () => {
   const lanes = [
     { id: "gpu-7", source: "gpu", lane: 7, label: "Stream 7", rows: 1 },
     { id: "operators-0", source: "operators", lane: 0, label: "ops", rows: 5 },
@@ -121,7 +121,7 @@ test("lanes fold, are pinned, and the address says so", () => {
   tops.slice(1).forEach(([top], i) => assert.ok(top >= tops[i][1]));
 });
 
-test("a place is shown in the view one has, and only a place too large for it changes the zoom", () => {
+test("a place is shown without a zoom unless it is too large for the view", () => {
   const step = { start: 100_000, end: 200_000 };
   assert.deepEqual(showing({ start: 120_000, end: 120_010 }, step, 8, 1e6), step, "it is there already");
   assert.deepEqual(showing({ start: 450_000, end: 450_010 }, step, 8, 1e6), { start: 400_005, end: 500_005 }, "moved, as long as before");
@@ -129,7 +129,7 @@ test("a place is shown in the view one has, and only a place too large for it ch
   assert.deepEqual(showing({ start: 400_000, end: 440_000 }, { start: 0, end: 1e6 }, 8, 1e6), { start: 260_000, end: 580_000 }, "nearer than the whole");
 });
 
-test("what lies outside the counted steps is told from time in which nothing was lost", () => {
+test("time outside the counted steps is distinguished from time without losses", () => {
   const step = (start: number, end: number, counted: boolean) => ({ start, end, counted, name: `ProfilerStep#${start}${counted ? "" : " (not counted: warm-up)"}` });
   const steps = [step(10, 30, false), step(30, 50, true), step(50, 70, true)];
   const data = { extent: 100, steps, tracks: [{ offset: 0 }, { offset: 5, steps: [{ start: 5, end: 25, name: "a", counted: true }] }, { offset: 0 }] } as unknown as PageData;
@@ -141,7 +141,7 @@ test("what lies outside the counted steps is told from time in which nothing was
   assert.equal(stepLabel(steps[1], 80), "#30 · 20\u00a0ns");
 });
 
-test("a label that does not fit is a shorter one or none, and never a part of a name", () => {
+test("a label that does not fit is replaced by a shorter one or left out", () => {
   const step = { start: 0, end: 57_500_000, counted: true, name: "Optimizer.step#Adam.step 12" };
   assert.equal(stepLabel(step, 300), "#12 · 57.5\u00a0ms");
   assert.equal(stepLabel(step, 45), "57.5\u00a0ms");
@@ -154,7 +154,7 @@ test("a label that does not fit is a shorter one or none, and never a part of a 
   assert.equal(lostLabel("data loader", 613_000_000, 20), "");
 });
 
-test("threads that do almost nothing stand behind a row that counts them, and the address opens it", () => {
+test("nearly idle threads are folded into a row that the address can open", () => {
   const lanes = [
     { id: "calls-0", source: "calls", lane: 0, label: "Main calls", rows: 1 },
     { id: "calls-3", source: "calls", lane: 3, label: "thread 3 calls", rows: 1, quiet: true },
@@ -169,7 +169,7 @@ test("threads that do almost nothing stand behind a row that counts them, and th
   assert.equal(shown()[1][2], false);
 });
 
-test("a panel knows whether telemetry has a sample in view", () => {
+test("a panel knows if it has a telemetry sample in view", () => {
   const ignored = { moveTo() {}, lineTo() {} };
   const line = { label: "", unit: "%", light: "", dark: "", top: 100, times: [10, 20, 30], values: [1, 2, null] };
   const seen = (start: number, end: number) => trace(ignored, line, { start, end }, 1, (v) => v);

@@ -83,11 +83,11 @@ def _drop_commas(text: bytes) -> bytes:
 
 
 REPAIRS = {
-    "utf8": "Bytes that are not UTF-8 were replaced by a mark; names with them may look odd.",
+    "utf8": "Bytes that are not UTF-8 were replaced by the character �, so some names may look odd.",
     "quote": "Quotes inside a name were not escaped by the profiler; Sawtooth escaped them.",
-    "literal": "Bare NaN, Infinity or N/A, which JSON does not allow, were read as not recorded.",
+    "literal": "Bare NaN, Infinity or N/A, which JSON does not allow, were read as missing values.",
     "control": "Unescaped control characters inside strings were accepted.",
     "escape": "Backslashes that the profiler did not escape were read as single backslashes.",
-    "surrogate": "Incomplete characters (lone surrogates) were replaced by a mark.",
+    "surrogate": "Incomplete characters (lone surrogates) were replaced by the character �.",
     "comma": "Commas before a closing bracket were ignored.",
 }

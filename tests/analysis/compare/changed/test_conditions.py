@@ -99,13 +99,10 @@ def test_clocks_within_their_usual_spread_and_unknown_values_do_not_differ() -> 
         Condition("loader", "Loader", text, n, kind="in workers") for text, n in (("in workers", None), ("in 8 workers", 8))
     ]
     assert pairs(*workers) == [False]
-    assert pairs(Condition("host", "Host", "x"), Condition("driver", "Driver", "1")) == [
-        False,
-        False,
-    ]  # each is known on one side
-    assert [pair.differs for pair in condition_pairs([Condition("variable A", "A", "1")], [])] == [
-        False
-    ]  # B may not record any
+    # each is known on one side only
+    assert pairs(Condition("host", "Host", "x"), Condition("driver", "Driver", "1")) == [False, False]
+    # B may not record any
+    assert [pair.differs for pair in condition_pairs([Condition("variable A", "A", "1")], [])] == [False]
 
 
 def test_several_runs_of_a_side_show_all_their_values() -> None:

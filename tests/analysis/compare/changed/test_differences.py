@@ -55,7 +55,7 @@ def test_advice_was_not_followed_if_both_sides_have_the_same_choice():
     assert not unfollowed(graph, (off,), (on,))
     assert not unfollowed(graph, (), (off,)), "what one side does not show may have been another"
     assert not unfollowed(advised("reads"), (off,), (off,)), "advice that no choice shows"
-    workers = trait("loader", "in worker processes")  # of a number that is not recorded
+    workers = trait("loader", "in worker processes")  # the number is not recorded
     assert not unfollowed(advised("starves", sets=("loader",)), (workers,), (workers,))
 
 
@@ -99,7 +99,7 @@ def test_copies_to_the_host_are_counted_by_the_steps_that_have_one(copies, value
 
 
 def test_a_share_refers_to_the_parts_that_changed_with_the_step():
-    # 100 → 40 ms: 48 of the 60 ms are the loader's, 15 the launches', and 3 ms of copies came on top.
+    # 100 → 40 ms: the loader saves 48 of the 60 ms and the launches 15. Copies add 3 ms.
     waterfall = (
         row("idle", "data_wait", 50, 2),
         row("idle", "launch_bound", 20, 5),

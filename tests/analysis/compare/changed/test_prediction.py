@@ -46,10 +46,10 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
     steps = tuple(PlanStep(rule, 312.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
     assert compare(side(replace(a, plan=steps)), side(measured)).prediction.predicted_ms == 140.0
-    needed = PlanStep("reads", 312.0, 312.0, 312.0, 312.0)  # it brings nothing itself, so that nothing is predicted of it
+    needed = PlanStep("reads", 312.0, 312.0, 312.0, 312.0)  # This change has no gain of its own, so it has no prediction.
     assert compare(side(replace(a, plan=(needed, *steps))), side(measured)).prediction.predicted_ms == 140.0
     assert compare(side(measured), side(a)).prediction is None
-    # what the plan has first is tested, though a finding further down went with it: 157 ms of 120 to 140 predicted
+    # The first change of the plan is tested although a later finding was fixed too: 157 ms, where 120 to 140 were predicted.
     late = (replace(steps[1], predicted_low_ms=120.0, predicted_high_ms=140.0), PlanStep("graph", 140.0, 20.0, 20.0, 20.0))
     missed = compare(side(replace(a, plan=late)), side(measured))
     assert (missed.prediction.rules, missed.prediction.held) == (("loader",), False)
@@ -95,9 +95,9 @@ def test_without_a_profile_of_b_the_known_parts_are_reported():
         said
         == "B has no profile that shows whether it follows A's first advice, Change it: predicted ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
     )
-    assert setup_changes.nothing(compare(side(a), side(marks))) is None  # it is said already
+    assert setup_changes.nothing(compare(side(a), side(marks))) is None  # another sentence says it already
     assert setup_changes.nothing(compare(side(b), side(marks))) == (
-        "B has no profile: what was changed is not recorded. Record B again with `sawtooth run`, a loop shorter than five seconds with `--after 1`."
+        "B has no profile, so the change is not recorded. Record B again with `sawtooth run`. For a loop shorter than five seconds, add `--after 1`."
     )
 
 
@@ -142,7 +142,7 @@ def test_runs_of_one_command_are_named_as_such():
         replace(run, manifest=msgspec.structs.replace(run.manifest, command=command))
         for run in (run_of(best_ms=45.0, source="user"), run_of("b" * 16, best_ms=19.5, source="user"))
     )
-    assert setup_changes.nothing(compare(side(a), side(b))).startswith("Both ran the same command:")
+    assert setup_changes.nothing(compare(side(a), side(b))).startswith("Both ran the same command,")
 
 
 def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):

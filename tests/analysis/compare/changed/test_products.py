@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import msgspec
 
-from sawtooth.analysis.compare.changed.products import alike, batch_ratio, other_layers
+from sawtooth.analysis.compare.changed.products import batch_ratio, common_share, other_layers
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import PerStepWork
 from sawtooth.app.words.comparisons import audit, changes, setup_changes, step_parts
@@ -17,8 +17,8 @@ from tests.support.run_results import run_of, side
 
 
 def test_shares_refer_to_the_smaller_set():
-    assert alike("abcd", "bcdefgh") == Fraction(3, 4)
-    assert alike("abc", "abc") is None and alike("", "abcd") is None
+    assert common_share("abcd", "bcdefgh") == Fraction(3, 4)
+    assert common_share("abc", "abc") is None and common_share("", "abcd") is None
 
 
 def of_shapes(run, shapes):
@@ -45,7 +45,7 @@ CLASSIFIER, DECODER = {("addmm", (1000, 2048))}, {("convolution", (3, 3, 256, 32
 
 def test_models_with_a_common_backbone_are_distinguished():
     assert other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, *DECODER})
-    assert not other_layers({*BACKBONE, *CLASSIFIER}, BACKBONE)  # a head that was cut off is a change
+    assert not other_layers({*BACKBONE, *CLASSIFIER}, BACKBONE)  # a removed head is a change
     assert not other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, ("addmm", (1024, 2048)), *DECODER})  # a padded one, and more
     assert not other_layers((), DECODER)
     runs = [run_of(name * 16, metrics={"flops_per_step": flops}) for name, flops in (("a", 1e12), ("b", 5e12))]
@@ -63,7 +63,7 @@ def test_networks_with_different_layers_are_two_models():
         weights = (lstm, mlp) if a is large else (mlp, lstm)
         assert compare(*(replace(one, weights=w) for one, w in zip((a, b), weights, strict=True))).other_model
     assert not compare(replace(large, weights=lstm), replace(small, weights=lstm)).other_model  # another batch size
-    assert not compare(replace(large, weights=lstm), replace(nearly, weights=mlp)).other_model  # about as much work
+    assert not compare(replace(large, weights=lstm), replace(nearly, weights=mlp)).other_model  # almost the same amount of work
 
 
 def test_equal_sets_of_shapes_have_one_batch_size_for_any_count():
@@ -82,9 +82,9 @@ OF_64, OF_8192 = ({*WEIGHTS, f"{rows},168" if rows < 168 else f"168,{rows}", f"5
 
 def test_a_larger_batch_multiplies_one_dimension_of_each_activation_and_the_work():
     assert batch_ratio(OF_64, OF_8192, 128.0) == 128 and batch_ratio(OF_8192, OF_64, 1 / 128) == Fraction(1, 128)
-    assert batch_ratio(OF_64, OF_8192, 1.0) is None  # as much work in larger pieces
+    assert batch_ratio(OF_64, OF_8192, 1.0) is None  # the same amount of work in larger pieces
     assert batch_ratio(OF_64, OF_8192, None) is None and batch_ratio(OF_64, OF_64, 1.0) is None
-    assert batch_ratio({*OF_64, "64,100"}, {*OF_8192, "64,300"}, 128.0) is None  # a weight was widened, too
+    assert batch_ratio({*OF_64, "64,100"}, {*OF_8192, "64,300"}, 128.0) is None  # A weight was widened too.
 
 
 def test_swapped_sides_give_the_inverse_ratio():
@@ -134,7 +134,8 @@ def test_work_without_shapes_does_not_show_rates_or_models():
     rows = {label: text for label, _, _, text in (*changes.metric_rows(found), *audit.pair_rows(found))}
     assert rows["MFU"].startswith("not comparable")
     known = msgspec.structs.replace(fused.manifest, facts=UserFacts(flops_per_step=2e8))
-    assert compare(side(cells), side(replace(fused, manifest=known))).throughput is not None  # a user's count is whole
+    # a count entered by the user is complete
+    assert compare(side(cells), side(replace(fused, manifest=known))).throughput is not None
 
 
 def test_equal_counts_of_operations_in_other_shapes_are_the_same_work():

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, common_share
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.app.words.comparisons import setup_changes as words
@@ -49,7 +49,7 @@ def test_the_change_is_named_and_the_verdict_agrees_with_the_stopwatch(pair, sen
 )
 def test_two_models_are_distinguished(pair):
     a, b = (side(name) for name in pair)
-    share = alike(a.products, b.products)
+    share = common_share(a.products, b.products)
     assert share is not None and share < OF_ONE_MODEL
     assert compare(a, b).other_model
 
@@ -57,7 +57,7 @@ def test_two_models_are_distinguished(pair):
 def test_padded_widths_are_still_one_model():
     """No other pair of one model in the repository shares so few shapes."""
     a, b = side("mlp_4093"), side("mlp_4096")
-    assert OF_ONE_MODEL <= alike(a.products, b.products) == Fraction(1, 3)
+    assert OF_ONE_MODEL <= common_share(a.products, b.products) == Fraction(1, 3)
     assert not compare(a, b).other_model
 
 

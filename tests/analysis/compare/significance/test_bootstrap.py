@@ -15,7 +15,7 @@ from sawtooth.analysis.compare.significance.bootstrap import (
     lag_one_autocorrelation,
     median_change_interval,
     noise_floor,
-    share_of_faster,
+    relative_difference,
 )
 
 
@@ -72,8 +72,8 @@ def test_half_width_and_zero():
 
 
 def test_share_of_the_faster_side():
-    assert share_of_faster(10, 11) == share_of_faster(11, 10) == pytest.approx(0.1)
-    assert share_of_faster(0, 0) == 0.0 and share_of_faster(0, 3) == math.inf and share_of_faster(0.5, 1.0) == 1.0
+    assert relative_difference(10, 11) == relative_difference(11, 10) == pytest.approx(0.1)
+    assert relative_difference(0, 0) == 0.0 and relative_difference(0, 3) == math.inf and relative_difference(0.5, 1.0) == 1.0
 
 
 def test_noise_floor_by_hand():
@@ -82,7 +82,7 @@ def test_noise_floor_by_hand():
     assert noise_floor([halves[:19]]) == 0.0  # one too few
     skewed = np.concatenate([np.full(9, 10.0), [100.0], np.full(10, 12.0)])  # medians, not means
     assert noise_floor([skewed]) == pytest.approx(0.2)
-    odd = np.concatenate([np.full(10, 10.0), [99.0], np.full(10, 12.0)])  # the middle step is of neither half
+    odd = np.concatenate([np.full(10, 10.0), [99.0], np.full(10, 12.0)])  # the middle step belongs to neither half
     assert noise_floor([odd]) == pytest.approx(0.2)
     assert noise_floor([series(10, 10, 16), series(11, 11, 12), series()]) == pytest.approx(0.1)  # among runs
     assert noise_floor([series(10, 11)]) == noise_floor([]) == 0.0

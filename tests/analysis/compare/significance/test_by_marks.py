@@ -95,11 +95,10 @@ def test_interval_of_the_change_is_that_of_the_ratio() -> None:
     # upwards √(ln² 1.02328 + ln² (1 − 0.01630 ÷ 0.7)) = 0.0329, so 1.4286 · e^0.0329; downwards √(ln² (1 − 0.02328) + ln² 1.02329) = 0.0329
     assert ratio_interval(a, b, (-0.32842, -0.27158)) == pytest.approx((1.3823, 1.4764), abs=2e-4)
     assert ratio_interval(b, a, (0.27158, 0.32842)) == pytest.approx((1 / 1.4764, 1 / 1.3823), abs=2e-4)
-    assert (
-        ratio_interval(a, [MeasuredSteps((0.7,), 0.7, "profile", ("b",))], (-0.4, -0.2)) is None
-    )  # it is unknown which side has the error
+    # it is unknown which side has the error
+    assert ratio_interval(a, [MeasuredSteps((0.7,), 0.7, "profile", ("b",))], (-0.4, -0.2)) is None
     assert ratio_interval(a, b, (None, -0.2)) is None
-    assert ratio_interval(a, b, (-2.0, 1.4)) is None  # B's step may be no time at all
+    assert ratio_interval(a, b, (-2.0, 1.4)) is None  # B's step may be zero
 
 
 def test_marks_on_one_side_do_not_change_the_verdict() -> None:

@@ -21,22 +21,22 @@ NONE = Verdict("no_difference_shown", "medium", "The interval includes 0.", smal
 
 # A takes 100 ms + the change, B 100 ms: shares are of 100 ms.
 TABLE = [
-    # steps, change, interval, floor, alike → word, confidence
-    (FEW, -100.0, (-110.0, -90.0), 0.10, True, "faster", "high"),  # near end 90 % ≥ 20 %, however few the steps
-    (FEW, -100.0, (-110.0, -90.0), 0.10, False, "faster", "high"),  # and whatever the sources
+    # steps, change, interval, floor, same_source → word, confidence
+    (FEW, -100.0, (-110.0, -90.0), 0.10, True, "faster", "high"),  # near end 90 % ≥ 20 %, for any number of steps
+    (FEW, -100.0, (-110.0, -90.0), 0.10, False, "faster", "high"),  # and for every source
     (FEW, -30.0, (-41.0, -19.0), 0.10, True, "faster", "medium"),  # 19 % < 20 %
     (FEW, -30.0, (-41.0, -19.0), 0.0, True, "faster", "high"),  # 19 % ≥ 5 %
     (FEW, -8.0, (-12.0, -4.0), 0.0, True, "faster", "medium"),  # 4 % < 5 %
     (APART, -8.0, (-15.0, -1.0), 0.1, True, "faster", "low"),  # below the floor of 10 %
-    (FEW, -8.0, (-20.0, -1.0), 0.1, True, "inconclusive", "low"),  # only 12 % would have shown
+    (FEW, -8.0, (-20.0, -1.0), 0.1, True, "inconclusive", "low"),  # only a change of 12 % would have been visible
     (FEW, -8.0, (-12.0, -4.0), 0.10, False, "no_difference_shown", "medium"),  # 8 % < 10 %, by which two sources differ
     (APART, -30.0, (-70.0, 10.0), 0.10, True, "inconclusive", "low"),  # two recordings of one source err independently
     (APART, -30.0, (-70.0, 10.0), 0.10, False, "inconclusive", "low"),
     (APART, -30.0, (-70.0, None), 0.0, True, "inconclusive", "low"),  # nothing bounds it
-    (FEW, -1.0, (-5.0, 3.0), 0.0, True, "no_difference_shown", "high"),  # 4 % would have shown
+    (FEW, -1.0, (-5.0, 3.0), 0.0, True, "no_difference_shown", "high"),  # a change of 4 % would have been visible
     (FEW, -1.0, (-10.0, 8.0), 0.0, True, "no_difference_shown", "medium"),  # 9 %
     (FEW, -1.0, (-30.0, 28.0), 0.0, True, "inconclusive", "low"),  # 29 %
-    (NONE, -1.0, (-30.0, 28.0), 0.0, True, "no_difference_shown", "medium"),  # many steps say so
+    (NONE, -1.0, (-30.0, 28.0), 0.0, True, "no_difference_shown", "medium"),  # based on many steps
 ]  # fmt: skip
 
 
@@ -61,21 +61,21 @@ def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_
     assert [said.confidence for said in both] == [by_gpu, by_host]
     assert both[1].confidence == both[0].confidence or "record both sides again" in both[1].why
     several = [[of_marks(ms + i, host_bound=True) for i in range(4)] for ms in (125.0, 173.0)]
-    assert verdict(*several).confidence == "high"  # runs show by themselves how they vary
+    assert verdict(*several).confidence == "high"  # several runs show their own variation
 
 
-@pytest.mark.parametrize(("steps", "change", "interval", "floor", "alike", "word", "confidence"), TABLE)
-def test_the_table(steps, change, interval, floor, alike, word, confidence):
-    found = settled(steps, ComparisonEvidence(change, 100.0, interval, floor, alike), "By their intervals.")
+@pytest.mark.parametrize(("steps", "change", "interval", "floor", "same_source", "word", "confidence"), TABLE)
+def test_the_table(steps, change, interval, floor, same_source, word, confidence):
+    found = settled(steps, ComparisonEvidence(change, 100.0, interval, floor, same_source), "By their intervals.")
     assert (found.word, found.confidence) == (word, confidence)
     mirrored = Verdict("slower", "low", APART.why) if steps is APART else steps
     low, high = (None if end is None else -end for end in reversed(interval))
-    back = settled(mirrored, ComparisonEvidence(-change, 100.0, (low, high), floor, alike), "By their intervals.")
+    back = settled(mirrored, ComparisonEvidence(-change, 100.0, (low, high), floor, same_source), "By their intervals.")
     assert (back.word, back.confidence) == ({"faster": "slower"}.get(word, word), confidence)
 
 
 def test_two_sources_are_named():
-    found = settled(FEW, ComparisonEvidence(-100.0, 100.0, (-110.0, -90.0), 0.1, alike=False), "By their intervals.")
+    found = settled(FEW, ComparisonEvidence(-100.0, 100.0, (-110.0, -90.0), 0.1, same_source=False), "By their intervals.")
     assert "different sources" in found.why and "Too few" not in found.why
 
 
@@ -92,7 +92,8 @@ def step(best, half, source="telemetry", steps=3):
 def test_a_change_much_larger_than_both_intervals_is_shown_by_three_steps():
     # 37.7 ± 8 → 9 ± 3 ms at 90 %: half of √(64 + 9) · 1.96 ÷ 1.645 = 5.1 ms, so at least 23.6 ms of 9 are saved: 262 %.
     found = verdict([step(37.7, 8.0)], [step(9.0, 3.0)])
-    assert (found.word, found.confidence) == ("faster", "medium")  # 3.3 to 5.3 × as fast: that is clear, by how much is not
+    # 3.3 to 5.3 × as fast: the direction is certain, the size is not
+    assert (found.word, found.confidence) == ("faster", "medium")
     assert found.ci95_ms == pytest.approx((-28.7 - 5.09, -28.7 + 5.09), abs=0.01)
     assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 3.0)]).confidence == "medium"
 

@@ -18,7 +18,7 @@ from sawtooth.analysis.compare.significance.bootstrap import (
     lag_one_autocorrelation,
     median_change_interval,
     noise_floor,
-    share_of_faster,
+    relative_difference,
 )
 from sawtooth.analysis.compare.significance.decision import Verdict, verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
@@ -218,7 +218,7 @@ def test_missing_step_time_is_inconclusive_and_names_the_side():
 
 
 def test_blocks_and_correlation_by_hand():
-    # 2 · 64^⅓ = 8 steps; 8 steps hold two and a half blocks of a third; alternating steps are no positive correlation.
+    # 2 · 64^⅓ = 8 steps. Eight steps contain two and a half blocks of a third. Alternating steps have no positive correlation.
     assert block_length(np.ones(64)) == 8
     assert block_length(np.ones(8)) == 2
     assert lag_one_autocorrelation(np.array([1.0, 2.0] * 20)) == 0.0
@@ -230,7 +230,7 @@ def test_noise_floor_is_the_difference_of_a_recording_from_itself():
     assert noise_floor([drift]) == pytest.approx(0.04)
     assert noise_floor([np.full(5, 100.0), np.full(5, 103.0)]) == pytest.approx(0.03)
     assert noise_floor([drift[:19]]) == 0.0
-    assert share_of_faster(100, 110) == share_of_faster(110, 100) == pytest.approx(0.1)
+    assert relative_difference(100, 110) == relative_difference(110, 100) == pytest.approx(0.1)
 
 
 def test_the_smallest_visible_change_is_found_in_four_of_five_cases():
@@ -243,7 +243,7 @@ def test_the_smallest_visible_change_is_found_in_four_of_five_cases():
 
 
 def test_no_step_is_shorter_than_its_gpu_work():
-    # 776 (768 to 784) → 137 ms (55 to 219): B's GPU works 120 ms of a step, so that at most 784 − 120 went.
+    # 776 (768 to 784) → 137 ms (55 to 219). B's GPU works 120 ms per step, so at most 784 − 120 ms were saved.
     a = MeasuredSteps((776.0,) * 3, 776.0, "estimate", low_ms=768.0, high_ms=784.0)
     b = MeasuredSteps((137.0,) * 3, 137.0, "estimate", low_ms=55.0, high_ms=219.0)
     free, bound = (verdict([a], [replace(b, works_ms=works)]) for works in (None, 120.0))

@@ -56,7 +56,7 @@ def test_with_few_steps_the_interval_is_the_95_percent_interval_of_the_step_time
 
 
 def test_uncertain_step_times_withdraw_the_verdict():
-    # 100 (60 … 140) → 70 (50 … 110): 30 ms of change, ± 53 ms. The steps alone lie apart.
+    # 100 (60 … 140) → 70 (50 … 110): 30 ms of change, ± 53 ms. Only the steps do not overlap.
     a, b = bounded(100.0, 60.0, 140.0, "a"), bounded(70.0, 50.0, 110.0, "b")
     other_source = bounded(70.0, 50.0, 110.0, "b", source="estimate")
     found = verdict([a], [other_source])

@@ -127,7 +127,7 @@ def test_reason_for_no_difference():
     assert reasons.why_none(0.5, 0.02, includes_zero=True) == "the 95 % interval of the change includes 0."
     assert (
         reasons.why_none(0.0123, 0.02, includes_zero=False)
-        == "a change of 1.2 % is within the 2.0 % by which such recordings differ with nothing changed."
+        == "a change of 1.2 % is within the 2.0 % by which such recordings differ without any change."
     )
 
 

@@ -30,7 +30,7 @@ def test_owners_sum_to_the_window(rows, begin, length):
 
 
 def test_the_hull_of_operations_and_window_is_painted():
-    # An operation before the window, one behind it: segments reach from the first start to the last end, gapless.
+    # One operation starts before the window and one after it. The segments have no gaps from the first start to the last end.
     parts = painted([(2, 3, OTHER), (90, 5, COMM)], union([20], [50]))
     assert parts.starts.tolist() == [2, 5, 90] and parts.ends.tolist() == [5, 90, 95]
     assert parts.owner.tolist() == [OTHER, IDLE, COMM]

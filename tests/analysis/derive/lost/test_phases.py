@@ -52,13 +52,12 @@ def test_each_phase_has_its_host_device_and_idle_time() -> None:
     table = phases_of(training_loop())
     assert set(table) == {"my forward", BACKWARD, "Optimizer.step#Adam.step"}
     assert table["my forward"]["host_ms_per_step"] == pytest.approx(0.1)
-    assert table[BACKWARD]["host_ms_per_step"] == pytest.approx(
-        0.2
-    )  # [200, 400): the 10 µs between two operators belong to the pass
+    # [200, 400): the 10 µs between two operators belong to the pass
+    assert table[BACKWARD]["host_ms_per_step"] == pytest.approx(0.2)
     assert table["Optimizer.step#Adam.step"]["host_ms_per_step"] == pytest.approx(0.05)
     assert [table[n]["device_ms_per_step"] for n in table] == pytest.approx([0.04] * 3)
     # Idle before the forward kernel: [567 of the step before, 1067), the host's [565, 1065); it was in the forward mark from 1000 on,
-    # but a piece goes by its middle: python until 1050 lies outside, aten::mm from 1050 on inside: 15 µs.
+    # A piece belongs to the place of its middle: Python until 1050 is outside, aten::mm from 1050 on is inside: 15 µs.
     assert table["my forward"]["idle_ms_per_step"] == pytest.approx(0.015)
 
 

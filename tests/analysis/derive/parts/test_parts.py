@@ -121,14 +121,14 @@ def test_only_attributed_waits_change_at_the_border_of_parts(
     causes = [dict(con.execute(f"SELECT (owner, cause), ns FROM {of}.causes").fetchall()) for of in ("whole", "parts")]
     assert window is not None
     moved = sum(abs(causes[0].get(key, 0) - causes[1].get(key, 0)) for key in {**causes[0], **causes[1]}) / 2
-    assert moved <= 0.03 * int(window[0])  # parts here are of a step or two; those of long recordings are of hundreds
+    assert moved <= 0.03 * int(window[0])  # Parts have one or two steps here, and hundreds in long recordings.
 
 
 def test_part_has_its_steps_and_one_more_on_each_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, parts = both_ways(trace_of("slow_every_fourth"), tmp_path, monkeypatch)
     steps = len(parts[0].host.starts)
     rows = sum(int(part.own_ops.sum()) for part in parts)
-    assert len(parts) == steps == 8  # as many as the trace has: 8, each of a few hundred events
+    assert len(parts) == steps == 8  # Split the trace into 8 parts of a few hundred events.
     assert max(len(part.events.ops) for part in parts) < 4.5 / steps * rows  # three steps, one of four is longer
 
 

@@ -51,9 +51,9 @@ def host_does(names: list[str]) -> TraceEvents:
 @pytest.mark.parametrize(
     ("passes", "periods", "layers"),
     [
-        (1, range(0, 12, 2), True),  # six layers of two operators each go forward; their backward work follows
+        (1, range(0, 12, 2), True),  # Six layers of two operators each run forward, then their backward work follows.
         (1, range(12, 24, 2), True),  # the same, found in the backward pass
-        (3, range(0, 48, 2), True),  # three iterations, with every layer taken for a step
+        (3, range(0, 48, 2), True),  # Three iterations in which every layer looks like a step.
         (3, range(0, 72, 24), False),
         (4, range(12, 96, 24), False),  # each period begins between forward and backward
     ],
@@ -121,7 +121,7 @@ def test_a_generation_loop_has_a_step_per_token_not_per_layer() -> None:
 
 @pytest.mark.parametrize("model_input", ["aten::embedding", "aten::conv2d"])
 def test_layers_of_one_forward_pass_are_not_steps(model_input: str) -> None:
-    layer = [f"aten::op{i}" for i in range(20)]  # so many kinds that input and head are a small share of them
+    layer = [f"aten::op{i}" for i in range(20)]  # With so many kinds of layers, input and head are a small share.
     one_pass = [model_input, "aten::add", *layer * 8, "aten::linear"]
     assert begins_at(one_pass) is None
     assert begins_at(one_pass * 3) == [k * len(one_pass) for k in range(3)]

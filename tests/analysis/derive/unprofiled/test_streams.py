@@ -17,7 +17,7 @@ from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
 KERNELS, STEPS, SYNCHRONIZED = 2_000, 10, 20  # each 20th kernel is followed by a wait for its stream
-TIMES_AS_LONG = 4  # measured: 1.5 to 2.8 on a busy machine, and more than 100 while each late kernel looked at every stream
+TIMES_AS_LONG = 4  # Measured: 1.5 to 2.8 on a busy machine, and more than 100 when each late kernel checked every stream.
 
 
 def _plain(ops: DeviceOps, ready: np.ndarray, launched: np.ndarray) -> list[int]:

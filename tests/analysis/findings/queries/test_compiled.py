@@ -73,8 +73,8 @@ def test_host_time_in_graph_breaks_is_scaled_to_the_unprofiled_run(library, run)
     The host's time in the title is scaled in the same way.
     """
     as_replayed = run(20, "json")
-    told = UserFacts(step_time_ms=0.7 * as_replayed.lead.best.ms)
-    timed = analyse(msgspec.structs.replace(as_replayed.manifest, facts=told), library)
+    reported = UserFacts(step_time_ms=0.7 * as_replayed.lead.best.ms)
+    timed = analyse(msgspec.structs.replace(as_replayed.manifest, facts=reported), library)
     of_both = [next(f.title for f in each.findings if f.rule == "graph-breaks") for each in (as_replayed, timed)]
     then, now = (float(re.search(r"spends ([\d.]+) ms", title)[1]) for title in of_both)
     assert now == pytest.approx(0.7 * then, rel=0.01)
@@ -85,15 +85,15 @@ def test_the_log_names_place_and_reason_of_each_break(run):
     found = next(f for f in result.findings if f.rule == "graph-breaks")
     assert len(result.compile_log.breaks) == 20
     assert result.compile_log.compiled == 21
-    rows = found.evidence[:20]  # and what lies between pieces of the backward pass
+    rows = found.evidence[:20]  # and the time between pieces of the backward pass
     lines = [row["place"] for row in rows]
-    assert lines[0] == "net20.py:5"  # behind the first block: the function begins in line 3
+    assert lines[0] == "net20.py:5"  # after the first block: the function begins in line 3
     assert len(set(lines)) == 20 and all(line.startswith("net20.py:") for line in lines)
     assert {row["reason"] for row in rows} == {"Call to `torch._dynamo.graph_break()`"}
     assert all(row["times_per_step"] == 1 for row in rows)
 
 
-ABANDONED = (  # as PyTorch 2.11 writes it of a break in a loop
+ABANDONED = (  # the text of PyTorch 2.11 for a break in a loop
     'V1123 00:15:10.018000 1856 torch/_dynamo/symbolic_convert.py:5101] {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, '
     '"frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "95"}\n'
     "\tGraph break in user code at /home/me/net.py:101\n"
@@ -175,7 +175,7 @@ def test_calls_without_cached_code_run_uncompiled(tmp_path, lookups):
     folder = DataFolder(tmp_path / "data").create()
     with Library(folder) as opened:
         manifest = bring_in(folder, [(trace.write(tmp_path / "trace.json"), "trace.json")], name="vain").runs[0]
-        told = [f for f in analyse(manifest, opened).findings if f.rule == "graph-breaks"]
-    assert [f.title for f in told] == (
+        reported = [f for f in analyse(manifest, opened).findings if f.rule == "graph-breaks"]
+    assert [f.title for f in reported] == (
         ["torch.compile finds no compiled code for 3 calls per step, so the code runs uncompiled"] if lookups > 1 else []
     )

@@ -17,8 +17,8 @@ from sawtooth.analysis.findings.queries.host_reads import ops_serving_only
 from sawtooth.analysis.store.library import Recording
 from sawtooth.ingest.schema import schema_sql
 
-OPERATORS, STEPS = 10, 20_000  # ids are in the order of starts: two threads take steps in turn
-# A step's annotation has id 0 of its ten, 1 to 5 add, 6 and 7 are norms, 8 reads and 9 is what that calls. Each but the first launches one operation.
+OPERATORS, STEPS = 10, 20_000  # Ids are in the order of starts. Two threads take steps alternately.
+# In each step, id 0 is the annotation, 1 to 5 are additions, 6 and 7 norms, 8 the read and 9 the call inside it. All but the first launch one operation.
 TRAINING = f"""
 INSERT INTO names VALUES (0, 'ProfilerStep#1'), (1, 'aten::add'), (6, 'aten::norm'), (8, 'aten::item'), (9, 'aten::_local_scalar_dense');
 CREATE TEMP TABLE made AS SELECT i AS id, i % {OPERATORS} AS place, i - place AS step_id, i // {OPERATORS} % 2 AS thread_id FROM range({OPERATORS * STEPS}) t(i);
@@ -44,7 +44,7 @@ def waiting(every: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("every", [1, 3, STEPS])
 def test_work_directly_before_a_read_is_needed_only_for_it(context: Any, every: int) -> None:
-    # Of a step two norms, the read and what it calls: not the additions before, nor reads that do not wait.
+    # Each step has two norms, the read and the calls inside it. The additions before them and reads that do not wait are not included.
     assert ops_serving_only(context, waiting(every)) == tuple(call - back for call in waiting(every) for back in (3, 2, 1, 0))
 
 

@@ -76,9 +76,8 @@ def test_no_step_is_shorter_than_the_possible_workers_can_feed():
 def test_predicted_step_follows_the_useful_number_of_workers():
     more = most_that_help(facts(10))
     assert more is not None and more.workers == 15 and more.ms == pytest.approx(32 / 1230 * 1e3)
-    assert more.edit.paced_at_least == pytest.approx(
-        32 / (1500 * 1.1) * 1e3
-    )  # the interval of the model, by the workers' own timing
+    # the interval of the model, by the workers' own timing
+    assert more.edit.paced_at_least == pytest.approx(32 / (1500 * 1.1) * 1e3)
     assert more.edit.paced_at_most == pytest.approx(32 / (1500 * 0.65 * 0.9) * 1e3)
     assert most_that_help(facts(10, seen=15)) is None and most_that_help(UserFacts()) is None
 
@@ -87,7 +86,7 @@ def test_predicted_step_follows_the_useful_number_of_workers():
     ("known", "rest_ms", "workers"),
     [
         (facts(0, seen=0), 20, 16),  # samples that wait: 1,600 per second
-        (facts(10, seen=0), 20, 15),  # one worker per core, except one core: not enough, but the most
+        (facts(10, seen=0), 20, 15),  # One worker per core, except one core. It does not suffice, but it is the maximum.
         (facts(10, seen=0), 64, 7),
         (UserFacts(loader_cores=16), 20, 15),  # 300 ms by one process, nothing timed
         (UserFacts(), 20, 8),

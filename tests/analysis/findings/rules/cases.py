@@ -48,7 +48,7 @@ CASES = {
     "attention-fallback": Case(leads=("math_backend", "padded_heads"), quiet=("attention_by_hand", "aligned_heads", "attention_sdpa")),
     "batches-in-bursts": Case(
         beside=("loader_few_workers",),
-        quiet=("loader_workers", "resnet_starved", "loader_restarts"),  # in the second every step waits: too slow, not uneven
+        quiet=("loader_workers", "resnet_starved", "loader_restarts"),  # in the second recording every step waits, so the loader is slow and not uneven
     ),
     "bias-before-norm": Case(leads=("bias_before_norm",), quiet=("bias_before_relu",)),
     "blocking-copies": Case(beside=("features_apart",), quiet=("features_together", "copy_pageable")),

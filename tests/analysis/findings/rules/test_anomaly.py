@@ -17,7 +17,7 @@ from tests.support.chrome_trace import ChromeTrace
 
 @pytest.mark.parametrize("host_us", [10.0, 110.0])
 def test_gain_of_disabling_anomaly_mode_includes_its_stack_traces(tmp_path: Path, host_us: float) -> None:
-    # A step: five recorded operators of 10 or 110 µs, then five that are not recorded of 10 µs, one test of a gradient and the wait for its answer.
+    # A step has five recorded operators of 10 or 110 µs, then five unrecorded ones of 10 µs, one test of a gradient, and the wait for its result.
     trace, at = ChromeTrace(), 0.0
     for k in range(4):
         begin = at

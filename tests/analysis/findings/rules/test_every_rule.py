@@ -31,7 +31,7 @@ HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loa
 MEASURED = [(slug, *pair) for slug, case in CASES.items() for pair in case.measured]
 # Their near miss is a job with one number changed: tests/analysis/findings/test_straggler_limits.py.
 MADE_ELSEWHERE = ("straggling-rank",)
-# The last rule first: another worker may go through the same recordings from the first on (test_rule_texts.py).
+# Begin with the last rule, because another worker may analyse the same recordings from the first on (test_rule_texts.py).
 every_rule = pytest.mark.parametrize("rule", all_rules()[::-1], ids=lambda rule: rule.slug)
 
 
@@ -99,14 +99,14 @@ def test_a_rule_has_a_file_with_its_name() -> None:
 
 
 def test_only_the_checklist_names_rules() -> None:
-    """Only the techniques of the guides name rules outside of the rules' own modules.
+    """Only the checklist names rules outside of the modules of rules, with two exceptions.
 
-    The relations between findings are declared by their rules. Findings of samples name three rules: the same fault has
-    one slug, whether a profile or samples alone show it. The changes of `sawtooth try` name the rules that advise them.
+    Findings from telemetry name three rules, because a problem has one slug whether a profile or telemetry shows it. The
+    changes of `sawtooth try` name the rules that advise them.
     """
     slugs = {rule.slug for rule in all_rules()}
-    for room in ("analysis", "app", "sawtooth"):
-        for path in sorted((ROOT / room).rglob("*.py")):
+    for package in ("analysis", "app", "sawtooth"):
+        for path in sorted((ROOT / package).rglob("*.py")):
             if (
                 path.parent.name == "rules"
                 or path.name in ("checklist.py", "from_telemetry.py", "joined.py")
@@ -120,9 +120,9 @@ def test_only_the_checklist_names_rules() -> None:
 def test_requirements_and_causes_of_a_rule_exist(rule: Rule) -> None:
     assert set(rule.requires) <= set(REQUIREMENTS)
     for cause in rule.explains.causes:
-        assert cause not in NOT_RANKED_FIRST, f"nothing of the user's own removes {cause}"
-        assert cause_words.waits_for(cause) != cause_words.waits_for(None), f"{cause} is no cause of the ledger"
-    assert rule.explains.called is None or rule.explains.causes, "what has a name of its own has a mechanism"
+        assert cause not in NOT_RANKED_FIRST, f"the user cannot remove {cause}"
+        assert cause_words.waits_for(cause) != cause_words.waits_for(None), f"{cause} is not a cause of the ledger"
+    assert rule.explains.called is None or rule.explains.causes, "a rule that names a loss must explain a cause"
 
 
 NEEDS_READ = {"shapes": "shapes", "stacks": "python_stacks", "memory": "allocations", "telemetry": "telemetry", "host": "host_telemetry",
@@ -131,9 +131,9 @@ NEEDS_READ = {"shapes": "shapes", "stacks": "python_stacks", "memory": "allocati
 
 @every_rule
 def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
-    """A rule declares only required evidence that it reads, and at least one kind of it.
+    """A rule declares at least one kind of evidence, and all that it requires.
 
-    A rule that reads nothing could not be silenced.
+    A failed check of evidence withdraws the findings that read it.
     """
     assert rule.reads and rule.reads <= SOURCES
     assert {NEEDS_READ[need] for need in rule.requires if need in NEEDS_READ} <= rule.reads

@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.rules.python_between_operators import how_often,
 from sawtooth.analysis.replay.edits import WithoutWaits
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.app.reports.text import gain
-from sawtooth.app.words.predicted_gain import brings
+from sawtooth.app.words.predicted_gain import gain_text
 from sawtooth.ingest.manifest import UserFacts
 from tests.support.actions import act
 from tests.support.by_hand import analysed
@@ -69,7 +69,7 @@ def test_a_small_batch_is_recognised_by_its_gpu_work(monkeypatch: pytest.MonkeyP
     assert found.fix.endswith("about 4.0 times as large hardly takes longer.")
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
     assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples per second"
-    assert "saves" not in brings(found) and found.ceiling_ms_per_step is None
+    assert "saves" not in gain_text(found) and found.ceiling_ms_per_step is None
     assert not any(digit in change.before + change.after for change in found.changes for digit in "0123456789")
     known = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=UserFacts(samples_per_step=64)))
     (found,) = found_by(small_batch.RULE, RuleContext(known, known.lead, NoRows(), memory))  # type: ignore[arg-type]

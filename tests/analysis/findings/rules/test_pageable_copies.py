@@ -23,7 +23,7 @@ def test_pinning_gains_nothing_if_the_pinning_thread_would_be_the_limit(monkeypa
         (alone,) = found_by(pageable_copies.RULE, context)
         monkeypatch.setattr(pageable_copies, "loads_in_workers", lambda _: True)
         monkeypatch.setattr(pageable_copies, "THREAD_BYTES_PER_NS", 1000.0)
-        (quick,) = found_by(pageable_copies.RULE, context)
+        (fast,) = found_by(pageable_copies.RULE, context)
         copied = pageable_copies.copies(context, "(?i)pageable *-> *device")
         size = float(copied.frame["bytes"].sum()) / copied.steps
         monkeypatch.setattr(pageable_copies, "THREAD_BYTES_PER_NS", size / (0.95 * context.step_ms * 1e6))
@@ -31,6 +31,6 @@ def test_pinning_gains_nothing_if_the_pinning_thread_would_be_the_limit(monkeypa
         monkeypatch.setattr(RuleContext, "predict_ms", lambda *_: None)
         (unknown,) = found_by(pageable_copies.RULE, context)
     assert unknown.fix.startswith("Pin the loader's memory"), "nothing tells that the thread would be slower"
-    assert alone.predicted_step_ms == quick.predicted_step_ms is not None
+    assert alone.predicted_step_ms == fast.predicted_step_ms is not None
     assert slow.predicted_step_ms is None and not slow.edits and slow.fix.startswith("Send fewer bytes")
     assert slow.ceiling_ms_per_step == alone.ceiling_ms_per_step, "fewer bytes may save all that the copies lose"

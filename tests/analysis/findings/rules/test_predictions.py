@@ -15,7 +15,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import NAMES, library, result_of
 
-REPLAYS_WITHIN = 0.03  # as near as a replay must be to the recording that its work is compared with
+REPLAYS_WITHIN = 0.03  # Allowed difference between a replay and the recording of its work.
 
 
 def work_left_ms(rank: RankResult, whatif: WhatIf, edits: tuple[Edit, ...]) -> float:

@@ -13,7 +13,7 @@ from tests.support.findings_of import finding, result_of
 
 STEP_US = 1000
 HALF = ["c10::BFloat16", "c10::BFloat16"]
-TOKENS, WIDTH, ODD_WIDTH = 788, 768, 774  # 788 = 4 images of 197 tokens: not a multiple of 8, and not a setting
+TOKENS, WIDTH, ODD_WIDTH = 788, 768, 774  # 788 = 4 images of 197 tokens. It is not a multiple of 8, and not a setting.
 CUTLASS = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_32x4_tn_align{}>(cutlass::Params)"
 
 

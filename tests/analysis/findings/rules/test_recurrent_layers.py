@@ -41,8 +41,8 @@ def test_cells_inside_one_call_cost_launches_but_no_operators() -> None:
     """
     cells = finding("lstm_cells", "recurrent-cells")
     assert cells is not None
-    quick = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
-    assert {edit.cause for edit in quick} == {"launch_bound", "python_host"} and all(edit.calls for edit in quick)
+    fast = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
+    assert {edit.cause for edit in fast} == {"launch_bound", "python_host"} and all(edit.calls for edit in fast)
 
 
 def test_the_interval_of_a_recurrent_layer_includes_fp32_products(tmp_path: Path) -> None:

@@ -59,9 +59,8 @@ def test_cost_of_pauses_between_steps_refers_to_the_run(name: str, times: float,
     assert stalls.samples_per_second_times == pytest.approx(times, rel=0.01)
     step = result.metrics["best_step_time_ms"]
     assert (step.value, step.trust) == (pytest.approx(1.0, rel=0.01), "caution")
-    assert (
-        result_of("pauses_to_evaluate").metrics["best_step_time_ms"].trust == "ok"
-    )  # Timing steps leaves evaluations out, too.
+    # Timing steps leaves evaluations out, too.
+    assert result_of("pauses_to_evaluate").metrics["best_step_time_ms"].trust == "ok"
     often = next(f for f in result_of("pauses_often_to_save").findings if f.rule == "periodic-stalls")
     # The step of 6 ms includes these pauses.
     assert (often.claims, often.ceiling_ms_per_step) == ("ceiling", pytest.approx(5.0, rel=0.01))

@@ -21,12 +21,8 @@ FILES = [
     *sorted(SAMPLES.glob("*/nvml.jsonl")),
     *sorted(RECORDINGS.glob("*/nvml.jsonl")),
 ]
-STEPS_OF_A_TOOTH = {
-    "resnet_starved": 1,
-    "checkpointing_io": 2,
-    "checkpoint_unseen": 25,
-    "loader_restarts": 6,
-}  # as planted: loader, torch.save every 2nd and 25th, an epoch of six steps
+# as planted: loader, torch.save every 2nd and 25th, an epoch of six steps
+STEPS_OF_A_TOOTH = {"resnet_starved": 1, "checkpointing_io": 2, "checkpoint_unseen": 25, "loader_restarts": 6}
 
 
 def regular(values: list[float], spacing_s: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +182,7 @@ def test_steps_of_a_slow_counter_are_recognised() -> None:
     assert renewal(np.repeat(slow, 2)) == 2
     assert renewal(np.repeat(slow, 5)) == 5
     assert renewal(slow) == 1
-    assert renewal(np.array(([100.0] * 4 + [0.0] * 6) * 20)) == 1  # an idle or full GPU repeats itself truthfully
+    assert renewal(np.array(([100.0] * 4 + [0.0] * 6) * 20)) == 1  # an idle or full GPU has constant samples
 
 
 def test_slow_sawtooth_in_a_long_recording() -> None:

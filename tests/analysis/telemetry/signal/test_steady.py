@@ -47,7 +47,7 @@ def seconds(ns: int | None) -> float:
 def test_idle_start_and_end_are_left_out() -> None:
     times, values = series((3, 0), (20, 80), (4, 0))
     found = find_steady(times, values)
-    # The loop runs from 2.9 s (the last idle sample) to 22.9 s; a second goes at each end.
+    # The loop runs from 2.9 s (the last idle sample) to 22.9 s. One second is cut at each end.
     assert seconds(found.start_ns) == pytest.approx(3.9) and seconds(found.end_ns) == pytest.approx(21.9)
     assert weighted_mean(times, values, found) == 80
     assert found.warm_up_ns == 0
@@ -197,7 +197,7 @@ def test_profile_affects_preparation_and_writing() -> None:
 def test_throttling_bands_have_reason_time_and_clock() -> None:
     times, clock = series((1, 1980), (2, 1400), (1, 1980))
     mask = np.where(clock < 1900, 4.0, 0.0)
-    mask[0] = 1.0  # idle is no trouble
+    mask[0] = 1.0  # idle time is not a problem
     (band,) = throttle_bands(times, mask, clock)
     assert band.reason == "power cap" and band.clock_sm_mhz == 1400
     assert (band.end_ns - band.start_ns) == pytest.approx(2e9, rel=0.01)
@@ -229,7 +229,7 @@ def test_day_with_a_slow_period_is_read_quickly() -> None:
     starts = times[::60]
     begin = time.process_time()
     periods = _whole_periods(times, values, starts)
-    assert time.process_time() - begin < 2.0  # each period looked at every sample: 18 s
+    assert time.process_time() - begin < 2.0  # when each period read all samples, this took 18 s
     assert periods == tuple(starts.tolist())
 
 

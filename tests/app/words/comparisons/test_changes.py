@@ -198,8 +198,8 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
     low = replace(found.throughput.verdict, word="faster", confidence="low", why="Few steps.")
     changed_rate = replace(found, throughput=replace(found.throughput, verdict=low))
     assert words.below(changed_rate).endswith("Low confidence. Few steps.")
-    told = comparison_of(changed_rate)
-    assert (told.verdict, told.confidence, told.why) == (compare_json(changed_rate)["verdict"], "low", "Few steps.")
+    reported = comparison_of(changed_rate)
+    assert (reported.verdict, reported.confidence, reported.why) == (compare_json(changed_rate)["verdict"], "low", "Few steps.")
     without = replace(found, b=replace(found.b, runs=(replace(runs[1], lead=None),)))
     assert words.below(without).startswith("The profile of B contains no GPU work.")
 

@@ -48,7 +48,7 @@ def test_evidence_of_the_cause_in_the_later_profile_is_named():
     "later",
     [
         stretch("b", 40_000, allocator_ms=0.05),  # 0.5 %: nothing shown
-        stretch("b", 40_000, allocator_ms=0.0, compute_ms=6.0),  # quicker
+        stretch("b", 40_000, allocator_ms=0.0, compute_ms=6.0),  # faster
         stretch("b", 40_000, allocator_ms=0.8, notes="Recorded by `sawtooth run other.py`."),  # another training
         stretch("b", None, allocator_ms=0.8),
     ],

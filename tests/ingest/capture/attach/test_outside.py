@@ -1,7 +1,4 @@
-"""Tests of watching a process from outside: where its time goes, by its stacks.
-
-They also test the reasons why its Python accepts no code, and the functions that the stacks show.
-"""
+"""Tests of the observation of a process without a hook: resources, stacks, and the reason."""
 
 import os
 import sys

@@ -165,7 +165,7 @@ def test_an_optimizer_that_steps_twice_defines_the_loop(tmp_path: Path) -> None:
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
-        assert torch.autograd._engine_run_backward is run  # nothing is left in the way
+        assert torch.autograd._engine_run_backward is run  # no patch remains
         calls(model)  # an evaluation
     head, *marks = lines_of(tmp_path)
     assert "sign" not in head

@@ -57,7 +57,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         ("", "torch vision", "torch vision", "first"),  # a venv without PyTorch
         ("torch", "torch vision", "", "first"),  # one without the script's other packages
         ("torch", "torch", "", "ours"),  # no Python has them: the script reports that itself
-        ("", "", "", "first"),  # what `python` would start, which then is named as lacking PyTorch
+        ("", "", "", "first"),  # the Python that `python` would start, which is named because it lacks PyTorch
         ("", "torch", "torch vision", "second"),
     ],
 )

@@ -25,7 +25,7 @@ from sawtooth.ingest.capture.command.parts import check_whole, errors_in, free_n
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
 
-# Every write of marks fails as on a full disk; what was there before can still be overwritten.
+# Every write of marks fails as on a full disk. Existing files can still be overwritten.
 TRAINING = """
 import errno, os, pathlib, torch
 model = torch.nn.Linear(8, 8)
@@ -109,9 +109,9 @@ def test_the_output_file_is_the_nearest_one_that_can_be_written(tmp_path: Path, 
         return opened(dir=dir)
 
     monkeypatch.setattr(parts.tempfile, "TemporaryFile", read_only)
-    path, told = parts.output_file(Path("run.sawtooth"), "default.sawtooth")
+    path, reported = parts.output_file(Path("run.sawtooth"), "default.sawtooth")
     assert path == temporary / "run.sawtooth"
-    assert told == f"run.sawtooth cannot be written (Read-only file system). This run is written to {path}."
+    assert reported == f"run.sawtooth cannot be written (Read-only file system). This run is written to {path}."
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small disk")
@@ -210,8 +210,8 @@ def test_parts_of_a_killed_run_are_named_with_the_ingest_command(tmp_path: Path,
 
     assert [folder.name in sentence for sentence in _killed_runs()] == [True]
     files, _ = files_of(folder)
-    brought = bring_in(DataFolder(tmp_path / "data").create(), files, tolerant=True)
-    assert [ref.kind for ref in brought.runs[0].recordings] == ["marks"]
+    ingested = bring_in(DataFolder(tmp_path / "data").create(), files, tolerant=True)
+    assert [ref.kind for ref in ingested.runs[0].recordings] == ["marks"]
 
 
 def test_an_empty_folder_is_not_mentioned(temporary: Path) -> None:

@@ -27,9 +27,8 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert done.returncode == 7, done.stderr
     steps = int(done.stdout.removeprefix("trained "))
     assert f"The command ended with exit code 7 after {steps} steps." in done.stderr and "No profile" not in done.stderr
-    assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {
-        "sawtooth"
-    }  # the profiler's own lines are not the training's
+    # the profiler's own lines are not the training's
+    assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {"sawtooth"}
     recorded = members(tmp_path / "run.sawtooth")
     assert [mark["i"] for mark in marks_of(tmp_path / "run.sawtooth")] == list(range(steps))
     assert b"Optimizer.step#SGD.step" in recorded["trace"] and b'"python_function"' not in recorded["trace"]
@@ -116,8 +115,8 @@ def test_a_loop_too_short_for_a_profile_learns_the_needed_steps(tmp_path: Path, 
     words = ("-o", "run.sawtooth", "--no-sample", "--after", "0", "--steps", "2", recorded_python, "train.py", "--epochs", "23")
     done = started(*words, cwd=tmp_path)
     assert "trace" not in members(tmp_path / "run.sawtooth")
-    told = r"the loop took 23 steps in [\d.]+ s, and a profile needs 24 steps\. Train longer\."
-    assert re.search(told, done.stderr), done.stderr
+    reported = r"the loop took 23 steps in [\d.]+ s, and a profile needs 24 steps\. Train longer\."
+    assert re.search(reported, done.stderr), done.stderr
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Time
     monkeypatch.setattr(timed_profile, "LEAST_SECONDS", 0.01)
     monkeypatch.setattr(timed_profile, "LEAST_CORE", 0.0)
     monkeypatch.setattr(timed_profile, "GPU_FILES", ())
-    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)  # nothing could take it back
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)  # nothing could undo it
 
     def begin(seconds: float = 0.05, repeats: Callable[[], bool] = lambda: False) -> TimedProfile:
         monkeypatch.setattr(timed_profile, "SECONDS", seconds)
@@ -92,7 +92,7 @@ def test_no_trace_is_written_if_pytorch_runs_nothing(tmp_path: Path, begun: Call
     assert (
         note["why"] == IDLE and note["line"].startswith("test_timed_profile.py:") and not list(tmp_path.glob(f"{KIND}-*.json"))
     )
-    assert f"PyTorch ran nothing in the seconds that were profiled; the main thread was at {note['line']}." in no_loop_sentence(
+    assert f"PyTorch ran no operation during the profile; the main thread was at {note['line']}." in no_loop_sentence(
         [], tmp_path, 5.0
     )
 
@@ -153,6 +153,6 @@ def test_a_main_thread_inside_one_call_is_not_waited_for_forever() -> None:
     lock = threading.Lock()
     lock.acquire()
     asked.start()
-    lock.acquire(timeout=0.1)  # no instruction of this thread runs meanwhile
+    lock.acquire(timeout=0.1)  # no instruction of this thread runs during that time
     asked.join()
     assert not ran

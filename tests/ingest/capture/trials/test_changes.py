@@ -63,7 +63,7 @@ WANTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow  # beside other tests, two idle workers and a waiting loader hung in three of four runs; alone in none of twelve
+@pytest.mark.slow  # Next to other tests, two idle workers and a waiting loader hung in three of four runs. Alone, they hung in none of twelve.
 def test_every_change_is_proven_and_an_existing_file_stays(tmp_path: Path) -> None:
     parts = tmp_path / "parts"
     parts.mkdir()
@@ -148,7 +148,7 @@ class _Layer(torch.nn.Module):
         return x + self.inner(x)
 
 
-@pytest.mark.slow  # failed once in three runs beside three other workers
+@pytest.mark.slow  # This failed once in three runs next to three other workers.
 def test_a_container_of_layers_is_compiled_as_one_graph(tmp_path: Path) -> None:
     settings = TrialSettings(str(tmp_path), {"compile": {"backend": "eager"}}, guards=False)
     inside = Inside(settings, Notes(lambda: tmp_path / "notes.json"), files.Guard(settings, Notes(lambda: tmp_path / "n.json")))

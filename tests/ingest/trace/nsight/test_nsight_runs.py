@@ -56,7 +56,8 @@ def test_the_busy_share_equals_that_of_the_tables(folder, path):
                 for a, b in windows
                 if start + base < b and end + base > a
             ]
-            first, last = rank.trace.span_ns  # without steps, the time before the first and after the last operation counts too
+            # Without steps, the time before the first and after the last operation also counts.
+            first, last = rank.trace.span_ns
             assert rank.window_ns == (sum(b - a for a, b in windows) if rank.steps["counted"].any() else last - first)
             assert rank.metrics["gpu_busy_share"].value == pytest.approx(union_ns(cut) / rank.window_ns, rel=1e-3)
     library.close()

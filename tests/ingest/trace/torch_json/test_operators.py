@@ -20,17 +20,11 @@ USUAL = '{"External id": %d,"Record function id": 0, "Sequence number": 7, "Fwd 
 PLAIN = '{"External id": %d,"Ev Idx": 3}'
 COLLECTIVE = '{"External id": 8, "Collective name": "allreduce", "dtype": "Float", ' + INPUTS % (1, 2) + ', "Ev Idx": 9}'
 COMPILED = '{"External id": 8, "kernel_backend": "triton", ' + INPUTS % (1, 2) + ', "Ev Idx": 9}'
-COLUMNS = (
-    "collective",
-    "external_id",
-    "extra",
-    "forward_thread",
-    "sequence_number",
-    "signature_id",
-)  # as ``meanings`` has them
+# the columns in the order of ``meanings``
+COLUMNS = ("collective", "external_id", "extra", "forward_thread", "sequence_number", "signature_id")
 ODD = [
     '{"Ev Idx": 1, "External id": 5, ' + INPUTS % (3, 4) + "}",  # its inputs end the event
-    '{"Input Dims": [[6]], "External id": 5, "Concrete Inputs": [""], "Ev Idx": 1}',  # stand apart
+    '{"Input Dims": [[6]], "External id": 5, "Concrete Inputs": [""], "Ev Idx": 1}',  # are separate
     '{"External id": 5, "Concrete Inputs": [""], "Call stack": "a.py", "Ev Idx": 1}',
     '{"External id": 5, "Concrete Inputs": 3, "Ev Idx": 1}',
     '{"External id": 5, "Concrete Inputs": ["\\"Ev Idx\\""], "Input Dims": [[]], "Ev Idx": 1}',
@@ -71,9 +65,9 @@ def test_the_fast_path_for_operators_gives_the_same_result(odd: list[str], monke
         [USUAL % (n, n % 3, 4 + n % 2, n) if n % 4 else PLAIN % n for n in range(start, start + 40)] + odd * (start != 40)
         for start in (0, 40, 80)
     ]
-    quick = OperatorArguments(Counter())
-    once = [meanings(quick, block) for block in blocks]
-    monkeypatch.setattr(operators, "MOST_RARE", -1)  # all are read as those that are not usual
+    fast = OperatorArguments(Counter())
+    once = [meanings(fast, block) for block in blocks]
+    monkeypatch.setattr(operators, "MOST_RARE", -1)  # all are read by the slow path
     slow = OperatorArguments(Counter())
     assert [meanings(slow, block) for block in blocks] == once
     assert len(once[0][0]) == 40 + len(odd)
