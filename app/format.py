@@ -165,7 +165,7 @@ def part_ms(whole_ms: float, ms: float) -> str:
 
 
 def span_ms(low_ms: float, high_ms: float, whole_ms: float = 0.0) -> str:
-    """Return a range of times: "37.2 to 46.7 ms", "820 µs to 37.1 ms", or one time if both read alike.
+    """Return a range of times: "37.2 to 46.7 ms", "820 µs to 37.1 ms", or one if both are equal.
 
     With ``whole_ms``, the times have its unit, as in ``part_ms``.
     """

@@ -16,7 +16,7 @@ NUMBERED_FROM = 0.07  # share of the peak: a wider piece has room for its number
 EDGES = 6  # letters: the number, and the room around a name
 MOSTLY_USED = 0.85  # share of the memory: above this, the rest of the bar has no room for words
 USED = colour_of_quantity("mem_used_bytes")  # the same colour as for memory in telemetry
-# A paler colour for every second part, so that neighbours in a bar can be told apart.
+# A paler colour for every second part, so that neighbours in a bar can be distinguished.
 PALER = Colour("", mixed(USED.light, PAGE.light, 0.35), mixed(USED.dark, PAGE.dark, 0.35))
 
 

@@ -58,11 +58,11 @@ def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]
     """Return the short name of each kernel; equal short names end in the words that distinguish them."""
     shown = {name: short(name, length) for name in names}
     times = Counter(shown.values())
-    alike: dict[str, dict[str, list[str]]] = {}
+    by_start: dict[str, dict[str, list[str]]] = {}
     for name, text in shown.items():
         if times[text] > 1:  # names cut shorter, to make room for the ending, may also become equal
-            alike.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
-    for same in alike.values():
+            by_start.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
+    for same in by_start.values():
         endings = {name: middle(" ".join(words), length - length // 3 - 3) for name, words in _differing(same).items() if words}
         shown |= {name: f"{short(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
     return [shown[name] for name in names]
@@ -82,13 +82,13 @@ def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         first.setdefault(own[same] if same < len(own) else "", {})[name] = own[same + 1 :]
     if len(first) == 1:  # they differ only in punctuation
         return {name: [] for name in words}
-    return {name: [word, *more] if word else more for word, alike in first.items() for name, more in _differing(alike).items()}
+    return {name: [word, *more] if word else more for word, rest in first.items() for name, more in _differing(rest).items()}
 
 
 def middle(name: str, length: int) -> str:
     """Return a name with its middle cut out.
 
-    Kernels of one family begin alike; their tile and layout, at the end, differ. A word for the work (such as ``s16816gemm``)
+    Names of kernels of one family have the same beginning, but differ in tile and layout at the end. A word for the work (such as ``s16816gemm``)
     remains between both ends.
     """
     text = fmt.clean(name)

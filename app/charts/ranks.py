@@ -41,9 +41,9 @@ def labels_of(rows: pd.DataFrame) -> list[str]:
     It is "trace 1" if several devices have the same number, as in the map.
     """
     unknown = rows["rank"].isna()
-    alike = bool(rows.loc[unknown, "device"].duplicated().any())
+    ambiguous = bool(rows.loc[unknown, "device"].duplicated().any())
     return [
-        f"rank {int(rank)}, device {device}" if pd.notna(rank) else f"trace {number}" if alike else f"device {device}"
+        f"rank {int(rank)}, device {device}" if pd.notna(rank) else f"trace {number}" if ambiguous else f"device {device}"
         for number, rank, device in zip(rows.index, rows["rank"], rows["device"], strict=True)
     ]
 

@@ -40,8 +40,8 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
         names = [manifest.name for manifest in folder.manifests()]
     if not names:
         raise NotFoundError(f"There is no file {text!r}, and no run in {folder.root} yet. sawtooth ingest FILE makes a run.")
-    alike = difflib.get_close_matches(text, names, n=1)
-    meant = f" Did you mean {printable(alike[0][:SHOWN])}?" if alike else ""
+    closest = difflib.get_close_matches(text, names, n=1)
+    meant = f" Did you mean {printable(closest[0][:SHOWN])}?" if closest else ""
     kept = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
     raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {kept}.")
 

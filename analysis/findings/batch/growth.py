@@ -111,7 +111,7 @@ class Scale:
     def _product_growth(self, row: Any) -> Growth | None:
         """Return the kernel-time model's time for the new shape, relative to its time for the old shape.
 
-        Errors that affect both times alike cancel.
+        Errors that affect both times in the same way cancel.
         """
         dtype = product_dtype(row)
         if dtype is None or self.gpu is None:
