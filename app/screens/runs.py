@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import streamlit as st
 
 from sawtooth.app.format import bytes_, clean, count, many, share
@@ -23,8 +21,6 @@ from sawtooth.ingest.manifest import Manifest
 
 FAILED_SHOWN = 5  # failed files in the list; the API has the others
 
-# The page analyses runs without a card for this time. Child processes analyse the rest, for example after an upgrade.
-CARDS_SECONDS = 2.0
 LOOK_EVERY_SECONDS = 0.5  # time between two checks for new runs that did not come through this page
 
 
@@ -35,10 +31,11 @@ def main() -> None:
     with st.container(key="runs_head"):
         _head(manifests)
     drop_zone(note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests))
-    until = time.monotonic() + CARDS_SECONDS
-    # Before the list of jobs, so that the list contains the jobs that this starts.
-    for manifest in manifests[: run_list.FIRST_PAGE]:
-        run_list.known(manifest, at_once=time.monotonic() < until)
+    if len(manifests) >= run_list.SEARCH_FROM:
+        # Child processes analyse the runs without a card, so that the list is shown at once, for example after an upgrade.
+        # Before the list of jobs, so that the list contains the jobs that this starts.
+        for manifest in manifests[: run_list.FIRST_PAGE]:
+            run_list.known(manifest, at_once=False)
     _job_list()
     proposals(manifests)
     _first_pair(manifests)
@@ -149,7 +146,7 @@ def _watch() -> None:
     for job in active if len(repeated) == 1 else [job for job in active if not job.analyses]:
         _running(job)
     if len(repeated) > 1:  # for example after an upgrade
-        cards.small(f"{len(repeated)} runs are being analysed. Their cards appear one by one.")
+        cards.small(f"{len(repeated)} runs are being analysed. The list shows each answer when it is known.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished(job)
 

@@ -39,11 +39,11 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
         "run": text("Run", width=130),
         "step_ms": number("Step, ms", width=70),
-        "busy_share": number("GPU busy", width=75),
-        "mfu_share": number("MFU", width=92),
         "gain_share": panel.share_bar("Sure to gain"),
         "gain": text("All changes", width=95),
         "headline": text("First change", width=260 if rows["last_change"].any() else 360),
+        "busy_share": number("GPU busy", width=75),
+        "mfu_share": number("MFU", width=75),
         "last_change": text("Last change", width=185),
         "utilization": st.column_config.LineChartColumn(
             "Utilization", help=f"Of the last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=90

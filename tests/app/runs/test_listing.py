@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.app.page.runs import listing as page
 from sawtooth.app.page.runs import table
+from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
 from sawtooth.app.runs.listing import history, history_title, listed, matching, ordered, tags
@@ -109,11 +111,18 @@ def test_the_history_of_a_tag_is_in_order_of_time() -> None:
 
 def runs_page(**query: str) -> AppTest:
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
-    test.run()  # The first visit creates the cards.
-    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
     for key, value in query.items():
         test.query_params[key] = value
     return test.run()
+
+
+def test_the_list_is_shown_before_the_runs_are_analysed(four_new: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[str] = set()
+    jobs = SimpleNamespace(all=list, analyse=lambda run_id: asked.add(run_id) or SimpleNamespace(stage="waiting"))
+    monkeypatch.setattr(page, "jobs", lambda: jobs)
+    monkeypatch.setattr(run_card, "card_of", lambda *_: pytest.fail("the page analyses a run itself"))
+    assert runs_page().dataframe[0].value["headline"].tolist() == ["Is being analysed …"] * 4
+    assert asked == set(four_new)
 
 
 def test_the_address_filters_runs_and_a_tag_shows_its_history(four: list[str]) -> None:
@@ -134,7 +143,6 @@ def test_runs_can_be_sorted_by_speed(four: list[str]) -> None:
 
 
 def test_a_table_has_a_row_per_run_and_selected_rows_are_compared(four: list[str]) -> None:
-    runs_page()  # creates the cards
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
     rows = test.run().dataframe[0].value
     assert rows["step_ms"].tolist() == pytest.approx([1.1, 0.9, 0.8, 1.0], rel=0.03)  # newest first
@@ -209,7 +217,6 @@ def test_a_trial_is_not_the_first_named_run(four: list[str], app_data: DataFolde
 
 def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFolder) -> None:
     app_data.write_manifest(msgspec.structs.replace(app_data.read_manifest(four[1]), tags=[f"after={four[0]}"]))
-    runs_page()
     rows = runs_page().dataframe[0].value.set_index("id")
     before = app_data.read_manifest(four[0]).name
     assert rows.loc[four[1], "last_change"].replace("\u00a0", " ") == f"{before}: 1.00 ms → 800 µs"
