@@ -93,7 +93,10 @@ def entry_of(colour: Colour, dark: bool) -> LegendEntry:
 
 
 def framed(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:
-    """Give a figure the margins and fonts of all charts; the page's theme colours text and grid."""
+    """Give a figure the margins, numbers and fonts of all charts; the page's theme colours text and grid."""
+    if any("xaxis" in trace for trace in figure.data):  # a treemap has no axes
+        figure.update_xaxes(separatethousands=True)
+        figure.update_yaxes(separatethousands=True)
     return figure.update_layout(
         height=height,
         margin={"l": 8, "r": 8, "t": 28 if legend else 8, "b": 8},

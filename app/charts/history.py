@@ -52,16 +52,18 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
     worst = rows.sort_values("busy").iloc[0]
     title = f"{fmt.clean(str(worst['run']), 40)} waits most: its GPU is busy {fmt.share(worst['busy'])} of a step"
     top = max(float(rows["mfu"].max()) * 1.2, 0.1)
+    names, positions = _names_with_room(rows, top)
     figure = go.Figure()
     figure.add_scatter(
-        x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", showlegend=False, line={"color": MUTED.on(dark), "width": 1, "dash": "dot"}
+        x=[0, 100], y=[0, 100], mode="lines", hoverinfo="skip", showlegend=False, line={"color": MUTED.on(dark), "width": 1, "dash": "dot"}
     )  # fmt: skip
     figure.add_scatter(
-        x=rows["busy"],
-        y=rows["mfu"],
+        x=rows["busy"] * 100,
+        y=rows["mfu"] * 100,
         mode="markers+text",
-        text=_names_with_room(rows, top),
-        textposition="top center",
+        text=names,
+        textposition=positions,
+        cliponaxis=False,
         showlegend=False,
         marker={"size": 10, "color": ACCENT.on(dark), "opacity": 0.8},
         customdata=[
@@ -71,32 +73,46 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
         hovertemplate="%{customdata}<extra></extra>",
     )
     framed(figure, 360)
-    figure.update_xaxes(
-        title={"text": "share of the step in which the GPU is busy"}, tickformat=".0%", range=[0, 1.05], zeroline=False
-    )
-    figure.update_yaxes(title={"text": "MFU"}, tickformat=".0%", range=[0, top], zeroline=False)
+    figure.update_xaxes(title={"text": "share of the step in which the GPU is busy, %"}, range=[0, 105], zeroline=False)
+    figure.update_yaxes(title={"text": "MFU, %"}, range=[-100 * BELOW * top, 100 * top], zeroline=False)
     columns = {"run": "Run", "busy": "GPU busy", "mfu": "MFU"}
     return Chart(figure=figure, title=title, alt=f"{title}.", table=rows, columns=columns, metrics=("mfu", "gpu_busy_share"))
 
 
-# The size of a name above its dot, as shares of the axes of a picture that is 560 pixels wide and 270 high.
-LETTER_WIDTH, NAME_HEIGHT, ABOVE = 0.0135, 0.075, 0.02
+# The size of a name and of a dot, as shares of the axes of a picture that is 560 pixels wide and 270 high.
+LETTER_WIDTH, NAME_HEIGHT, RADIUS, APART = 0.0135, 0.075, 0.009, 0.02  # the dot's radius, horizontally and vertically
+BELOW = 0.12  # share of the vertical axis below 0: room for the name of a run whose MFU is almost 0
+RIGHT_END = 1.03  # a name that ended further to the right would be cut off on a phone
+# Where a name may stand, in order of preference: the direction from its dot, to the right and upwards.
+POSITIONS = {
+    "top center": (0, 1), "top left": (-1, 1), "top right": (1, 1),
+    "bottom center": (0, -1), "bottom left": (-1, -1), "bottom right": (1, -1),
+}  # fmt: skip
 
 
-def _names_with_room(rows: pd.DataFrame, top: float) -> list[str]:
-    """Return the names of the dots, "" for a name that would cover another name or dot.
+def _names_with_room(rows: pd.DataFrame, top: float) -> tuple[list[str], list[str]]:
+    """Return the names of the dots and their positions.
 
+    A name is "" if it would cover another name or dot at each position.
     Runs that wait most are named first, because the title is about them. The others have their names on hover.
     """
     dots = {run: (busy, mfu / top) for run, busy, mfu in zip(rows.index, rows["busy"], rows["mfu"], strict=True)}
-    names = dict.fromkeys(rows.index, "")
+    names, positions = dict.fromkeys(rows.index, ""), dict.fromkeys(rows.index, next(iter(POSITIONS)))
     taken: list[tuple[float, float, float, float]] = []  # left, right, low and high end of the names so far
     for run in rows.sort_values("busy").index:
         name, (x, y) = fmt.plain(str(rows.loc[run, "run"]), 24), dots[run]
         half = LETTER_WIDTH * len(name) / 2
-        box = (x - half, x + half, y + ABOVE, y + ABOVE + NAME_HEIGHT)
-        covers = any(box[0] < a < box[1] and box[2] < b < box[3] for other, (a, b) in dots.items() if other != run)
-        if not covers and all(box[1] < a or b < box[0] or box[3] < low or high < box[2] for a, b, low, high in taken):
-            taken.append(box)
-            names[run] = name
-    return list(names.values())
+        for position, (aside, up) in POSITIONS.items():
+            left, low = x + half * (aside - 1), y + (APART if up > 0 else -APART - NAME_HEIGHT)
+            box = (left, left + 2 * half, low, low + NAME_HEIGHT)
+            outside = box[0] < 0 or box[1] > RIGHT_END or box[2] < -BELOW
+            covers = any(
+                box[0] - RADIUS < a < box[1] + RADIUS and box[2] - APART < b < box[3] + APART
+                for other, (a, b) in dots.items()
+                if other != run
+            )
+            if not (outside or covers) and all(box[1] < a or b < box[0] or box[3] < c or d < box[2] for a, b, c, d in taken):
+                taken.append(box)
+                names[run], positions[run] = name, position
+                break
+    return list(names.values()), list(positions.values())
