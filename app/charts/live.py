@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.app.charts.telemetry import PANELS, Panel, columns_of
-from sawtooth.app.theme import ACCENT, MUTED, colour_of_quantity
+from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # quantities of the top panel, to which the sentence refers
+BESIDE_ACTIVITY = "sm_active_pct"  # not in the top panel if GPU activity is: its line is similar, and so is its colour
 AT_WORK = Panel("GPU at work, %", top=102.0)
 FAINT = "util_pct"  # drawn faintly behind faster signals, if there are any
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (negative), and values in the stored unit
@@ -55,9 +56,10 @@ def picture(
     x is in seconds before the newest sample. If ``period_s`` is set, one period is marked at the right end of the first panel.
     ``gpus`` are all GPUs at a glance and ``tiles`` are the numbers of this GPU, both over the last ``recent_s`` seconds.
     """
-    rest = [(panel, [c for c in columns_of(key) if c not in FIRST]) for key, panel in PANELS.items()]
+    first = [column for column in FIRST if column != BESIDE_ACTIVITY or "gr_active_pct" not in lines]
+    rest = [(panel, [c for c in columns_of(key) if c not in first]) for key, panel in PANELS.items()]
     panels = []
-    for panel, those in [(AT_WORK, list(FIRST)), *rest]:
+    for panel, those in [(AT_WORK, first), *rest]:
         drawn = [_line(column, lines[column], now.get(column, ""), panel, dark) for column in those if column in lines]
         if drawn:
             period = period_s if panel is AT_WORK else None
@@ -72,8 +74,8 @@ def picture(
 
 
 def colour_of_line(column: str, dark: bool) -> str:
-    """Return the colour of a quantity on this screen; the sentence's quantity has the accent colour."""
-    return (ACCENT if column == "gr_active_pct" else MUTED if column == FAINT else colour_of_quantity(column)).on(dark)
+    """Return the colour of a quantity as on the other screens, or grey for the line behind the others."""
+    return (MUTED if column == FAINT else colour_of_quantity(column)).on(dark)
 
 
 def points_of(line: Line, divisor: float = 1.0) -> list[float | None]:

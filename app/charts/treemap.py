@@ -17,7 +17,6 @@ from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mixed
 DRAWN_FROM = 0.012  # share of all time: a smaller tile has no room for its time in figures
 LABEL = 40  # characters of a tile's name
 BEHIND = 0.16  # share of the muted colour in the frame around the tiles of a group
-DIMMED = 0.3  # share of the page's colour in a tile of the dark theme
 HEIGHT = 392  # pixels: that of the table beside it
 AREA = 340 * 300  # square pixels of the tiles, about: the width follows the page, and frames need room too
 LETTER, LINE = 6.4, 14.5  # pixels of a letter's width and a line's height
@@ -58,7 +57,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
     drawn = _drawn(tiles, DRAWN_FROM * whole)
     drawn = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn]
     frame = mixed(PAGE.on(dark), MUTED.on(dark), BEHIND)
-    colours = [_fill(tile.owner, dark) if tile.owner else frame for tile in drawn]
+    colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn]
     figure = go.Figure(
         go.Treemap(
             ids=[tile.id or ROOT for tile in drawn],
@@ -85,14 +84,8 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
     largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
     alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
     owners = [key for key in OWNERS if any(tile.owner == key for tile in drawn)]
-    legend = tuple(LegendEntry(OWNERS[key].label, _fill(key, dark)) for key in owners)
+    legend = tuple(LegendEntry(OWNERS[key].label, OWNERS[key].on(dark)) for key in owners)
     return Chart(figure, title, alt, pd.DataFrame(), legend=legend)
-
-
-def _fill(owner: str, dark: bool) -> str:
-    """Return an owner's colour for a large area; it is dimmed in the dark theme, where it would glare."""
-    colour = OWNERS[owner].on(dark)
-    return mixed(colour, PAGE.on(dark), DIMMED) if dark else colour
 
 
 def _text(tile: Tile, whole: float) -> str:

@@ -11,6 +11,7 @@ from sawtooth.app.charts.live import picture
 from sawtooth.app.live import sessions as live_sessions
 from sawtooth.app.live.series import BUCKETS, POINTS_MOST, SAMPLES_MOST, WINDOW_NS, LiveSeries, thinned
 from sawtooth.app.live.sessions import LiveSession
+from sawtooth.app.theme import QUANTITIES
 from sawtooth.ingest.telemetry import session as telemetry_session
 from tests.support.live_ticks import START, STEP, starved, write_ticks
 
@@ -82,6 +83,15 @@ def test_every_quantity_is_drawn_once_and_only_what_was_measured() -> None:
     lines = [line for panel in drawn["panels"] for line in panel["lines"]]
     assert len(lines) == len(columns)
     assert lines[-1]["points"] == [-1.0, 1e-9, 0.0, 2e-9]  # GB
-    assert [panel["period"] for panel in drawn["panels"]] == [0.3, None, None]
+    assert [panel["period"] for panel in drawn["panels"]] == [0.3, None, None, None]  # activity, SM activity, power, memory
     assert next(line["now"] for line in lines if line["name"] == "power") == "2 W"
     assert picture({}, {}, 10.0, dark=False)["panels"] == []
+
+
+def test_lines_have_the_colours_of_the_telemetry_screen() -> None:
+    line = (np.array([-1.0, 0.0]), np.array([1.0, 2.0]))
+    activity, beside = picture(dict.fromkeys(("gr_active_pct", "sm_active_pct"), line), {}, 10.0, dark=False)["panels"]
+    assert [drawn["colour"] for drawn in activity["lines"]] == [QUANTITIES["gr_active_pct"].light]
+    assert [drawn["colour"] for drawn in beside["lines"]] == [QUANTITIES["sm_active_pct"].light]
+    alone = picture({"sm_active_pct": line}, {}, 10.0, dark=False)["panels"]
+    assert [panel["heading"] for panel in alone] == ["GPU at work, %"]
