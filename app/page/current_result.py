@@ -18,6 +18,7 @@ from sawtooth.app.jobs.bundled_examples import first_pair
 from sawtooth.app.page import cards, frame
 from sawtooth.app.runs.card import is_large
 from sawtooth.app.server.process import jobs
+from sawtooth.app.words.answer.step import UNTRUSTED
 from sawtooth.app.words.headline import CUT_OFF_EARLY, headline, is_cut_off, tab_title
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
@@ -159,6 +160,15 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
         no_trace(result, beside_answer=beside_answer)
     if not beside_answer and (result.host is not None or result.findings):
         frame.link("verdict", f"On the Verdict: {markdown(headline(result))}", run=result.manifest.id, icon=":material/gavel:")
+
+
+def untrusted(result: RunResult, rank: RankResult) -> bool:
+    """Return whether the GPU times of ``rank`` failed a check; if so, say it and link to the remedy."""
+    if rank.ledger:
+        return False
+    cards.headline(UNTRUSTED)  # a caution above the headline gives the reason
+    frame.link("verdict", "How to record them", run=result.manifest.id, icon=":material/arrow_forward:")
+    return True
 
 
 def no_gpu_work(manifest: Manifest) -> None:

@@ -39,6 +39,8 @@ def main() -> None:
         cards.headline("How well the GPU works is not known.")
         current_result.what_is_missing(result)
         return
+    if current_result.untrusted(result, rank):
+        return
     _mfu(rank, result)
     _under_the_roof(rank)
     _missed(rank)

@@ -40,6 +40,8 @@ def main() -> None:
         cards.headline("No GPU work was recorded, so it is not known what a GPU waited for.")
         current_result.what_is_missing(result)
         return
+    if current_result.untrusted(result, rank):
+        return
     answer = st.container(key="idle_head", gap="small")  # shown above the switch on which it depends
     answer.empty()  # a container without any element has no height
     chosen = basis.switch(rank)

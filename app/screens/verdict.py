@@ -51,10 +51,12 @@ def main() -> None:
 
 def _without_answer(result: RunResult, check: FailedCheck) -> None:
     """Show what is known, what is not known, and what to do after a check withdrew the answer."""
-    known = [
-        f"{METRICS[key].label}: {fmt.reading(key, each)}" for key, each in result.metrics.items() if each.value is not None
+    known = [  # without bounds: of a few records, "busy ≥ 0.05 %" says nothing
+        f"{METRICS[key].label}: {fmt.reading(key, each)}"
+        for key, each in result.metrics.items()
+        if each.value is not None and each.bound is None
     ]
-    unknown = [metric.label for metric in CARDS if result.metrics[metric.key].value is None]
+    unknown = [metric.label for metric in CARDS if (each := result.metrics[metric.key]).value is None or each.bound is not None]
     rules = fmt.many(len(result.not_checked), "rule")
     blocks = (
         ("What is known", [*known, "What the host did: its operators and launches are on the Timeline and in SQL."]),
@@ -63,7 +65,7 @@ def _without_answer(result: RunResult, check: FailedCheck) -> None:
     )
     with st.grid(min_column_width=300, gap="small"):
         for heading, sentences in blocks:
-            with st.container(border=True, gap=None, height="stretch"):
+            with st.container(border=True, gap="xsmall", height="stretch"):
                 cards.title(heading)
                 for sentence in filter(None, sentences):
                     cards.paragraph(sentence)

@@ -17,7 +17,7 @@ from sawtooth.app.page.parts import breakdown, first_change, work_details, work_
 from sawtooth.app.theme import OWNERS
 from sawtooth.app.words import advice, categories
 from sawtooth.app.words import run as words
-from sawtooth.app.words.answer.step import UNTRUSTED, answer_of
+from sawtooth.app.words.answer.step import answer_of
 
 GROUPS: dict[Grouping, str] = {
     "kernel": "Kernel",
@@ -68,9 +68,7 @@ def main() -> None:
         cards.headline("This run has no recorded kernels.")
         current_result.what_is_missing(result)
         return
-    if not rank.ledger:
-        cards.headline(UNTRUSTED)
-        frame.link("verdict", "How to record them", run=result.manifest.id, icon=":material/arrow_forward:")
+    if current_result.untrusted(result, rank):
         return
     _page(result, rank)
 

@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 
 from sawtooth.app.page import panel
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import matmul_loop
 from tests.support.module_trace import small_training
 from tests.support.pages import charts, numbers, opened, run_of, words_of
 
@@ -32,16 +31,6 @@ def test_work_is_shown_per_step_by_group_and_search(loop: str) -> None:
     assert len(test.dataframe[0].value) == 1
     test.text_input(key="name").set_value("no such thing").run()
     assert "No name matches" in words_of(test)
-
-
-def test_work_hides_times_of_records_that_failed_a_check(app_data: DataFolder, tmp_path: Path) -> None:
-    trace = matmul_loop(5)
-    kernels = [event for event in trace.events if event["cat"] == "kernel"]
-    trace.events = [event for event in trace.events if event not in kernels[::2]]  # half of the records are missing
-    test = opened("work", run_of(app_data, trace.write(tmp_path / "t.json")))
-    text = words_of(test)
-    assert "GPU times of this recording cannot be trusted." in text
-    assert "records are missing" in text and not len(test.dataframe) and not charts(test)
 
 
 def _tiles(test: AppTest) -> dict[str, float]:
