@@ -38,7 +38,7 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
     )
     framed(figure, min(90 + 22 * len(shown), 720))
     figure.update_yaxes(autorange="reversed", nticks=32)
-    figure.update_xaxes(title={"text": unit})
+    figure.update_xaxes(title={"text": f"time since the telemetry began, {unit}"})
     table = pd.DataFrame(
         {
             "gpu": [row.label for row in fleet.rows],
@@ -50,7 +50,7 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             },
         }
     )
-    title = f"{fmt.count(len(fleet.rows))} GPUs over {fmt.duration_ns(fleet.end_ns - fleet.start_ns)}, the worst first"
+    title = f"Utilization of {fmt.count(len(fleet.rows))} GPUs over {fmt.duration_ns(fleet.end_ns - fleet.start_ns)}, the worst first"
     if len(fleet.rows) > len(shown):
         title = f"{title}; the first {len(shown)} are drawn"
     return Chart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,10 +86,12 @@ def lanes(
     sawtooth: Sawtooth | None = None,
     steady: TelemetrySeries | None = None,
     trouble: Sequence[str] = (),
+    means: Mapping[str, float] | None = None,
 ) -> Chart:
     """Draw the measured quantities, one panel per unit; those of ``trouble`` or the activity come first.
 
-    Averages are of ``steady``, a part of ``telemetry`` (the rest is shaded), or else of all drawn samples.
+    Averages are ``means`` by column; for another column they are of ``steady``, a part of ``telemetry`` (the rest is shaded), or
+    else of all drawn samples.
     """
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
@@ -102,7 +104,7 @@ def lanes(
             _line(figure, telemetry, column, divisor=panel.divisor, origin_ns=origin_ns, dark=dark, row=row, behind=behind)
         figure.update_yaxes(**panel.axis(), row=row, col=1)
         named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
-        _heading(figure, row, named, telemetry if steady is None else steady, dark)
+        _heading(figure, row, named, {c: _mean(c, means, telemetry if steady is None else steady) for c in named}, dark)
     shapes = [_band(a, b, MUTED.on(dark)) for a, b in beside]
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None:  # only on the clock panel, which throttling affects: bands over all panels would hide the lines
@@ -175,11 +177,15 @@ def _beside(telemetry: TelemetrySeries, steady: TelemetrySeries | None, origin_n
     return [((a - origin_ns) / 1e9, (b - origin_ns) / 1e9) for a, b in sides if a < b]
 
 
-def _heading(figure: go.Figure, row: int, measured: Sequence[str], telemetry: TelemetrySeries, dark: bool) -> None:
+def _mean(column: str, means: Mapping[str, float] | None, telemetry: TelemetrySeries) -> float | None:
+    return means[column] if means is not None and column in means else facts(telemetry, column).get("mean")
+
+
+def _heading(figure: go.Figure, row: int, measured: Sequence[str], means: Mapping[str, float | None], dark: bool) -> None:
     """Write the name and mean of each line above its panel, in the line's colour."""
     named = []
     for column in measured:
-        quantity, mean = BY_COLUMN[column], facts(telemetry, column).get("mean")
+        quantity, mean = BY_COLUMN[column], means[column]
         average = f" <b>{fmt.in_unit(mean, quantity.unit)}</b>" if mean is not None else ""
         named.append(f'<span style="color:{colour_of_quantity(column).on(dark)}">━</span> {quantity.label}{average}')
     lines = [", ".join(named[i : i + IN_A_LINE]) for i in range(0, len(named), IN_A_LINE)]

@@ -101,7 +101,7 @@ def _activity_metrics(result: RunResult, telemetry: TelemetrySeries, summary: De
     """Show the mean of each activity metric over the steady part, and what the metric counts."""
     lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
     steady = telemetry_strip.steady(telemetry, summary)
-    known = {column: series.facts(steady, column).get("mean") for column in words.MEASURED if telemetry.has(column)}
+    known = {column: _facts(steady, column, summary).get("mean") for column in words.MEASURED if telemetry.has(column)}
     means = {column: mean for column, mean in known.items() if mean is not None}
     metrics = lead.metrics if lead is not None else result.metrics
     rows = words.activities(means, metrics, busy_share_of_best(lead) if lead is not None else None)
@@ -156,7 +156,7 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
     column, name = _activity(telemetry)
     # The steady part of the run, as on every other screen: without start, end and profile.
     steady = telemetry_strip.steady(telemetry, summary)
-    facts = series.facts(steady, column) if column else {}
+    facts = _facts(steady, column, summary) if column else {}
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
         over = (
@@ -219,13 +219,14 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
                 st.session_state[key] = None
                 st.rerun(scope="fragment")
     if summary is not None and summary.steady.why_none:
+        beside = " outside the profile" if summary.profiles else ""
         cards.small(
-            f"Averages are of the whole recording, because no part of it is known to be steady: {summary.steady.why_none}."
+            f"Averages are of the whole recording{beside}, because no part of it is known to be steady: {summary.steady.why_none}."
         )
     # Without a range, the chart below shows the whole recording.
     strip = _overview(telemetry, view) if view is not None else None
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
-    title = "" if view is None and stretch else _title(shown, view)
+    title = "" if view is None and stretch else _title(shown, view, summary)
     chart = charts.lanes(
         shown,
         title,
@@ -235,6 +236,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
         sawtooth=summary.sawtooth if summary else None,
         steady=steady if view is None and steady is not telemetry else None,
         trouble=trouble,
+        means=summary.means if view is None and summary is not None else None,
     )
     picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
     for selection in (strip, picked):
@@ -260,11 +262,21 @@ def _range(view: tuple[float, float]) -> str:
     return f"{fmt.number(view[0])} s to {fmt.number(view[1])} s"
 
 
-def _title(shown: TelemetrySeries, view: tuple[float, float] | None) -> str:
+def _facts(telemetry: TelemetrySeries, column: str, summary: DeviceTelemetry | None) -> dict[str, float]:
+    """Return mean, p5 and p95 of a quantity.
+
+    The mean is that of the analysis, as on the other screens, if it has one.
+    """
+    facts = series.facts(telemetry, column)
+    return {**facts, "mean": summary.means.get(column, facts["mean"])} if facts and summary is not None else facts
+
+
+def _title(shown: TelemetrySeries, view: tuple[float, float] | None, summary: DeviceTelemetry | None) -> str:
     """Return the chart's title with the means of the visible range."""
     column, name = _activity(shown)
-    facts = series.facts(shown, column) if column else {}
-    power = series.facts(shown, "power_w") if shown.has("power_w") else {}
+    of = summary if view is None else None
+    facts = _facts(shown, column, of) if column else {}
+    power = _facts(shown, "power_w", of) if shown.has("power_w") else {}
     where = f"From {_range(view)}" if view else "Over the whole recording"
     parts = []
     if facts:

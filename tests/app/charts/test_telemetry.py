@@ -39,6 +39,12 @@ def test_averages_refer_to_the_steady_part_and_the_rest_is_shaded() -> None:
     assert said == [(3.0, "not averaged")]  # six of ten seconds have room for the words, the last one has not
 
 
+def test_averages_of_the_analysis_come_before_those_of_the_drawn_samples() -> None:
+    chart = lanes(sampled(), "title", "alt", origin_ns=0, dark=False, means={"util_pct": 36.4})
+    headings = " ".join(note.text for note in chart.figure.layout.annotations)
+    assert "<b>36\u00a0%</b> on average" in headings and "<b>250\u00a0W</b> on average" in headings  # of 100 and 400 W
+
+
 def test_a_period_is_not_drawn_as_lost_time() -> None:
     for dark in (False, True):
         band = period(1.0, 2.0, dark)
