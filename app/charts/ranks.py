@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 
 from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
 from sawtooth.analysis.run.job import Pipeline
-from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed
 from sawtooth.app.charts.poster_bars import NAMED_FROM, BarChart, bars_of
@@ -138,7 +137,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
     few = values.size <= NUMBERED and len(steps) <= NUMBERED_STEPS
-    texts = values.map(lambda ms: "" if pd.isna(ms) else f"{significant(ms)} ms") if few else None
+    texts = values.map(lambda ms: "" if pd.isna(ms) else fmt.duration_ms(ms)) if few else None
     figure = _heat_map(values, colour, _ends(values), dark=dark, texts=texts, hoverinfo="skip")
     # A heat map has no selectable points, so each square gets an invisible one.
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
@@ -246,7 +245,7 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
     few, colour = len(sides) <= NUMBERED_STEPS, CAUSES["comm_wait"].on(dark)
     most = float(rows["wait_ms"].max())
-    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < HARDLY * most else significant(ms))
+    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < HARDLY * most else fmt.number(ms))
     hover = "%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>"
     figure = _heat_map(values, colour, (0.0, most), dark=dark, texts=texts if few else None, hovertemplate=hover)
     framed(figure, min(130 + 34 * len(sides), 560))

@@ -16,7 +16,6 @@ from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.words import predicted_gain
 from sawtooth.app.words import run as words
 
-SKEW_SHARE = 0.03  # share of a profiled step: a smaller lead in lateness is not mentioned
 MOST_BARS = 16  # ranks drawn side by side; of more ranks, only the most important are drawn
 HARDLY_MS = 0.0005  # ms: a smaller gain would be shown as 0
 MOST_NAMED = 32  # late ranks that a line lists
@@ -37,14 +36,17 @@ def main() -> None:
         return
     cards.headline(*_finding(result, communication))
     first_change.show(result)
+    of_many = communication.job_ranks is not None
+    other = rank_panels.late_in_the_profile(result, communication)
+    if other is not None:  # the map contradicts the headline, so the bars of the run come first
+        _side_by_side(result, communication)
+        cards.caution(other)
     if len(communication.rows) or communication.heat is not None:  # representatives may have no common collective
         rank_panels.heat(result, communication)
-        _late_in_the_profile(result, communication)
     for note in communication.notes if len(communication.rows) or communication.unmatched else ():
         cards.small(note)
     _late(result, communication)
-    of_many = communication.job_ranks is not None
-    if not of_many:
+    if not of_many and other is None:
         _side_by_side(result, communication)
     if len(communication.rows):
         rank_panels.who_waits(result, communication)
@@ -114,8 +116,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     else:
         verb = "delay" if late.at_most or (len(late.ranks) > 1 and late.kind != "host") else "delays"
         delays = f"{name} {'may ' if late.at_most else ''}{verb} the job"
-        of = f"each {words.step_now(result) or ''} step" if step_ms is not None else "each step"
-        sentence, lost = f"{delays}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}.", ""
+        sentence, lost = f"{delays}: ≈\u00a0{fmt.duration_ms(late.own_ms)} per step longer than the others{by}.", ""
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
         gain_ms = step_ms - finding.predicted_step_ms
         gain = f"Without the delay, a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_between(finding)}."
@@ -151,20 +152,6 @@ def _nobody(result: RunResult, communication: Communication) -> str:
     if not communication.unmatched:
         return f"{len(result.ranks)} GPUs are recorded, and no collective joins them: each works by itself."
     return f"{len(result.ranks)} GPUs are recorded; their collectives cannot be matched, so it is not known which rank waits for which."
-
-
-def _late_in_the_profile(result: RunResult, communication: Communication) -> None:
-    """Say so if another rank is late in the profile, which the map shows, than in the run."""
-    if communication.job_ranks is not None or not communication.stragglers:
-        return
-    late = communication.stragglers[0].positions
-    first = max(communication.ranks, key=lambda waits: waits.late_ms)
-    here = max((waits.late_ms for waits in communication.ranks if waits.position in late), default=0.0)
-    if first.late_ms - here >= SKEW_SHARE * (result.ranks[first.position].best.mean_ms or 0.0) > 0:
-        name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
-        cards.caution(
-            f"The map shows the profiled steps, in which the profiler slows the host of {name} most, so the others wait for it. The bars below show the run."
-        )
 
 
 def _late(result: RunResult, communication: Communication) -> None:

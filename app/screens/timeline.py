@@ -17,7 +17,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as drawing
 from sawtooth.app.charts.rankings import distinct_names
 from sawtooth.app.page import cards, current_result, panel
-from sawtooth.app.page.parts import breakdown, telemetry_strip
+from sawtooth.app.page.parts import breakdown, rank_panels, telemetry_strip
 from sawtooth.app.page.timeline import perfetto, second_run, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import headline
@@ -56,6 +56,8 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
             _headline(result, rank, view, whole)
         other = second_run.choose(result, rank) if rank is not None else None
         others = other is None and timeline_picture.all_ranks(result)
+    if others and result.communication is not None and (late := rank_panels.late_in_the_profile(result, result.communication)):
+        cards.caution(late)
     telemetry = _overlapping(result, rank, whole)
     if rank is not None and other is not None:
         cards.small(second_run.sentence(rank, other))

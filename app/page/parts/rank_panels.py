@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import streamlit as st
 
 from sawtooth.analysis.ranks.heatmap import Level, pooled, rank_steps, waits_between
+from sawtooth.analysis.ranks.stragglers.sentences import who
 from sawtooth.analysis.run.job import Communication, Pipeline
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, controls, current_result, frame, panel
 
+SKEW_SHARE = 0.03  # share of a profiled step: a smaller lead in lateness is not mentioned
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
 
 
@@ -34,6 +36,22 @@ def heat(result: RunResult, communication: Communication) -> None:
             return
         current_result.choose_rank(position)
         frame.switch("timeline", run=result.manifest.id)
+
+
+def late_in_the_profile(result: RunResult, communication: Communication) -> str | None:
+    """Return that the profile delays another rank than the run does; None if both delay the same rank."""
+    if communication.job_ranks is not None or not communication.stragglers:
+        return None
+    late = communication.stragglers[0]
+    first = max(communication.ranks, key=lambda waits: waits.late_ms)
+    here = max((waits.late_ms for waits in communication.ranks if waits.position in late.positions), default=0.0)
+    if not first.late_ms - here >= SKEW_SHARE * (result.ranks[first.position].best.mean_ms or 0.0) > 0:
+        return None
+    name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
+    return (
+        f"In the profiled steps the others wait for {name}, because the profiler slows its host most. "
+        f"Without the profiler they wait for {who(late, result.ranks)}."
+    )
 
 
 def position_of(rank: int, result: RunResult, communication: Communication) -> int | None:

@@ -17,7 +17,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import duration_ms
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.jobs.whole_job import bring_in_job
-from sawtooth.app.page.parts.rank_panels import position_of
+from sawtooth.app.page.parts.rank_panels import late_in_the_profile, position_of
 from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
@@ -206,3 +206,17 @@ def test_a_late_rank_of_two_is_named(app_data: DataFolder, tmp_path: Path) -> No
     assert "Rank 0 waits most" in text
     verdict = words_of(opened("verdict", only_run(app_data)))
     assert "Under the profiler, rank 1 is 150\u00a0µs behind the others" in verdict
+
+
+@pytest.mark.parametrize(("late_ms", "named"), [((2.0, 0.5), "rank 0"), ((0.5, 2.0), None), ((0.9, 0.5), None)])
+def test_a_profile_that_delays_another_rank_than_the_run_is_named(late_ms: tuple[float, float], named: str | None) -> None:
+    # Rank 1 is the straggler of the run. A lead of 1.5 ms is 6 % of a profiled step of 25 ms, and 0.4 ms are only 1.6 %.
+    ranks = [SimpleNamespace(rank=number, device=0, host=None, best=SimpleNamespace(mean_ms=25.0)) for number in range(2)]
+    straggler = SimpleNamespace(positions=(1,), ranks=(1,), host=None, kind="gpu")
+    waits = [SimpleNamespace(position=i, rank=i, device=0, late_ms=ms) for i, ms in enumerate(late_ms)]
+    communication: Any = SimpleNamespace(job_ranks=None, stragglers=[straggler], ranks=waits)
+    result: Any = SimpleNamespace(ranks=ranks)
+    sentence = late_in_the_profile(result, communication)
+    assert (named is None) == (sentence is None)
+    if sentence is not None:
+        assert "others wait for rank 0" in sentence and sentence.endswith("they wait for rank 1.")
