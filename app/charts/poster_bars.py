@@ -234,14 +234,14 @@ def both_steps(bars: Sequence[WaterfallBar], names: tuple[str, str] = ("A", "B")
 
 
 def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: bool) -> list[BarSegment]:
-    """Return the larger parts of ``both_steps`` with their times on both sides.
+    """Return the larger parts of ``both_steps`` with their times on both sides, in the order of the bars.
 
     A part has a label if the bars show its name on a wide page.
     """
     longest = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars), 1e-12)
     labels = {piece.label for step in drawn for piece in step.parts}
     named = []
-    for bar in sorted(bars, key=lambda bar: -max(bar.ms_a, bar.ms_b)):
+    for bar in sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause)):
         colour = colour_of(bar.owner, bar.cause)
         written = all(f"{bar.label} {fmt.duration_ms(ms)}" in labels for ms in (bar.ms_a, bar.ms_b) if ms)
         if max(bar.ms_a, bar.ms_b) >= NAMED_FROM * longest:

@@ -41,7 +41,7 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     kept = replace(measured, findings=[promised("sync", 150.0)])
     one = compare(side(a), side(kept))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
-    assert setup_changes.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch: Change it."
+    assert setup_changes.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch."
     assert not any("Predicted" in sentence for sentence in words.sentences(one))  # it limits nothing
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
     steps = tuple(PlanStep(rule, 312.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
@@ -73,7 +73,7 @@ def test_advice_visible_in_the_setup_is_tested_despite_other_changes():
     assert (found.prediction.rules, found.prediction.low_ms, found.prediction.held) == (("loader",), 5.6, True)
     assert (
         setup_changes.tested(found)
-        == "Predicted ≈\u00a06.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch: Change it."
+        == "Predicted ≈\u00a06.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch."
     )
     still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
     assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
@@ -124,15 +124,15 @@ def test_a_number_other_than_the_advised_one_does_not_test_the_prediction(tmp_pa
     runs = ((a, 1), (run_of("b" * 16, best_ms=19.5, source="user"), number))
     found = compare(*(replace(side(run), traits=(Trait(key, "Has", f"{count}", amount=count),)) for run, count in runs))
     said = setup_changes.tested(found).replace("\u00a0", " ")
-    start = "Predicted ≈ 4.80 ms (4.00 to 6.00 ms), measured 19.5 ms by the stopwatch"
+    start = "Use 5 of them: predicted ≈ 4.80 ms (4.00 to 6.00 ms), measured 19.5 ms by the stopwatch"
     folder = DataFolder(tmp_path).create()
     prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
     if number == 5:
-        assert found.prediction.held is False and said.startswith(f"{start}, 306 % longer than predicted: Use 5 of them.")
+        assert found.prediction.held is False and said.startswith(f"{start}, 306 % longer than predicted.")
         assert len(intervals.ratios(found)) == 2 and len(prediction_record.records(folder)) == 1
     else:
         another = f"B uses another number ({number}), so the result does not test the prediction."
-        assert found.prediction.held is None and said == f"{start}: Use 5 of them. {another}"
+        assert found.prediction.held is None and said == f"{start}. {another}"
         assert not any(ratio.predicted for ratio in intervals.ratios(found)) and not prediction_record.records(folder)
 
 
@@ -180,9 +180,9 @@ def test_a_missed_prediction_names_the_part_that_differs():
 
     a = of("a" * 16, 140_000_000, 60_000_000, advised)
     for wait, kernels, said in (
-        (1_000_000, 99_000_000, "67 % longer than predicted: Change it. The prediction does not change other compute (60.0 ms → 99.0 ms)."),
-        (40_000_000, 60_000_000, "67 % longer than predicted: Change it. The difference is in a part that the change affects: data loader (140 ms → 40.0 ms)."),
-        (1_000_000, 60_000_000, "Change it."),
+        (1_000_000, 99_000_000, "67 % longer than predicted. The prediction does not change other compute (60.0 ms → 99.0 ms)."),
+        (40_000_000, 60_000_000, "67 % longer than predicted. The difference is in a part that the change affects: data loader (140 ms → 40.0 ms)."),
+        (1_000_000, 60_000_000, "Change it: predicted ≈ 60.0 ms (55.0 to 65.0 ms), measured 61.0 ms by the stopwatch."),
     ):  # fmt: skip
         found = compare(with_loader(a, "inline"), with_loader(of("b" * 16, wait, kernels), "in workers"))
         assert setup_changes.tested(found).replace("\u00a0", " ").endswith(said)
