@@ -10,7 +10,7 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.efficiency import PartKey, PeakPart
-from sawtooth.app.words import lost_time
+from sawtooth.app.words import categories, lost_time
 from sawtooth.app.words.causes import COMMUNICATION
 from sawtooth.app.words.run import mfu_peak
 
@@ -134,7 +134,8 @@ def _categories(rank: RankResult) -> str:
     rows = rank.categories[~rank.categories["category"].isin(NO_KERNELS)].nlargest(NAMED, "ns")
     per = len(rank.counted) or 1
     return ", ".join(
-        f"{category} {fmt.duration_ns(ns / per)}" for category, ns in zip(rows["category"], rows["ns"], strict=True)
+        f"{categories.named(category)} {fmt.duration_ns(ns / per)}"
+        for category, ns in zip(rows["category"], rows["ns"], strict=True)
     )
 
 
