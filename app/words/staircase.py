@@ -19,7 +19,7 @@ from sawtooth.app.words import advice, evidence, headline, predicted_gain, savin
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost
-from sawtooth.app.words.answer.step import answer_of
+from sawtooth.app.words.answer.step import StepAnswer, answer_of
 from sawtooth.app.words.answer.title import (
     Title,
     after,
@@ -173,8 +173,9 @@ def picture(
         state = {**drawn["states"]["0"], **_of_title(shown), "text": "", "facts": []}
         return {**drawn, "states": {"0": state}, "busy": [], "bars": False}
     stairs = with_avoidable(stairs, result)
-    kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)])
     now = answer_of(result, result.lead)
+    alike = _one_colour(now) if now is not None else {}
+    kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)], alike)
     names = {colour_of("idle", cause): name for cause, name in now.names.items()} if now is not None else {}
     states, first = {}, first_choice(stairs, result)
     for choice, step in stairs.choices.items():
@@ -186,7 +187,7 @@ def picture(
             "limit": limit,
             "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
             "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms) if step.low_ms and step.high_ms and not limit else "",
-            "parts": _parts(step, kinds),
+            "parts": _parts(step, kinds, alike),
             "factor": factor(stairs.now.ms, step).partition(" (")[0].replace("up to ", "≤\u00a0" if limit else "up to ")
             if choice
             else "",
@@ -212,7 +213,7 @@ def picture(
                 "ms": run.step.ms,
                 "text": fmt.duration_ms(run.step.ms),
                 "factor": factor(stairs.now.ms, run.step).partition(" (")[0],
-                "parts": _parts(run.step, kinds),
+                "parts": _parts(run.step, kinds, alike),
             }
             for run in measured
         ],
@@ -223,11 +224,28 @@ def _of_title(shown: Title) -> dict[str, Any]:
     return {"title": shown.pieces, "whole": shown.whole, "under": shown.under}
 
 
-def _kinds(steps: Sequence[StairStep]) -> list[tuple[Colour, str]]:
-    """Return the colours of all parts of ``steps``, each with an owner, useful time first."""
+def _one_colour(now: StepAnswer) -> dict[Colour, Colour]:
+    """Return one colour for all waits that the first change calls by one name, by their own colours.
+
+    It is the colour of the longest of these waits.
+    """
+    called: dict[str, Colour] = {}
+    for part in sorted(now.parts, key=lambda part: -part.ms):
+        if part.cause is not None and part.cause in now.names:
+            called.setdefault(now.names[part.cause], colour_of("idle", part.cause))
+    return {colour_of("idle", cause): called[name] for cause, name in now.names.items()}
+
+
+def _kinds(steps: Sequence[StairStep], alike: Mapping[Colour, Colour]) -> list[tuple[Colour, str]]:
+    """Return the colours of all parts of ``steps``, each with an owner, useful time first.
+
+    A key of ``alike`` is drawn in the colour of its value.
+    """
     keys = {(owner, cause) for step in steps for owner, cause, _ in step.parts}
-    ordered = sorted(keys, key=lambda key: place_of(*key))
-    return list({colour_of_part(*key): (colour_of_part(*key), key[0]) for key in ordered}.values())
+    owners: dict[Colour, str] = {}
+    for key in sorted(keys, key=lambda key: place_of(*key)):
+        owners[alike.get(colour := colour_of_part(*key), colour)] = key[0]
+    return list(owners.items())
 
 
 def colour_of_part(owner: str, cause: str | None) -> Colour:
@@ -240,12 +258,15 @@ def _kind(colour: Colour, owner: str) -> dict[str, Any]:
     return {"label": colour.label, "light": colour.light, "dark": colour.dark, "texture": colour.texture, "lost": owner in LOST}
 
 
-def _parts(step: StairStep, kinds: Sequence[tuple[Colour, str]]) -> list[tuple[int, float, str]]:
+def _parts(
+    step: StairStep, kinds: Sequence[tuple[Colour, str]], alike: Mapping[Colour, Colour]
+) -> list[tuple[int, float, str]]:
     """Return the parts of a step: the place of their kind, ms, and a text with the time."""
     at = {colour: place for place, (colour, _) in enumerate(kinds)}
     summed: dict[int, float] = {}
     for owner, cause, ms in step.parts:
-        summed[at[colour_of_part(owner, cause)]] = summed.get(at[colour_of_part(owner, cause)], 0.0) + ms
+        kind = at[alike.get(colour := colour_of_part(owner, cause), colour)]
+        summed[kind] = summed.get(kind, 0.0) + ms
     return [(kind, ms, fmt.part_ms(step.ms, ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
 
 

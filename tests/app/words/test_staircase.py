@@ -9,6 +9,7 @@ import pytest
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app.reports.html import run_html
+from sawtooth.app.theme import CAUSES
 from sawtooth.app.words import staircase
 from sawtooth.app.words.answer import change_code, headline_length, title
 from tests.support.run_results import run_of
@@ -101,6 +102,21 @@ def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_othe
     named = replace(found, ceiling_ms_per_step=60.0, explains=Explains(("data_wait",), called="its search"))
     limited = staircase.of_run(replace(result, findings=[named]), stairs)
     assert limited and "It searches; the GPU waits 60.0 ms for it." in lines(limited, 1, replace(result, findings=[named]))[2]
+
+
+def test_waits_with_one_name_have_one_colour() -> None:
+    waits = (("idle", "python_host", 6.0), ("idle", "host_sync", 54.0))  # ms, with 40 ms of compute: a step of 100 ms
+    computing = ("other_compute", None, 40.0)
+    run = run_of(ledger=[(owner, cause, int(ms * 1e6), ms) for owner, cause, ms in (computing, *waits)])
+    _, usual = stairs_of((40.0, 38.0, 50.0))
+    finding = replace(
+        stairs_of((40.0, 38.0, 50.0))[0].findings[0], explains=Explains(("python_host", "host_sync"), called="checkpoints")
+    )
+    steps = {0: replace(usual.choices[0], parts=(computing, *waits)), 1: replace(usual.choices[1], parts=(computing,))}
+    drawn = staircase.picture(replace(run, findings=[finding]), replace(usual, choices=steps), staircase.CostFacts())
+    named = [(at, kind["light"]) for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "checkpoints"]
+    assert [colour for _, colour in named] == [CAUSES["host_sync"].light]  # of the longest wait
+    assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == named[0][0]] == [60.0]
 
 
 def test_a_larger_change_that_comes_later_has_a_reason() -> None:
