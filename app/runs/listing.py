@@ -131,7 +131,7 @@ def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, flo
     if len(can) < 2:
         return None
     left, name, step_ms, _ = min(can)
-    return f"{fmt.clean(name, 40)} has the largest certain gain: at least {fmt.share(1 - left)} of its {fmt.duration_ms(step_ms)} step"
+    return f"{fmt.clean(name, 40)} can gain most: at least {fmt.share(1 - left)} of its {fmt.duration_ms(step_ms)} step"
 
 
 def short_gpu(name: str) -> str:

@@ -277,7 +277,8 @@ def _title(shown: TelemetrySeries, view: tuple[float, float] | None, summary: De
     of = summary if view is None else None
     facts = _facts(shown, column, of) if column else {}
     power = _facts(shown, "power_w", of) if shown.has("power_w") else {}
-    where = f"From {_range(view)}" if view else "Over the whole recording"
+    outside = of is not None and of.profiles and of.steady.why_none is not None
+    where = f"From {_range(view)}" if view else "Outside the profile" if outside else "Over the whole recording"
     parts = []
     if facts:
         parts.append(

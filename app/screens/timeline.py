@@ -84,7 +84,8 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
         return
     answer = answer_of(result, rank)
     if view == whole and answer is not None:
-        cards.headline(answer.works, answer.waits or _of_a_busy_gpu(result, rank, answer))
+        named = f"Rank {rank.rank}" if len(result.ranks) > 1 and rank.rank is not None else "The GPU"
+        cards.headline(answer.works.replace("The GPU", named, 1), answer.waits or _of_a_busy_gpu(result, rank, answer))
         return
     facts = views.facts(rank, view.start_ns, view.end_ns)
     if facts is None:
