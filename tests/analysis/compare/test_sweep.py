@@ -191,7 +191,7 @@ def command(*arguments):
 
 
 def test_the_command_sorts_tagged_runs_and_recommends_one(tmp_path):
-    # Steps of 1.0 and 0.8 ms: 1,000 and 1,250 a second.
+    # Steps of 1.0 and 0.8 ms: 1,000 and 1,250 per second.
     data = ["--data", str(tmp_path / "data")]
     ids = []
     for workers, step in ((2, 1000), (8, 800)):
@@ -267,7 +267,7 @@ def test_the_smallest_size_that_does_not_fit_is_the_limit():
 
 
 def test_a_step_may_count_more_samples_than_the_batch_size():
-    # a batch of 32 on each of two GPUs: 64 in 32 ms are 128 samples, 4,000 a second
+    # a batch of 32 on each of two GPUs: 64 in 32 ms are 128 samples, 4,000 per second
     both = sweep([tried_run(facts=UserFacts(samples_per_step=64.0))])
     assert both.points[1].throughput.value == pytest.approx(4000)
     unsaid = sweep([tried_run(facts=UserFacts())])

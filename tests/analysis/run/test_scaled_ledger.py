@@ -52,7 +52,7 @@ def test_time_outside_profiled_steps_has_no_cause() -> None:
 
 def test_a_copy_of_known_length_does_not_grow_with_a_slow_host() -> None:
     copy = LedgerRow(0, "exposed_memcpy", "unattributed", 7 * 10**8, 0.7, 0.7, 0.01)
-    # 30 ms of work and 30 ms lost, of which the replay assigns 19.2 to the host and 0.7
+    # 30 ms of work and 30 ms lost. The replay assigns 19.2 ms to the host and 0.7 ms to the copy.
     rows = at_best([*ledger(), copy], best(60.0))
     copied = next(row for row in rows if row.owner == "exposed_memcpy")
     assert copied.ms_per_step_unprofiled_est == pytest.approx(0.7)

@@ -127,4 +127,6 @@ def test_a_page_requests_nothing_below_its_own_address(client: TestClient) -> No
     """Without the server's address, Streamlit's page sends two such requests, and both fail."""
     page = client.get("/work").text
     assert page.index("BACKEND_BASE_URL: location.origin") < page.index("static/js/index.")
-    assert security_headers()["content-security-policy"].count("'sha256-") == 2  # that script may run, and Streamlit's own
+    assert (
+        security_headers()["content-security-policy"].count("'sha256-") == 2
+    )  # the script with the address and Streamlit's own may run

@@ -35,8 +35,8 @@ def test_averages_refer_to_the_steady_part_and_the_rest_is_shaded() -> None:
     assert "<b>80\u00a0%</b> on average" in headings and "<b>400\u00a0W</b> on average" in headings
     assert [(shape.x0, shape.x1) for shape in chart.figure.layout.shapes] == [(0.0, 6.0), (9.0, 10.0)]
     assert any(entry.label.startswith("not steady") for entry in chart.legend)
-    said = [(note.x, note.text) for note in chart.figure.layout.annotations if note.xref != "paper"]
-    assert said == [(3.0, "not averaged")]  # six of ten seconds have room for the words, the last one has not
+    notes = [(note.x, note.text) for note in chart.figure.layout.annotations if note.xref != "paper"]
+    assert notes == [(3.0, "not averaged")]  # the first six seconds have room for the text, the last one has not
 
 
 def test_averages_of_the_analysis_come_before_those_of_the_drawn_samples() -> None:
@@ -48,8 +48,10 @@ def test_averages_of_the_analysis_come_before_those_of_the_drawn_samples() -> No
 def test_a_period_is_not_drawn_as_lost_time() -> None:
     for dark in (False, True):
         band = period(1.0, 2.0, dark)
-        assert band["fillcolor"] not in {colour.on(dark) for colour in CAUSES.values()}  # one of which marks throttling
-        assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # its text is above it
+        assert band["fillcolor"] not in {
+            colour.on(dark) for colour in CAUSES.values()
+        }  # the colour of a cause marks throttling
+        assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # the text is above the band
 
 
 def test_without_a_steady_part_averages_refer_to_all_samples() -> None:

@@ -142,6 +142,6 @@ def test_waiting_and_computing_of_a_sample_are_distinguished():
 
 
 def test_workers_that_are_fast_enough_are_not_blamed():
-    # 2 workers give 200 a second, 180 for sure: 32 samples in 178 ms
+    # Two workers give 200 samples per second, 180 at least: 32 samples in 178 ms
     assert keeps_up(facts(10), 180) and not keeps_up(facts(10), 175)
     assert not keeps_up(facts(10, seen=0), 1000) and not keeps_up(UserFacts(), 1000)

@@ -62,7 +62,7 @@ def tables(tmp_path, events, workers, spoil=None):
 def test_several_workers_give_the_same_result_as_one_process(tmp_path, events, workers):
     alone, _ = tables(tmp_path, events, 0)
     assert tables(tmp_path, events, workers)[0] == alone
-    assert len(alone[0]) == 3 * 400  # operators and annotations: three a step
+    assert len(alone[0]) == 3 * 400  # operators and annotations: three per step
 
 
 def kill(reading):
