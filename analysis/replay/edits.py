@@ -68,11 +68,13 @@ class WithoutOps(msgspec.Struct, frozen=True, tag=True):
     """These GPU operations and their launches are removed, as if kernels were fused.
 
     ``host_too`` also removes the host's time in their operators, and up to BETWEEN_CALLS_NS of Python time between operators.
+    ``excess_ms`` is the most that their removal shortens the excess of the run's step over its replay.
     """
 
     ops: tuple[int, ...]
     host_too: bool = True
     host_may_stay: bool = False  # The upper end of the prediction's interval keeps the host's time.
+    excess_ms: float = 0.0
 
 
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
@@ -150,8 +152,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            # Its time stays, because the next batch is still needed.
-            loader = np.array([key == "data_wait" for key in HOST_CAUSES])
+            loader = np.array(HOST_CAUSES) == "data_wait"  # Its time stays, because the next batch is still needed.
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             gap, own_ns = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
             fast = replace(host, gap=gap, gap_parts=parts, own=own_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.metrics.step_time_evidence import FLOOR_MARGIN
+from sawtooth.analysis.metrics.step_time_evidence import FLOOR_MARGIN, HOST_DRIFT
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edges import at_edge
 from sawtooth.analysis.replay.edits import (
@@ -24,6 +25,7 @@ from sawtooth.analysis.replay.edits import (
     WithoutWaits,
     apply,
 )
+from sawtooth.analysis.replay.excess import MeanStep, applied_to_run, removes_excess
 from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
 from sawtooth.analysis.replay.simulation import I32, Replayed, ReplayProblem, replay, step_spans
 from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_edits, no_faster_than_workers
@@ -38,26 +40,14 @@ SEARCH_HALVINGS = 7  # bisection steps, for a precision of 1 %
 HIDDEN_HOST = 1.6  # Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
 HIDDEN_HALVINGS = 3  # bisection steps, for a precision of 6 %
 RUNS_DIFFER = 0.03  # relative difference between the steps of two GPU-limited runs of one program
-HOSTS_DIFFER = 0.12  # the same for host-limited runs; parts of one loop differ by up to 16 % (docs/evidence/accuracy.md)
+# The same for host-limited runs: the host's speed drifts in both runs, and independently (docs/evidence/comparisons.md).
+HOSTS_DIFFER = math.hypot(HOST_DRIFT, HOST_DRIFT)
+# The speed of another host does not hide a gain: that end of the interval stays below this share of today's step. A longer end says
+# that the change may bring nothing.
+GAINS = 0.98
 ROUNDING = 1e-9
 LOADER_KEEPS_UP = WithoutHostCause("data_wait")
 REACHED = 1.01  # The GPU limits a step that takes at most this multiple of the step with the fastest host.
-
-
-class MeanStep(NamedTuple):
-    """A replay's mean step time and the GPU's work in it (at most the step time), in ms.
-
-    ``dispatched_ms`` is this work including the dispatch gaps between consecutive operations.
-    """
-
-    ms: float
-    work_ms: float
-    dispatched_ms: float
-
-    @property
-    def waits_ms(self) -> float:
-        """The GPU's waiting time in the step, ms."""
-        return self.ms - self.work_ms
 
 
 class HostTimeRange(NamedTuple):
@@ -126,8 +116,8 @@ class WhatIf:
         if best.ms is None or now is None or after is None or not now.ms:
             return None
         # If the profile is not representative, it lacks part of the run's step, and the change does not shorten that part.
-        changed_ms = _applied_to_run(best.ms, now, after) if best.represented else best.ms - (now.ms - after.ms)
-        if best.ms > now.ms and _removes_excess(edits):
+        changed_ms = applied_to_run(best.ms, now, after, edits) if best.represented else best.ms - (now.ms - after.ms)
+        if best.ms > now.ms and removes_excess(edits):
             changed_ms = after.ms
         passes = max(best.pipeline_ms / now.work_ms, 1.0) if now.work_ms else 1.0
         work = ((passes * now.work_ms, passes * after.work_ms), (now.dispatched_ms, after.dispatched_ms))
@@ -154,11 +144,11 @@ class WhatIf:
             # The excess of the run's step over the replay may stay. It may also disappear with the change, if the replay removed too
             # much of the profiler's cost there. If the change removes the excess too, at most a part of it stays, in proportion to
             # the GPU's remaining waiting.
-            stays = _applied_to_run(best.ms, now, after) if _removes_excess(edits) else best.ms - (now.ms - after.ms)
-            elsewhere = not best.represented and not _removes_excess(edits)  # Time outside the profiled steps stays.
+            stays = applied_to_run(best.ms, now, after) if removes_excess(edits) else best.ms - (now.ms - after.ms)
+            elsewhere = not best.represented and not removes_excess(edits)  # Time outside the profiled steps stays.
             low, high = min(low, stays if elsewhere else after.ms), max(high, stays)
         low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
-        if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _removes_excess(edits):
+        if not best.represented and best.estimate.high is None and not loader_edits(edits) and not removes_excess(edits):
             high = max(high, best.ms)  # The workers' rate is unknown, so they may limit the step.
         if self._waits_for_workers_ms(best, edits, "most"):
             high = max(high, best.ms)
@@ -170,12 +160,12 @@ class WhatIf:
         """Return the interval in ms for another run with ``edits``, from ``between`` for this run.
 
         Another host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. Its GPU work may be shorter by
-        FLOOR_MARGIN. A change's gain is decided within one run, so other hosts do not extend the interval beyond today's step.
+        FLOOR_MARGIN. A change's gain is decided within one run, so other hosts do not extend the interval to today's step (GAINS).
         """
         edits = tuple(edits)
         likely, slow = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
         low = max(between[0] * (1 - likely), FLOOR_MARGIN * self.least_ms(best, edits))
-        return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
+        return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), GAINS * (best.ms or 0.0)))
 
     def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:
         """Return the loader's time per batch in ms if it limits a step of ``ms`` with ``edits``; else None."""
@@ -282,19 +272,3 @@ class WhatIf:
         dispatch_ns = np.maximum(edited.ops.after_stream, GRAPH_NODE_GAP_NS) if dispatched else 0
         covered = union((start - dispatch_ns)[on_device], (start + edited.ops.dur)[on_device])
         return intersect(covered, union(*spans)).total / len(spans[0])
-
-
-def _removes_excess(edits: tuple[Edit, ...]) -> bool:
-    """Return whether ``edits`` also remove the excess of the run's step over its replay."""
-    return any(isinstance(edit, WithoutCalls) and edit.slower_in_run for edit in edits)
-
-
-def _applied_to_run(best_ms: float, now: MeanStep, after: MeanStep) -> float:
-    """Return the run's step in ms after the change that the replay shows.
-
-    If the run's step is longer than the replay, the excess is the GPU's waiting. It changes by the same factor as the waiting in
-    the replay, but does not grow.
-    """
-    if best_ms <= now.ms or now.waits_ms <= 0:
-        return best_ms * after.ms / now.ms
-    return after.ms + (best_ms - now.ms) * min(after.waits_ms / now.waits_ms, 1.0)

@@ -1,0 +1,41 @@
+"""The run's step after a change, if the run's step is longer than its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
+
+
+class MeanStep(NamedTuple):
+    """A replay's mean step time and the GPU's work in it (at most the step time), in ms.
+
+    ``dispatched_ms`` is this work including the dispatch gaps between consecutive operations.
+    """
+
+    ms: float
+    work_ms: float
+    dispatched_ms: float
+
+    @property
+    def waits_ms(self) -> float:
+        """The GPU's waiting time in the step, ms."""
+        return self.ms - self.work_ms
+
+
+def removes_excess(edits: Sequence[Edit]) -> bool:
+    """Return whether ``edits`` also remove the excess of the run's step over its replay."""
+    return any(isinstance(edit, WithoutCalls) and edit.slower_in_run for edit in edits)
+
+
+def applied_to_run(best_ms: float, now: MeanStep, after: MeanStep, edits: Sequence[Edit] = ()) -> float:
+    """Return the run's step in ms after the change that the replay shows.
+
+    If the run's step is longer than the replay, the excess is the GPU's waiting. ``edits`` remove up to their ``excess_ms`` of it.
+    The rest changes by the same factor as the waiting in the replay, but does not grow.
+    """
+    if best_ms <= now.ms or now.waits_ms <= 0:
+        return best_ms * after.ms / now.ms
+    gone_ms = sum(edit.excess_ms for edit in edits if isinstance(edit, WithoutOps))
+    return after.ms + max(best_ms - now.ms - gone_ms, 0.0) * min(after.waits_ms / now.waits_ms, 1.0)

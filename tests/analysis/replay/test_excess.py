@@ -1,0 +1,23 @@
+"""Tests of the run's step after a change, if it is longer than the replay."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.replay.edits import WithoutOps
+from sawtooth.analysis.replay.excess import MeanStep, applied_to_run
+
+NOW, AFTER = MeanStep(10.0, 2.0, 2.0), MeanStep(8.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("excess_ms", "run_ms", "after_ms"),
+    [
+        (0.0, 12.0, 8.0 + 2.0 * 6.0 / 8.0),  # The excess of 2 ms shrinks as the GPU's waiting does, from 8 to 6 ms.
+        (1.5, 12.0, 8.0 + 0.5 * 6.0 / 8.0),  # The change removes 1.5 ms of it first.
+        (3.0, 12.0, 8.0),  # No more than the whole excess disappears.
+        (3.0, 9.0, 9.0 * 0.8),  # A run that is faster than its replay has no excess.
+    ],
+)
+def test_removed_launches_take_their_part_of_the_runs_excess(excess_ms: float, run_ms: float, after_ms: float) -> None:
+    assert applied_to_run(run_ms, NOW, AFTER, [WithoutOps((1,), excess_ms=excess_ms)]) == pytest.approx(after_ms)
