@@ -48,8 +48,8 @@ MANY_KERNELS = 50
 # Share of the memory traffic that remains: fused Adam moves 7 values per parameter, single-tensor Adam about 26.
 FUSED_SHARE = 0.27
 REMAINING_KERNELS_PER_STEP = 2  # Kernels that a fused optimizer still launches.
-# The run's host time for these launches ÷ the replay's. The replay removes too much of the profiler's cost, because recording an
-# operator without gradients costs less. adam_single: 1.55, points_single: 1.54 (docs/evidence/accuracy.md).
+# The run's host time for these launches ÷ the replay's, which removes too much of the profiler's cost here. The smaller of the
+# estimates from two pairs of recordings (1.55 and 1.67, docs/evidence/advice.md); they are uncertain.
 HOST_TIMES = 1.55
 ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED = r"_fused_|_foreach_|multi_tensor"
