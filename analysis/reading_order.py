@@ -121,9 +121,14 @@ def _is_surer(finding: Finding, first: Finding) -> bool:
 
 
 def sure_gain_ms(finding: Finding) -> float:
-    """Return the lower bound of a predicted gain, ms per step; 0 without a prediction."""
+    """Return the lower bound of a predicted gain, ms per step; 0 without a prediction.
+
+    It is that of this run, if it is known: the drift of a host between two runs decides nothing about the gain.
+    """
     if finding.claims != "gain" or finding.predicted_step_ms is None:
         return 0.0
+    if finding.sure_gain_ms is not None:
+        return finding.sure_gain_ms
     if finding.predicted_high_ms is None:
         return WITHOUT_INTERVAL * finding.gain_ms
     return max(finding.predicted_step_ms + finding.gain_ms - finding.predicted_high_ms, 0.0)

@@ -126,6 +126,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
         predicted_speedup=step.ms / predicted if predicted and step.ms else None,
         fed_every_ms=fed_every_ms,
         note=note,
+        sure_gain_ms=max(step.ms - between[1], 0.0) if between is not None and step.ms and high is not None else None,
     )
 
 

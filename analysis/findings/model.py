@@ -125,6 +125,7 @@ class Judgement:
     predicted_speedup: float | None = None
     fed_every_ms: float | None = None
     note: str = ""
+    sure_gain_ms: float | None = None
 
     @property
     def gain_ms(self) -> float:
@@ -164,6 +165,7 @@ def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explai
         samples_per_second_times=evidence.samples_per_second_times,
         limits_the_step=evidence.limits_the_step,
         fed_every_ms=judgement.fed_every_ms,
+        sure_gain_ms=judgement.sure_gain_ms,
     )
 
 

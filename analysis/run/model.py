@@ -126,12 +126,11 @@ class Finding:
 
     ``ceiling_ms_per_step`` is all time of the cause. ``predicted_step_ms`` is from the replay without the cause, with the
     interval that contains four of five such predictions. It is None where the gain cannot be predicted (``prediction_note``
-    gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data;
-    a row with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
-    order; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those
-    that only cost time. ``needs_first`` are the rules whose change must come before. ``limits_the_step``: a separate timing shows
-    the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch, if only that
-    limits the claim. ``samples_per_second_times`` is the largest gain in samples per second. ``observed``: what only samples show.
+    gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data; a
+    row with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
+    order; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those that
+    only cost time. ``limits_the_step``: a separate timing shows the problem to be as long as the run's step. ``fed_every_ms``
+    is how often the loader's workers deliver a batch, if only that limits the claim.
     """
 
     rule: str
@@ -152,12 +151,13 @@ class Finding:
     edits: tuple[Edit, ...] = ()
     ends_the_run: bool = False
     explains: Explains = Explains()
-    samples_per_second_times: float | None = None
-    needs_first: tuple[str, ...] = ()
+    samples_per_second_times: float | None = None  # the largest gain in samples per second
+    needs_first: tuple[str, ...] = ()  # the rules whose change must come before
     limits_the_step: bool = False
     fed_every_ms: float | None = None
-    observed: str = ""
+    observed: str = ""  # what only samples show
     pays_later: bool = False  # a gain only after another change
+    sure_gain_ms: float | None = None  # the gain at the high end of this run's interval
 
     @property
     def fix(self) -> str:
