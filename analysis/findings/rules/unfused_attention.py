@@ -53,9 +53,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Attention is not fused: products, mask, softmax and copies of its score matrix take {in_words(cost)} of each step",
+            f"Attention is not fused: products, mask, softmax and copies take {in_words(cost)} of each step",
             Action("Call", "scaled_dot_product_attention", ", which never writes the score matrix."),
-            note="Predicted without the kernels that only move the score matrix. The products take as long as a fused kernel of this size.",
+            note="Predicted without the kernels that only move scores, queries, keys, values or outputs. The products take as long as a fused kernel of this size.",
             risk="Attention weights are no longer returned. Dropout draws other random numbers.",
             changes=CHANGES,
         ),
