@@ -94,7 +94,7 @@ def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> list
     backward pass, it computes five products instead of four. A bias per head needs the memory-efficient kernel, which may take longer
     than the products. The sum of its gradient remains.
     """
-    biased = bool(len(moves)) and any(_adds_bias(row) for row in moves.drop_duplicates("alike").itertuples())
+    biased = len(chosen(moves, _adds_bias)) > 0
     trains = bool(moves["operator"].isin(SOFTMAX_BACKWARD).any())
     times: dict[int, KernelTimeEstimate | None] = {}
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
