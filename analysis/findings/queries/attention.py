@@ -41,7 +41,7 @@ def score_sizes(work: pd.DataFrame) -> set[int]:
 
 
 def written_out(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows that only move data of the attention, and the products that read or write its score matrices.
+    """Return the rows that only move data, and the products that read or write score matrices.
 
     The moved data are score matrices, and copies of queries, keys, values and outputs to the layout that a batched product needs.
     A fused kernel reads and writes the layout of the model.
@@ -69,7 +69,7 @@ def written_out(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _copies(dims: Any, operands: set[tuple[int, ...]]) -> bool:
-    """Return whether the first input of a copy is one of the ``operands`` of batched products, with its heads as a dimension.
+    """Return whether a copy's first input is one of the ``operands`` of batched products.
 
     Its dimensions are batch, heads, length and head size, or batch, length, heads and head size.
     """
@@ -139,7 +139,10 @@ def _fused_share(dims: Any, gpu: GpuPeaks, trains: bool) -> KernelTimeEstimate |
 
 
 def _efficient_share(dims: Any, gpu: GpuPeaks, trains: bool) -> KernelTimeEstimate | None:
-    """Return the time of one product in memory-efficient attention; windows of 49 tokens took 0.6 times the model's time."""
+    """Return the time of one product in memory-efficient attention.
+
+    The model is also the upper bound: windows of 49 tokens took 0.6 times its time.
+    """
     time = _share_of_passes(dims, gpu, "efficient", trains)
     return KernelTimeEstimate(time.ms, time.low, time.ms) if time is not None else None
 
