@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,8 @@ COMPILES_S = 900.0  # additional time if the change compiles
 LONG_STEPS = 20.0  # a pause of up to this many times the longest step so far may be an evaluation or a checkpoint
 LOG_TAIL = 4000  # bytes at the end of the output in which the error message is searched
 MIB = 1 << 20
+# A loader's worker passes tensors through a socket at TMPDIR/pymp-12345678/listener-12345678, whose path has at most 107 bytes.
+LONGEST_TMPDIR, SHORT = 107 - len("/pymp-12345678/listener-12345678"), "/tmp"
 BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
 PROFILE_S = 30.0  # time that the profile may take in addition to that of the steps
 FIRST_STEP_S = 1800.0  # longest start of the base run: loading a data set or compiling may take long
@@ -101,6 +106,11 @@ class Ran:
 
 def run(order: RunRequest) -> Ran:
     """Run the command of ``order``; all its processes have ended when this returns, also after Ctrl-C."""
+    with _temporary_folder(order.work) as temporary:
+        return _run(order, temporary)
+
+
+def _run(order: RunRequest, temporary: str) -> Ran:
     parts = order.work / "parts"
     for folder in (parts, order.work / "saves", order.work / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +121,7 @@ def run(order: RunRequest) -> Ran:
         process = subprocess.Popen(
             order.words,
             cwd=order.folder,
-            env=_environment(order, parts),
+            env=_environment(order, parts, temporary),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -227,7 +237,17 @@ def _compiles(order: RunRequest) -> bool:
     return not order.settings.changes.keys().isdisjoint((outermost.COMPILE, outermost.GRAPHS))
 
 
-def _environment(order: RunRequest, parts: Path) -> dict[str, str]:
+@contextlib.contextmanager
+def _temporary_folder(work: Path) -> Iterator[str]:
+    """Yield a folder for the run's temporary files, in ``work`` or, if that path is too long, in SHORT."""
+    folder = str(work / "tmp")
+    with contextlib.ExitStack() as stack:
+        if len(os.fsencode(folder)) > LONGEST_TMPDIR and os.access(SHORT, os.W_OK):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=SHORT, ignore_cleanup_errors=True))
+        yield folder
+
+
+def _environment(order: RunRequest, parts: Path, temporary: str) -> dict[str, str]:
     options = {
         hook.PROFILED_STEPS: 5 if order.profiles else 0,
         hook.AFTER_SECONDS: min(hook.LEAST_SECONDS, order.seconds / 4),
@@ -241,7 +261,7 @@ def _environment(order: RunRequest, parts: Path) -> dict[str, str]:
         **tracker_variables(order.work),
         **variables.variables(order.settings.changes, hooked),
         TRIAL: order.settings.variable(),
-        "TMPDIR": str(order.work / "tmp"),
+        "TMPDIR": temporary,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 

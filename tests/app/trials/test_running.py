@@ -112,6 +112,17 @@ def test_a_run_ends_before_it_changes_an_existing_file(writes: str, tmp_path: Pa
     assert (tmp_path / "training" / "last.txt").read_text() == OLD
 
 
+def test_temporary_files_are_in_a_folder_with_a_short_path(tmp_path: Path) -> None:
+    """Loader workers send tensors through a socket below it. With a path of more than 107 bytes, the loader waits forever."""
+    place = tmp_path / ("w" * 60)
+    place.mkdir()
+    one = ran(place, "import os, tempfile; print(len(os.fsencode(tempfile.gettempdir() + '/pymp-12345678/listener-12345678')))")
+    assert int(one.tail) <= 107
+    short = Path("/tmp/sawtooth-try/1")
+    with running._temporary_folder(short) as folder:
+        assert folder == str(short / "tmp")
+
+
 def test_a_run_may_change_files_if_the_user_allows_it(tmp_path: Path) -> None:
     one = ran(tmp_path, "open('last.txt', 'w').write('new')", guards=False)
     assert one.how == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
