@@ -113,7 +113,7 @@ def test_a_run_ends_before_it_changes_an_existing_file(writes: str, tmp_path: Pa
 
 
 def test_temporary_files_are_in_a_folder_with_a_short_path(tmp_path: Path) -> None:
-    """Loader workers send tensors through a socket below it. With a path of more than 107 bytes, the loader waits forever."""
+    """The path of a socket for the tensors of workers has at most 107 bytes."""
     place = tmp_path / ("w" * 60)
     place.mkdir()
     one = ran(place, "import os, tempfile; print(len(os.fsencode(tempfile.gettempdir() + '/pymp-12345678/listener-12345678')))")
