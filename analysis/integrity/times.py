@@ -45,8 +45,10 @@ _KERNELS = "SELECT median(dur_ns) FILTER (kind = 'kernel'), count(*) FILTER (kin
 # A trace in whole microseconds has 0 for shorter kernels, so only traces with fractions of a microsecond are checked.
 _NOTHING = """SELECT count(*) FILTER (dur_ns <= 0), count(*), count(*) FILTER (dur_ns % 1000 <> 0)
 FROM gpu_ops WHERE device = $device AND kind = 'kernel'"""
+# A loop that asks whether an event has passed makes thousands of calls of less than a microsecond.
 _HOST = """SELECT quantile_disc(dur_ns, 0.1), quantile_disc(dur_ns, 0.9), count(*), least(min(dur_ns), (SELECT min(dur_ns) FROM gpu_ops))
-FROM (SELECT dur_ns FROM runtime_calls UNION ALL SELECT dur_ns FROM cpu_ops WHERE kind = 'op')"""
+FROM (SELECT dur_ns FROM runtime_calls JOIN names n USING (name_id) WHERE NOT regexp_matches(n.name, '(Event|Stream)Query$')
+    UNION ALL SELECT dur_ns FROM cpu_ops WHERE kind = 'op')"""
 _FOREIGN = """WITH streams AS (SELECT count(*) AS operations, count(call_id) AS linked, sum(dur_ns) AS ns
     FROM gpu_ops WHERE device = $device GROUP BY stream)
 SELECT coalesce(sum(operations) FILTER (linked = 0), 0), coalesce(sum(ns) FILTER (linked = 0), 0), sum(ns), sum(linked) FROM streams"""

@@ -120,3 +120,13 @@ def test_work_on_streams_without_a_launch_causes_a_doubt(linked: bool, doubted: 
     result = result_of(trace)
     assert ("foreign_streams" in {check.key for check in result.failed}) == doubted
     assert (result.metrics["gpu_busy_share"].trust == "ok") != doubted
+
+
+def test_thousands_of_short_event_queries_are_no_wrong_unit() -> None:
+    # Each step of 1,000 µs ends with 300 queries of 0.3 µs.
+    trace = matmul_loop(12)
+    for step in range(12):
+        for query in range(300):
+            at = 1000 * step + 700 + 0.5 * query
+            trace.host("cuda_runtime", "cudaEventQuery", at, at + 0.3)
+    assert result_of(trace).failed == ()
