@@ -81,13 +81,13 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         headline = f"The times are impossibly long. {WRONG_UNIT}"
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     if events >= FEWEST and longest < FASTEST_NS:
-        sentence = f"Nine of ten operators and calls take less than {longest:,.0f} ns. {SHORT_EVENTS}"
+        sentence = f"Nine of ten operators and calls take at most {longest:,.0f} ns. {SHORT_EVENTS}"
         headline = f"The times are impossibly short. {WRONG_UNIT}"
         yield FailedCheck("times_too_short", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     yield from _doubtful(recording, device)
     median, kernels, operations = recording.rows(_KERNELS, {"device": device})[0]
     if kernels >= FEWEST and median < SHORTEST_NS:
-        sentence = f"Half of the kernels take less than {median:,.0f} ns, but even an empty kernel takes about 1,000 ns."
+        sentence = f"Half of the kernels take at most {median:,.0f} ns, but even an empty kernel takes about 1,000 ns."
         headline = "The GPU's durations are impossibly short. Record again."
         yield FailedCheck("durations_too_short", kernels, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     cut = sum(count for (count,) in recording.rows("SELECT count FROM diagnostics WHERE key = 'overrun'"))

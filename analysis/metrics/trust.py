@@ -24,6 +24,7 @@ GRAPH_CAUTION = 0.50  # If graphs launch more of the GPU time, attribution by op
 WAITS_CAUTION = 0.05  # If a rank may wait for more than this share of the step, its profiled step time is doubtful.
 MAY_WAIT = ("comm_wait", "unattributed")  # causes of exposed communication that may be a wait instead of a transfer
 DECIDES_MEAN = 0.10  # A step decides the mean if the mean without it differs by more than this share.
+DROPPED = ": the profiler dropped host events"
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
 SINGLE_STEP = "The profile has one counted step, so it cannot show how steps vary."
 BEGUN_BEFORE = "The only step may have begun before the recording, because its mark shows only its end."
@@ -173,8 +174,8 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
             diagnostics.append(Diagnostic("carried_over", "info", sentence, facts.carried_over))
         if facts.orphan:
             sentence = (
-                f"{facts.orphan:,} GPU operations ({in_words(facts.orphan_ns / 1e6)}) on {rank_in_words} have no launch in the trace: the "
-                "profiler dropped host events. They count as busy time and belong to no step."
+                f"{facts.orphan:,} GPU operations ({in_words(facts.orphan_ns / 1e6)}) on {rank_in_words} have no launch in the trace"
+                f"{DROPPED if facts.orphan_share < 1 else ''}. They count as busy time and belong to no step."
             )
             diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts.orphan))
         if facts.graph_share > GRAPH_CAUTION:

@@ -25,7 +25,9 @@ SLOWED_TIMES = 2.0  # largest slowdown; a communication kernel uses only a few S
 CONTENTION_NS = 500_000  # least excess over the same kernel elsewhere: processes that share a GPU take turns of about 2 ms
 CONTENTION_FACTOR = 3.0  # least ratio to the same kernel elsewhere
 
-Shape = tuple[str, str]  # a kernel's name; its grid, block and bytes
+Shape = tuple[
+    str, str
+]  # a kernel's name; its grid, block and bytes, and a digest of its operator's inputs if FLOPs are counted
 Quiet = Mapping[Shape, tuple[float, int]]  # by shape: median time of its kernels in ns, and their number
 
 
@@ -44,11 +46,17 @@ class Kernels:
 
 
 def kernels_of(recording: Recording, device: int) -> Kernels:
-    """Return the kernels of a device that belong to its steps."""
+    """Return the kernels of a device that belong to its steps.
+
+    The inputs of operators with FLOPs are part of a kernel's shape, because persistent kernels have the same grid for any size.
+    """
     table = recording.frame(
         "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS talks, "
-        "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes) AS shape "
-        "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) WHERE g.device = ?",
+        "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes, i.inputs) AS shape "
+        "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) "
+        "LEFT JOIN cpu_ops o ON o.cpu_op_id = s.flop_op_id "
+        "LEFT JOIN (SELECT signature_id, left(md5(input_dims), 8) AS inputs FROM signatures) i ON i.signature_id = o.signature_id "
+        "WHERE g.device = ?",
         [device],
     )
     talks = table["talks"].to_numpy(bool)

@@ -17,7 +17,7 @@ from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepW
 from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import LedgerRow, RankResult
-from sawtooth.analysis.run.scaled_ledger import at_best, scaled_to
+from sawtooth.analysis.run.scaled_ledger import NOTHING_MS, at_best, scaled_to
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.telemetry.job_law import TracedDevice, by_utilization
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, other_time_note
@@ -179,7 +179,7 @@ def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
         return rows
     waits = [i for i, row in enumerate(rows) if (row.owner, row.cause) == WAITS]
     needs = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for i, row in enumerate(rows) if i not in waits)
-    waited = max(job_ms - needs, 0.0)
+    waited = job_ms - needs if job_ms - needs >= NOTHING_MS else 0.0
     if waits:
         rows[waits[0]] = replace(rows[waits[0]], ms_per_step_unprofiled_est=waited)
     elif waited:

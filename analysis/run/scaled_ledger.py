@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import LedgerRow
 
-NOTHING_MS = 1e-9  # a femtosecond: smaller times cannot be divided in proportion
+NOTHING_MS = 1e-9  # a picosecond: smaller times are rounding errors and cannot be divided in proportion
 
 
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
@@ -81,7 +81,7 @@ def _of_the_host(rows: Sequence[LedgerRow]) -> float:
 
 def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
     """Add the time that no profiled step shows to the unattributed time."""
-    if unseen_ms <= 0:
+    if unseen_ms <= NOTHING_MS:
         return rows
     for i, row in enumerate(rows):
         if row.owner == "idle" and row.cause == UNATTRIBUTED:

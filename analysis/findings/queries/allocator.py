@@ -24,9 +24,10 @@ LARGE = 1 << 20  # Bytes. Smaller requests come from a separate pool, which cann
 # Share of the reserved peak that must be free at the peak of use. The allocator rounds blocks up to 2 MB, which wastes a few
 # percent in any program.
 LEAST_FREE_SHARE = 0.1
-# Without the caching allocator, at least this share of the calls of ``aten::empty`` ask the driver. With it, 0.6 % asked in a loop
+# Without the caching allocator, at least this share of the calls of NEW_TENSORS ask the driver. With it, 0.6 % asked in a loop
 # with ``empty_cache()``.
 NEARLY_ALL = 0.5
+NEW_TENSORS = ("aten::empty", "aten::mm", "aten::addmm", "aten::bmm")  # Operators that need memory for each result.
 
 KEPT_TENSORS = (
     "the reference that keeps tensors of each step",
@@ -96,18 +97,19 @@ def driver_calls(context: RuleContext) -> DriverCalls:
 
 
 def _uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
-    """Return whether nearly every empty tensor asks the driver, as without PyTorch's caching allocator."""
+    """Return whether nearly every new tensor asks the driver, as without PyTorch's caching allocator."""
     takes = frame[~frame["name"].str.contains(GIVES_BACK)]
-    ((asking, empty),) = context.recording.rows(
+    ((asking, created),) = context.recording.rows(
         "SELECT count(*) FILTER (cpu_op_id IN (SELECT unnest($ids::BIGINT[]))), count(*) FROM cpu_ops JOIN names USING (name_id) "
-        "WHERE name = 'aten::empty' AND start_ns BETWEEN $first AND $last",
+        "WHERE list_contains($names::VARCHAR[], name) AND start_ns BETWEEN $first AND $last",
         {
+            "names": list(NEW_TENSORS),
             "ids": takes["cpu_op_id"].dropna().astype("int64").unique().tolist(),
             "first": int(frame["start_ns"].min()),
             "last": int(frame["start_ns"].max()),
         },
     )
-    return bool(asking > NEARLY_ALL * empty)
+    return bool(asking > NEARLY_ALL * created)
 
 
 def _requests(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:

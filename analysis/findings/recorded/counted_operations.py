@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.recorded.interval_sql import launches_within
+from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
@@ -175,8 +176,8 @@ def chosen(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.DataFra
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
-    """Return the summed kernel time of ``rows`` in ms per step."""
-    return float(rows["dur_ns"].sum()) / 1e6 / max(steps, 1)
+    """Return the kernel time of ``rows`` in ms per step; time in which several of them run counts once."""
+    return union(rows["start_ns"], rows["end_ns"]).total / 1e6 / max(steps, 1)
 
 
 def count_in_words(rows: pd.DataFrame, steps: int) -> str:

@@ -81,7 +81,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not joined:
         return
     rows, dur_ns = work.iloc[np.concatenate(joined)], work["dur_ns"].to_numpy()
-    saved = ms_per_step(rows, steps) - sum(fused_ns(dur_ns[part], shortest_ns) for part in joined) / 1e6 / steps
+    took_ms = ms_per_step(rows, steps)
+    shorter_ns = float(rows["dur_ns"].sum()) - sum(fused_ns(dur_ns[part], shortest_ns) for part in joined)
+    saved = min(shorter_ns / 1e6 / steps, took_ms)
     loading = loads_code(context)
     edits = [] if loading else compiled(work, joined, shortest_ns)
     gain_ms = context.step.gain_ms(edits)
@@ -90,7 +92,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Work between matrix products is not fused: {count_in_words(rows, steps)}, {in_words(ms_per_step(rows, steps))} of each step",
+            f"Work between matrix products is not fused: {count_in_words(rows, steps)}, {in_words(took_ms)} of each step",
             BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING if loading else f"{PREDICTED} {LOSS_TOO}" if with_loss else PREDICTED,
             risk="Compilation takes minutes at the start and again when shapes change.",

@@ -8,7 +8,8 @@ Why it costs time
     Work that happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) adds to the average
     step.
 What to do
-    Look at the host's work in the slow steps. Do it less often, or in parallel with the loop.
+    Look at the host's work in the slow steps. Do it less often, or in parallel with the loop. If the slow steps have more GPU
+    work, look at the kernels that they add.
 When it is wrong
     There are few profiled steps, so one slow step says little about how often it happens. The same is true for two pauses
     among all marked steps.
@@ -28,6 +29,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import RARE_EVENTS
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import of_first_read
+from sawtooth.analysis.intervals import union
 from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times, in_words, significant
@@ -43,6 +45,16 @@ LOOK_THERE = Action(
     ", such as writing a checkpoint, evaluating or loading data. Do it less often, or in parallel with the loop.",
 )
 
+SEE_HOST = Action(
+    "Open",
+    "the slow steps on the timeline and see what the host does there",
+    ". Do this work less often, or in parallel with the loop.",
+)
+SEE_KERNELS = Action(
+    "Open",
+    "the slow steps on the timeline and see which kernels they add",
+    ". This is normal for the optimizer's step after several micro-batches. An evaluation may be done less often.",
+)
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -125,27 +137,35 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
     if waits >= MOSTLY * recorded_ms and of_first_read(context):
         return  # In later epochs, the data that these steps wait for is in memory.
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
+    of_gpu = _more_work_ms(context, SLOWER * median) >= MOSTLY * recorded_ms
     yield Evidence(
         Advice(
-            f"Some profiled steps are slow: {len(slow)} of {len(times)} take{'s' if len(slow) == 1 else ''} up to {in_words(times[-1])}, the others {in_words(median)} ({in_words(lost)} per step on average)",
-            Action(
-                "Open",
-                "the slow steps on the timeline and see what the host does there",
-                ". Do this work less often, or in parallel with the loop.",
-            ),
+            f"Some profiled steps {'have more GPU work' if of_gpu else 'are slow'}: {len(slow)} of {len(times)} take{'s' if len(slow) == 1 else ''} up to {in_words(times[-1])}, the others {in_words(median)} ({in_words(lost)} per step on average)",
+            SEE_KERNELS if of_gpu else SEE_HOST,
             note="Not predicted: the cause of each slow step has its own rule.",
             risk="It depends on the cause.",
-            changes=CHANGES,
+            changes=() if of_gpu else CHANGES,
         ),
         lost_ms=lost,
         cost_ms=lost,
         confidence="low",
-        severity="warning" if context.share(lost) >= SEVERE else "info",
+        severity="warning" if context.share(lost) >= SEVERE and not of_gpu else "info",
         rows=[
             {"name": str(r.name), "start_ns": int(r.start_ns), "end_ns": int(r.end_ns), "ms": float(r.ms)}
             for r in rows.itertuples(index=False)
         ],
     )
+
+
+def _more_work_ms(context: RuleContext, slow_ms: float) -> float:
+    """Return by how much more GPU work the slow steps have than the median step, in ms per counted step."""
+    rank = context.rank
+    if not len(context.work):
+        return 0.0
+    work_ms = context.work.groupby("step").apply(lambda rows: union(rows["start_ns"], rows["end_ns"]).total / 1e6)
+    ms = rank.counted["step"].map(work_ms).fillna(0.0).to_numpy(float)
+    slow = np.asarray(rank.device_step_ms) >= slow_ms
+    return float(np.maximum(ms[slow] - np.median(ms), 0.0).sum() / max(len(ms), 1))
 
 
 RULE = Rule(

@@ -64,11 +64,18 @@ def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least
     time that the profiler does not affect, several steps are enough if the mean over all steps is at least ``least_ns``.
     """
     theirs = [_like(part, other) for other in others]
+    short = _short(part, mine)
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     if not common:
         return None, False
     at = [mine.steps.index(step) for step in common]
     table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)])
+    if part.long and not CAUSE_OF[part.cause].slowed:
+        # The peers may need the same time for shorter work of the same cause.
+        own_short = np.array([short[mine.steps.index(s)] for s in common])
+        for row, other in zip(table, others, strict=True):
+            peer_short = _short(part, other)
+            row += np.maximum([peer_short[other.steps.index(s)] for s in common] - own_short, 0.0)
     errors = np.array(
         [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)]
     )
@@ -98,6 +105,11 @@ def _is_enough(long: NDArray[np.bool_], mine: OwnTime, excess: F64) -> tuple[boo
 
 def _like(part: OwnTimePart, other: OwnTime) -> OwnTimePart | None:
     return next((p for p in other.parts if (p.cause, p.long) == (part.cause, part.long)), None)
+
+
+def _short(part: OwnTimePart, other: OwnTime) -> F64:
+    """Return the time of ``other`` in short gaps of the part's cause, by step."""
+    return next((p.ns for p in other.parts if p.cause == part.cause and not p.long), np.zeros(len(other.steps)))
 
 
 def hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bool:

@@ -80,7 +80,7 @@ def test_best_step_times_lead_and_disagreement_with_the_profiles_is_reported():
     assert found.best.change_ms == pytest.approx(-6.2)
     assert found.profile.change_ms == pytest.approx(6.0)
     assert found.verdict.word == "faster"
-    for words in ("15 % slower", "19 % faster", "40 ms → 46 ms", "32.5 ms → 26.3 ms", "stopwatch"):
+    for words in ("15 % more time", "19 % less time", "40 ms → 46 ms", "32.5 ms → 26.3 ms", "stopwatch"):
         assert words in found.disagreement
     assert [(r.cause, r.unprofiled_change_ms) for r in found.waterfall] == [("launch_bound", 2.0), ("host_sync", -20.0)]
 

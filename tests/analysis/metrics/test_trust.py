@@ -27,6 +27,8 @@ class Ranked:
         (DeviceFacts(gpus_left_out=3), "gpus_left_out", "data_loss", 3, "3 further GPUs"),
         (DeviceFacts(carried_over=1200, carried_over_ns=2_500_000), "carried_over", "info", 1200, "1,200 GPU operations (2.5 ms) on device 1"),
         (DeviceFacts(orphan=7, orphan_ns=1_000_000), "orphans", "data_loss", 7, "7 GPU operations (1 ms) on device 1 have no launch"),
+        (DeviceFacts(orphan=7, orphan_ns=9, gpu_ns=10), "orphans", "data_loss", 7, "no launch in the trace: the profiler dropped host events. They"),
+        (DeviceFacts(orphan=7, orphan_ns=10, gpu_ns=10), "orphans", "data_loss", 7, "no launch in the trace. They"),  # no host was recorded
         (DeviceFacts(graph_ns=51, gpu_ns=100), "graph_launched", "info", 1, "51 % of the GPU time on device 1"),
     ],
 )  # fmt: skip

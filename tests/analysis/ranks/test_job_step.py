@@ -106,3 +106,9 @@ def test_steps_of_two_rank_jobs_match_the_stopwatch(tmp_path: Path, name: str) -
     assert step.low <= truth_ms <= step.high
     assert result.communication is not None
     assert [late.ranks for late in result.communication.stragglers] == ([(1,)] if name == "ddp_uneven" else [])
+
+
+def test_rounding_errors_are_no_wait_for_other_ranks() -> None:
+    ledger = [row("other_compute", None, 0.1), row("idle", "launch_bound", 0.1), row("idle", "data_wait", 0.1)]
+    assert len(in_job(ledger, estimated(0.1 + 0.1 + 0.1))) == 3  # 5.6e−17 above the exact sum
+    assert len(in_job(ledger, estimated(0.301))) == 4

@@ -1,4 +1,4 @@
-"""Tests of ranks whose GPU is slow or has more work than the others."""
+"""Tests of ranks whose GPU is slow, or that have more work or longer waits for data than the others."""
 
 from __future__ import annotations
 
@@ -127,3 +127,23 @@ def test_clock_or_power_limit_in_telemetry_is_the_reason_of_a_slow_gpu(tmp_path:
     assert (late.ranks, late.reason) == ((2,), reason)
     found = next(f for f in result.findings if f.rule == "straggling-rank")
     assert found.title.endswith({"clock": "a lower GPU clock", "power": "its GPU's power limit"}[reason])
+
+
+@pytest.mark.parametrize(("rows", "reason"), [(4096, None), (5734, "work")])
+def test_products_with_other_inputs_are_more_work_in_an_equal_grid(tmp_path: Path, rows: int, reason: str | None) -> None:
+    # Persistent kernels have one grid for all sizes. Rank 1 computes 1.4 times as long: with equal inputs, its GPU is slow.
+    traces = job(2, 2, Planted(slow_gpu={1: 1.4}))
+    for rank, trace in enumerate(traces):
+        products = {e["args"]["correlation"] for e in trace.events if e["args"].get("grid") == [500, 1, 1]}
+        for call in [e for e in trace.events if e["name"] == "cudaLaunchKernel" and e["args"]["correlation"] in products]:
+            inputs = [[rows if rank == 1 else 4096, 4096], [4096, 4096]]
+            trace.op("aten::mm", call["ts"] - 1, call["ts"] + call["dur"] + 1, inputs, ["c10::BFloat16"] * 2)
+    (late,) = communication_of(tmp_path, traces).stragglers
+    assert (late.ranks, late.reason, late.kernel_ratio is None) == ((1,), reason, reason == "work")
+
+
+def test_a_late_loader_is_compared_with_the_short_waits_of_its_peers(tmp_path: Path) -> None:
+    # Rank 1 loads for 2 ms, the others for 0.3 ms, which is below the limit of a long gap (0.5 ms).
+    (late,) = communication_of(tmp_path, job(2, 2, Planted(loader_us={0: 300.0, 1: 2000.0}))).stragglers
+    assert (late.ranks, late.reason) == ((1,), "data_wait")
+    assert late.own_ms == pytest.approx(1.7, rel=0.02)

@@ -15,8 +15,12 @@ from tests.support.chrome_trace import H200, ChromeTrace
 STEP_US = 20_000
 
 
-@pytest.mark.parametrize("uncached", [True, False])
-def test_a_disabled_allocator_is_not_reported_as_full_memory(tmp_path: Path, uncached: bool) -> None:
+@pytest.mark.parametrize(("uncached", "products"), [(True, 0), (False, 0), (False, 3)])
+def test_a_disabled_allocator_is_not_reported_as_full_memory(tmp_path: Path, uncached: bool, products: int) -> None:
+    """Without the allocator, every new tensor asks the driver.
+
+    If only the empty tensors ask and not the results of products, the allocator is on.
+    """
     trace = ChromeTrace()
     for k in range(4):
         at = k * STEP_US
@@ -25,9 +29,13 @@ def test_a_disabled_allocator_is_not_reported_as_full_memory(tmp_path: Path, unc
             here = at + i * STEP_US // 10
             trace.op("aten::add", here + 5, here + 1_500)
             trace.op("aten::empty", here + 10, here + 500)
-            for call, name in enumerate(("cudaFree", "cudaMalloc", "cudaFree", "cudaMalloc") if uncached or i == 0 else ()):
+            for call, name in enumerate(
+                ("cudaFree", "cudaMalloc", "cudaFree", "cudaMalloc") if uncached or products or i == 0 else ()
+            ):
                 trace.host("cuda_runtime", name, here + 20 + 100 * call, here + 110 + 100 * call)
             trace.launch((here + 600, here + 610), (here + 620, here + 1_400), ADDS)
+            for product in range(products):
+                trace.op("aten::mm", here + 1_501 + 10 * product, here + 1_508 + 10 * product, [[64, 64], [64, 64]])
     found = [f for f in analysed(tmp_path, trace).findings if f.rule == "allocator-churn"]
     assert any("allocator is off" in f.title for f in found) == uncached
     assert all("PYTORCH_NO_CUDA_MEMORY_CACHING" in f.fix for f in found if uncached)

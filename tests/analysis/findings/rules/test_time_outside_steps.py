@@ -10,8 +10,8 @@ import pytest
 from sawtooth.analysis.findings.rules import steps_not_marked
 from sawtooth.app.words.headline import between_steps
 from sawtooth.app.words.run import first_line
-from tests.support.by_hand import sampled
-from tests.support.chrome_trace import matmul_loop
+from tests.support.by_hand import ADDS, FLOAT, analysed, of_rule, sampled
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.findings_of import result_of
 from tests.support.sampled_loop import HARDWARE_SLOWDOWN, SOFTWARE_HEAT
 
@@ -115,3 +115,26 @@ def test_a_run_with_step_marks_gets_no_advice_to_mark_steps(steps: str, best: st
     )
     context = SimpleNamespace(rank=rank, recording=SimpleNamespace(named=lambda pattern: []))
     assert len(list(steps_not_marked.RULE.measure(context))) == findings  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_slow_steps_with_more_gpu_work_are_not_slow_hosts(tmp_path: Path, kernels: bool) -> None:
+    """Every fourth step takes 3 ms and the others 1 ms, so its 2 ms are 0.5 ms per step.
+
+    The GPU works for all of it, as in the optimizer's step after four micro-batches, or is idle in the additional time.
+    """
+    trace, at = ChromeTrace(), 0
+    for k in range(13):
+        long = 3_000 if k % 4 == 3 else 1_000
+        trace.step(k, at, at + long)
+        for start in range(at, at + long if kernels else at + 1_000, 1_000):
+            trace.op("aten::add", start + 10, start + 30, [[64, 64], [64, 64]], FLOAT)
+            trace.launch((start + 15, start + 20), (start + 40, start + 990), ADDS)
+        if not kernels and long > 1_000:
+            trace.launch((at + long - 30, at + long - 25), (at + long - 20, at + long - 10), ADDS)
+        at += long
+    found = of_rule(analysed(tmp_path, trace), "periodic-stalls")
+    assert found is not None
+    assert found.title.startswith(f"Some profiled steps {'have more GPU work' if kernels else 'are slow'}: 3 of 12 take up to")
+    assert ("which kernels they add" in found.fix) == kernels
+    assert (found.severity == "info") == kernels
