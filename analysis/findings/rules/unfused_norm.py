@@ -1,8 +1,8 @@
 """A normalization consists of several small operators.
 
 What it checks
-    Chains of elementwise kernels and reductions over one tensor that contain a reciprocal square root or a variance: a layer
-    norm or RMS norm written by hand.
+    Chains of elementwise kernels and reductions over one tensor that contain a variance, a reciprocal square root, or a mean and
+    a square root: a layer norm or RMS norm written by hand.
 Why it costs time
     Each operator reads and writes the whole activation. The fused kernel reads it once.
 What to do
@@ -17,21 +17,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
+
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.queries.chains import marked
+from sawtooth.analysis.findings.queries.chains import KernelChain, marked
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 # Operators of a normalization. Squares and means without a root or a variance are not one.
-MARKS = frozenset(("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std"))
+ROOT, MEAN = "aten::sqrt", "aten::mean"
+MARKS = frozenset(("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std", ROOT))
 
 CHANGES = (
     CodeChange(
         "PyTorch",
         "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight",
         "F.rms_norm(x, (x.size(-1),), weight, eps)",
+    ),
+    CodeChange(
+        "PyTorch",
+        "(x - mean) / ((x - mean).pow(2).mean(-1, keepdim=True) + eps).sqrt()",
+        "F.layer_norm(x, (x.size(-1),), eps=eps)",
     ),
     CodeChange(
         "PyTorch",
@@ -43,7 +51,7 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if chains with a normalization take a relevant share of the step."""
-    rows, edits = marked(context, MARKS, begins=True)
+    rows, edits = marked(context, MARKS, begins=True, only=_is_norm)
     yield from kernel_evidence(
         context,
         rows,
@@ -56,6 +64,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         edits=edits,
     )
+
+
+def _is_norm(_: pd.DataFrame, chain: KernelChain) -> bool:
+    """Return whether the chain is a norm: an update by hand also has square roots, but no means."""
+    return chain.operators & MARKS != {ROOT} or MEAN in chain.operators
 
 
 RULE = Rule(

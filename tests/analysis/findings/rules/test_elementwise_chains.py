@@ -106,3 +106,20 @@ def test_an_activation_can_run_as_fast_as_its_narrowest_kernel(tmp_path: Path) -
         assert found is not None and found.predicted_step_ms is not None and found.predicted_low_ms is not None
         margins.append(1e3 * (found.predicted_step_ms - found.predicted_low_ms))
     assert margins[0] - margins[1] > 20, "44 and 9 µs, plus the error of any prediction"
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_mean_and_a_square_root_are_a_norm_and_an_update_is_not(tmp_path: Path, norm: bool) -> None:
+    """A division by the root of a mean is a norm; Adam written by hand divides by a root without a mean."""
+    x, row = [8192, 768], [8192, 1]
+    parts = [("aten::mean", x), ("aten::sub", x), ("aten::pow", x), ("aten::mean", x), ("aten::sqrt", row), ("aten::div", x)]
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        for place, (name, dims) in enumerate(parts if norm else [part for part in parts if part[0] != "aten::mean"]):
+            start = at + 20 + 40 * place
+            trace.op(name, start, start + 30, [dims, []], FLOAT)
+            kernel = "void at::native::reduce_kernel<512, 1>()" if name == "aten::mean" else ADDS
+            trace.launch((start + 5, start + 10), (at + 280 + 110 * place, at + 385 + 110 * place), kernel)
+    assert (of_rule(analysed(tmp_path, trace), "unfused-norm") is not None) == norm
