@@ -112,6 +112,14 @@ class HostWork:
         scale = self.of_the_step * self.work_scale
         return 1 / scale if 0 < scale * SLOWED <= 1 else None
 
+    @property
+    def run_is_slower(self) -> float | None:
+        """How many times as long the run's own steps are as the profiled steps.
+
+        None if their times are close enough to be shown together, or if the marks show the parts of the run's own steps.
+        """
+        return self.of_the_step if self.of_the_step >= SLOWED and not self.of_the_profile else None
+
 
 def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEvidence | None) -> HostWork | None:
     """Return the host's work in a trace; None where its derived file has no such facts."""

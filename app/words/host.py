@@ -16,6 +16,7 @@ FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
 SLOWED = "profiled steps take {times} times as long as the run's, so these are shares"
+RUN_IS_SLOWER = "the run's own steps take {times} times as long, so these are shares of a profiled step"
 UNEVEN = "a few slow steps make the mean step {times} times as long, so these are shares"
 MOST = 0.5  # share of the time of the user's functions
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
@@ -31,7 +32,7 @@ def first_line(work: HostWork) -> str:
     named[WAITING] += first_ms
     name, ms = max(named.items(), key=lambda part: part[1])
     step = f"each {_step(work)} step" if work.step.value is not None else f"the recorded {fmt.duration_ms(work.total_ms)}"
-    step = "a profiled step" if work.slowed and work.parts is None else step
+    step = "a profiled step" if (work.slowed or work.run_is_slower) and work.parts is None else step
     share = fmt.share(ms / work.total_ms) if work.total_ms else fmt.MISSING
     leads = {
         WAITING: f"The host waits for batches {share} of {step}{_in_loader(work, first_ms)}",
@@ -117,15 +118,17 @@ def tables(work: HostWork) -> list[Shown]:
     """Return title, headings and rows of the tables: the loop's time, operators, functions, threads."""
     whole, slowed = work.total_ms, work.slowed
     profiled_ms = whole / work.work_scale if work.work_scale else whole
-    times = (UNEVEN if work.of_the_profile else SLOWED).format(times=fmt.number(slowed)) if slowed else ""
+    differs = slowed or work.run_is_slower
+    reason = RUN_IS_SLOWER if not slowed else UNEVEN if work.of_the_profile else SLOWED
+    times = reason.format(times=fmt.number(differs)) if differs else ""
     of = times or (f"of each {_step(work)} step" if work.steps else f"of the recorded {fmt.duration_ms(whole)}")
 
     def timed(ms: float, of_ms: float = profiled_ms) -> str:
-        return fmt.duration_ms(ms) if not slowed else fmt.share(ms / of_ms)
+        return fmt.duration_ms(ms) if not differs else fmt.share(ms / of_ms)
 
-    took = "Share" if slowed else "Time"
+    took = "Share" if differs else "Time"
     parts = [
-        (name, *(() if slowed else (fmt.duration_ms(ms * work.of_the_step),)), fmt.share(ms / whole) if whole else fmt.MISSING)
+        (name, *(() if differs else (fmt.duration_ms(ms * work.of_the_step),)), fmt.share(ms / whole) if whole else fmt.MISSING)
         for name, ms in _parts(work)
         if ms > 0
     ]
@@ -134,7 +137,7 @@ def tables(work: HostWork) -> list[Shown]:
     functions = [(fmt.clean(name, 90), timed(ms, _whole(work))) for name, ms in work.functions]
     per = ", per profiled step" if work.steps else ""
     shown: list[Shown] = [
-        (f"{PARTS}{':' if slowed else ','} {of}", ("Part", "Share") if slowed else ("Part", "Time", "Share"), parts),
+        (f"{PARTS}{':' if differs else ','} {of}", ("Part", "Share") if differs else ("Part", "Time", "Share"), parts),
         (f"{OPERATORS}{per}", ("Operator", took, "Calls"), operators),
     ]
     shown += [(f"{FUNCTIONS}{per}", ("Function", took), functions)] if functions else []

@@ -12,11 +12,12 @@ VALUE = 60  # characters of a value
 
 
 def rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Return the conditions that differ, with their values."""
+    """Return the conditions that differ, with their values, without those that are named as the change."""
+    changed = {difference.what for effect in comparison.effects for difference in effect.differences}
     return [
         (fmt.clean(pair.what, VALUE), fmt.clean(pair.a or "", VALUE), fmt.clean(pair.b or "", VALUE))
         for pair in comparison.conditions
-        if pair.differs
+        if pair.differs and pair.what not in changed
     ]
 
 

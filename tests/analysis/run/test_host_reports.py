@@ -30,16 +30,24 @@ def result(tmp_path: Path) -> RunResult:
     return analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "host.json"))
 
 
-def test_much_longer_profiled_steps_are_reported_in_shares(tmp_path: Path) -> None:
-    """Steps take 1 ms in the profile and 0.25 ms in the run.
+@pytest.mark.parametrize(
+    ("run_ms", "said"),
+    [
+        (0.25, "profiled steps take 3.93 times as long as the run's, so these are shares"),
+        (4.0, "the run's own steps take 4.07 times as long, so these are shares of a profiled step"),
+    ],
+)
+def test_much_longer_or_shorter_profiled_steps_are_reported_in_shares(tmp_path: Path, run_ms: float, said: str) -> None:
+    """Steps take 0.983 ms in the profile, and a quarter or four times of that in the run.
 
-    A function with 0.6 ms of a 0.25 ms step would be a contradiction.
+    A function with 0.6 ms of a 0.25 ms step would be a contradiction, and so would operators with 60 % of a 4 ms step.
     """
     result = analysed(
-        DataFolder(tmp_path / "data").create(), recorded_with_stacks().write(tmp_path / "rl.json"), step_time_ms=0.25
+        DataFolder(tmp_path / "data").create(), recorded_with_stacks().write(tmp_path / "rl.json"), step_time_ms=run_ms
     )
     content = text.text(result)
-    assert content.count("profiled steps take 3.93 times as long as the run's, so these are shares") == 1
+    assert content.count(said) == 1
+    assert "of a profiled step" in first_line(result)
     tables = content[content.index("Where the host") : content.index("Numbers")]
     assert "Time" not in tables.replace("time", "") and " ms" not in tables and "µs" not in tables
 

@@ -13,7 +13,7 @@ from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.waterfall import RunRow
-from sawtooth.app.words.comparisons import setup_changes
+from sawtooth.app.words.comparisons import conditions, setup_changes
 from tests.support.run_results import run_of, side
 
 
@@ -60,6 +60,9 @@ def test_arguments_are_compared_if_all_runs_of_a_side_share_them() -> None:
     fast = [recorded(["train.py", "--workers", "8"], f"b{i:015x}", 50.0 + i) for i in range(3)]
     comparison = compare(side(*slow), side(*fast))
     assert setup_changes.rows(comparison)[0][:3] == ("--workers", "0", "8")
+    # The change itself is not listed again among "what else differs".
+    assert "--workers" in {pair.what for pair in comparison.conditions if pair.differs}
+    assert "--workers" not in {what for what, _, _ in conditions.rows(comparison)}
     first = compare_json(comparison)["changed"][0]["differences"][0]
     assert (first["key"], first["a"], first["b"]) == ("argument --workers", "0", "8")
     mixed = [*fast[:2], recorded(["train.py", "--workers", "4"], "c" * 16, 51.0)]
