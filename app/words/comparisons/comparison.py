@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -24,6 +25,9 @@ LEAST_MENTIONED_SHARE = 0.01  # share of the change: smaller parts together are 
 ID_SHOWN = 6  # characters of an id that distinguish two runs with the same name
 LONGEST_NAME = 28  # characters: a longer name, such as a profiler's file name, makes the sentence hard to read
 
+# A name with such a mark, such as "trace, 21 Nov 05:59:43 UTC" of a file trace.json, looks like the end of the sentence.
+CLAUSE = re.compile(r"[,;:.] ")
+
 
 def names(comparison: Comparison) -> tuple[str, str]:
     """Return the sides' names, cleaned; equal names get the beginnings of their ids."""
@@ -37,10 +41,11 @@ def names(comparison: Comparison) -> tuple[str, str]:
 
 
 def _in_a_sentence(comparison: Comparison) -> tuple[str, str]:
-    """Return the names in the headline: those of the runs, or A and B if they are equal or long."""
+    """Return the names in the headline: those of the runs, or A and B if they are equal or hard to read."""
     a, b = names(comparison)
     same_name = profiles_of_one_run.step_names(comparison) is None and comparison.a.name == comparison.b.name
-    return ("A", "B") if same_name or max(len(a), len(b)) > LONGEST_NAME else (a, b)
+    hard_to_read = any(len(name) > LONGEST_NAME or CLAUSE.search(name) for name in (a, b))
+    return ("A", "B") if same_name or hard_to_read else (a, b)
 
 
 def called(comparison: Comparison) -> str | None:

@@ -280,3 +280,18 @@ def test_the_evidence_of_each_side_is_named_with_steps_and_workers():
         "B: step time from the stopwatch, 1 profiled step, 14 loader workers",
     )
     assert basis.dots_title(found).endswith("; the run's own steps take 9.00\u00a0ms in A and 9.00\u00a0ms in B")
+
+
+def test_a_name_with_a_comma_does_not_split_the_headline():
+    """The page cuts long headlines at a comma.
+
+    A dropped file trace.json is called "trace, 21 Nov 05:59:43 UTC".
+    """
+    runs = [run_of(letter * 16, best_ms=10.0, source="user", facts=None) for letter in "ab"]
+    named = [
+        replace(run, manifest=msgspec.structs.replace(run.manifest, name=f"trace, {10 + i} Nov 05:59:43 UTC"))
+        for i, run in enumerate(runs)
+    ]
+    found = compare(*(side(run) for run in named))
+    assert " A " in f" {words.headline(found)} " and "trace" not in words.headline(found)
+    assert words.called(found) == "A: trace, 10 Nov 05:59:43 UTC; B: trace, 11 Nov 05:59:43 UTC"
