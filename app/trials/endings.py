@@ -15,6 +15,9 @@ LONGEST = 10.0  # evaluations, and steps too slow for FEWEST_STEPS, may prolong 
 NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
 FEW_STEPS = "Only {count} training steps can be measured, and about {needed} are needed. Use a larger --seconds, or let the training run longer."
 LAST_LINE = " The last line of its output is: {line}"
+NO_MODULE = (
+    " Activate the training's environment, or write its Python before the script: sawtooth try /path/to/env/bin/python train.py"
+)
 NOT_LOADED = (
     "No Python of this command loaded Sawtooth's hook, so no step was seen and existing files were not protected. Python's options -I, -E "
     "and -S prevent this, and so does a command that starts Python with its own PYTHONPATH, in an empty environment (env -i), or in a container."
@@ -35,10 +38,10 @@ def outcome(how: How, code: int | None, tail: str, *, limit_s: float, has_steps:
             return "out_of_memory", memory_error
         if code in KILLED:
             return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."
-        return (
-            how,
-            f"The training ended with exit code {code}: {last}" if last else f"The training ended with exit code {code}.",
-        )
+        if not last:
+            return how, f"The training ended with exit code {code}."
+        advice = NO_MODULE if last.startswith("ModuleNotFoundError") else ""
+        return how, f"The training ended with exit code {code}: {last}{advice and '.' + advice}"
     return how, ""
 
 

@@ -37,11 +37,11 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
-        "run": text("Run", width=130),
+        "run": text("Run", width=185),
         "step_ms": number("Step, ms", width=70),
         "gain_share": panel.share_bar("Sure to gain"),
         "gain": text("All changes", width=95),
-        "headline": text("First change", width=260 if rows["last_change"].any() else 360),
+        "headline": text("First change", width=230 if rows["last_change"].any() else 305),
         "busy_share": number("GPU busy", width=75),
         "mfu_share": number("MFU", width=75),
         "last_change": text("Last change", width=185),

@@ -37,6 +37,11 @@ def ran(
     [
         ("raise ValueError('shapes differ')", "failed", "The training ended with exit code 1: ValueError: shapes differ"),
         ("import sys; sys.exit(3)", "failed", "The training ended with exit code 3."),
+        (
+            "import not_here",
+            "failed",
+            f"The training ended with exit code 1: ModuleNotFoundError: No module named 'not_here'.{endings.NO_MODULE}",
+        ),
         ("raise MemoryError", "out_of_memory", "MemoryError"),
         (
             "raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')",
