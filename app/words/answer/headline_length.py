@@ -34,6 +34,11 @@ def split(sentence: str) -> tuple[str, str]:
     return shortened(sentence, MOST_WORDS), fmt.ended(sentence)
 
 
+def has_clauses(name: str) -> bool:
+    """Return whether a headline may be cut inside ``name``, such as "trace, 21 Nov 05:59:43 UTC"."""
+    return any(mark in name for mark in _CLAUSES)
+
+
 def _sentence(clause: str) -> str:
     return fmt.ended(f"{clause[0].upper()}{clause[1:]}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -16,6 +15,7 @@ from sawtooth.analysis.compare.waterfall import is_grown
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
+from sawtooth.app.words.answer.headline_length import has_clauses
 from sawtooth.app.words.comparisons import intervals, profiles_of_one_run
 from sawtooth.app.words.comparisons.kernels import behind_compute
 from sawtooth.app.words.comparisons.step_parts import bars, gpu_worked, one_ran_on_cpu, steps_divided
@@ -24,9 +24,6 @@ from sawtooth.app.words.headline import is_cut_off
 LEAST_MENTIONED_SHARE = 0.01  # share of the change: smaller parts together are not mentioned
 ID_SHOWN = 6  # characters of an id that distinguish two runs with the same name
 LONGEST_NAME = 28  # characters: a longer name, such as a profiler's file name, makes the sentence hard to read
-
-# A name with such a mark, such as "trace, 21 Nov 05:59:43 UTC" of a file trace.json, looks like the end of the sentence.
-CLAUSE = re.compile(r"[,;:.] ")
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
@@ -44,8 +41,7 @@ def _in_a_sentence(comparison: Comparison) -> tuple[str, str]:
     """Return the names in the headline: those of the runs, or A and B if they are equal or hard to read."""
     a, b = names(comparison)
     same_name = profiles_of_one_run.step_names(comparison) is None and comparison.a.name == comparison.b.name
-    hard_to_read = any(len(name) > LONGEST_NAME or CLAUSE.search(name) for name in (a, b))
-    return ("A", "B") if same_name or hard_to_read else (a, b)
+    return ("A", "B") if same_name or any(len(n) > LONGEST_NAME or has_clauses(n) for n in (a, b)) else (a, b)
 
 
 def called(comparison: Comparison) -> str | None:
