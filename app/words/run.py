@@ -78,6 +78,9 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
             return f"The GPU is busy {busy} of {per}. Most likely it {waits}, for longer in the run than in the profiled steps."
         if verdict.step.value:
             share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
+            if named.cause is not None and verdict.loss is not None and finding.gain_ms > verdict.loss.ms:
+                # The change also hides time of other causes, because the host then runs ahead of the GPU.
+                return f"The GPU is busy {busy} of {per}. Without {named.loses_to}, it takes {share} less."
             return f"The GPU is busy {busy} of {per}; {share} goes to {named.loses_to}."
     hides = finding is not None and "hidden" in finding.explains.topics
     if verdict.kind == "unrepresentative" and finding is not None and hides and finding.explains.causes:

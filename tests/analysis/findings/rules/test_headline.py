@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words.run import first_line
 from tests.support.actions import act
+from tests.support.by_hand import analysed
+from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import NAMES, result_of
 from tests.support.run_results import run_of
 
@@ -81,3 +84,31 @@ def test_a_finding_names_a_loss_if_it_is_certain_and_explains_most_of_it(finding
         "It waits for cuDNN's search for convolution algorithms." if named else "It waits for the host to launch kernels."
     )
     assert first_line(result).endswith(expected)
+
+
+def test_a_gain_above_the_largest_loss_is_not_called_that_loss(tmp_path: Path) -> None:
+    """Each step of 14 ms loads for 4 ms, computes for 8 ms, reads a value, and runs 2 ms of Python.
+
+    Without the read, the host does both during the computation. Twenty kernels of 399 µs and 19 gaps of 1 µs take 8.00 ms, so
+    6.00 ms of a step go. Only 2 ms of them are the wait for the read.
+    """
+    trace = ChromeTrace()
+    for k in range(8):
+        at = 14_000 * k
+        trace.step(k, at, at + 13_990)
+        trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 4_000)
+        for i in range(20):
+            begin, start = at + 4_000 + 12 * i, at + 4_020 + 400 * i
+            trace.op("aten::mm", begin, begin + 11, [[4096, 4096], [4096, 4096]], ["c10::BFloat16"] * 2)
+            trace.launch((begin + 3, begin + 8), (start, start + 399), "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT")
+        trace.op("aten::_local_scalar_dense", at + 4_300, at + 12_030)
+        copy = "Memcpy DtoH (Device -> Pinned)"
+        trace.launch((at + 4_305, at + 4_310), (at + 12_020, at + 12_022), copy, "gpu_memcpy", bytes=4)
+        trace.host("cuda_runtime", "cudaStreamSynchronize", at + 4_312, at + 12_025)
+    result = analysed(tmp_path, trace)
+    assert result.findings[0].rule == "host-waits-for-gpu"
+    said = first_line(result).replace("\xa0", " ")
+    assert (
+        said
+        == "The GPU is busy 57 % of each 14.0 ms step. Without the host waiting for a result (sync), it takes 43 % (6.00 ms) less."
+    )
