@@ -88,7 +88,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     skipped: list[bytes] = []
     marks = sorted(_marks(chain([first], every) if plain else every, skipped, plain=plain), key=lambda mark: mark.w)
     if not marks:
-        raise SourceError("E-NOEV", "This file of step marks contains no mark, because the loop ended before its first step.")
+        raise SourceError("E-NOEV", _why_no_mark(len(skipped)))
     writer.insert(
         "step_marks",
         {
@@ -123,15 +123,22 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     }
 
 
+def _why_no_mark(skipped: int) -> str:
+    if skipped:
+        lines = "its only line is" if skipped == 1 else f"all {skipped:,} lines are"
+        return f"This file of step marks contains no valid mark: {lines} damaged or unknown. Record the run again."
+    return "This file of step marks contains no mark, because no step ended while it was recorded. Record at least one step."
+
+
 def _boundary(head: _Head) -> dict[str, str | None]:
-    """Return what ends each step if no optimizer does; empty if one does."""
+    """Return the step boundary of a loop without an optimizer; empty for a loop with one."""
     return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in BOUNDARIES else {}
 
 
 def _sites(marks: Sequence[_MarkLine]) -> pa.Array:
     """Return the place from which each step was called.
 
-    This is the stack in a mark from the same place, else the place's number. All are NULL if there is only one place and no stack.
+    This is the stack that any mark from this place recorded, else the place's number. All are NULL if there is only one place and no stack.
     """
     lines = {mark.place: site_of_lines(mark.at[:MOST_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
     numbers = {place: site_of_number(place) for place in {mark.place for mark in marks}}

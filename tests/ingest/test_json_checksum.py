@@ -21,7 +21,7 @@ from sawtooth.ingest.schema import DataFolder
 def kept(tmp_path: Path) -> tuple[DataFolder, Manifest]:
     folder = DataFolder(tmp_path).create()
     refs = [RecordingRef("0" * 16, "trace", "t.json", 0), RecordingRef("1" * 16, "telemetry", "n", offset_ns=5)]
-    for ref in refs:  # no proposal for a missing run
+    for ref in refs:  # propose() refuses runs whose recordings are missing
         folder.recording_file(ref.id).touch()
     facts = UserFacts(step_time_ms=46.8, samples_per_step=16)
     run = msgspec.structs.replace(new_manifest(refs, "run é"), facts=facts, settings={"lr": "1"}, tags=["a"], notes="n")

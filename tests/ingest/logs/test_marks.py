@@ -94,7 +94,22 @@ def test_incomplete_and_unknown_lines_are_left_out_and_counted(folder: DataFolde
 
 def test_a_file_without_marks_is_refused_with_one_sentence(folder: DataFolder, tmp_path: Path) -> None:
     (tmp_path / "marks.jsonl").write_text('{"k": "marks", "v": 1}\n')
-    with pytest.raises(SourceError, match="contains no mark"):
+    with pytest.raises(SourceError, match="contains no mark, because no step ended"):
+        ingest_file(tmp_path / "marks.jsonl", folder)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"k": "mark", "i": 2'], "its only line is damaged or unknown"),
+        (['{"k": "mark", "i": 2', '{"k": "mark", "i": 20, "w": 1, "p": "unheard"}'], "all 2 lines are damaged or unknown"),
+    ],
+)
+def test_a_file_with_only_damaged_or_unknown_marks_says_so(
+    folder: DataFolder, tmp_path: Path, lines: list[str], message: str
+) -> None:
+    (tmp_path / "marks.jsonl").write_text("\n".join(['{"k": "marks", "v": 1}', *lines]))
+    with pytest.raises(SourceError, match=message):
         ingest_file(tmp_path / "marks.jsonl", folder)
 
 
