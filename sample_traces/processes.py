@@ -107,7 +107,7 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--unchanged", action="store_true", help="record no loop with its change")
+    parser.add_argument("--unchanged", action="store_true", help="do not record the changed loops")
     parser.add_argument("--loops", nargs="*", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--train", choices=list(LOOPS), help=argparse.SUPPRESS)
     parser.add_argument("--truth", type=Path, help=argparse.SUPPRESS)

@@ -2,7 +2,7 @@
 
 To add a cause of host time, write its row before ``launch_bound``: patterns for the launching thread, its texts, a palette
 colour that no other cause has, and how a replay removes the cause. All pages then use the row. Its test is a hand-made trace in
-``tests/analysis/derive/lost/test_idle.py``. It changes the derived files, so increase ``analysis/version.py``. A cause without
+``tests/analysis/derive/lost/test_idle.py``. A new cause changes the derived files: increase ``analysis/version.py``. A cause without
 a host pattern also needs code in ``analysis/derive/lost/idle.py`` (idle time) or ``exposed.py`` (copies, communication).
 """
 
@@ -34,8 +34,8 @@ ByWhom = Literal["your code", "the late rank", "nobody"]  # who can change it; "
 class OnHost:
     """How to recognize a cause on the launching thread by names.
 
-    The names are of runtime calls, operators and annotations, Python calls, and the profiler's own work. Without patterns,
-    ``analysis/derive/host.py`` assigns it. An operator that matches ``computing`` counts only if it makes no GPU call and lasts
+    The names are of runtime calls, operators and annotations, Python calls, and the profiler's own work. ``analysis/derive/host.py``
+    assigns a cause without patterns. An operator that matches ``computing`` counts only if it makes no GPU call and lasts
     COMPUTES_AT_LEAST_NS, as the name does not show the device. ``slowed``: recording slows it. ``runs_ahead``: idle time in it
     is charged to an earlier wait for the GPU, without which it would have run earlier. ``beside_graph``: the part that remains
     if a CUDA graph launches each step; "between": only before it.
@@ -217,7 +217,7 @@ CAUSES = (
     Cause(
         key="host_sync",
         label="host waits for a result (sync)",
-        proof="The GPU is idle after the host waited for it, because the host could not queue ahead: at most for as long as the host waited.",
+        proof="The GPU is idle after the host waited for it, because the host could not queue ahead. At most the time that the host waited counts.",
         who="your code",
         to_do="Do not call .item(), .cpu() or print on a tensor in the loop. Keep logged values on the GPU and read them rarely.",
         colour="crimson",

@@ -59,7 +59,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     legend = (
         LegendEntry("half the time in B, or less", _changed(-HALF, dark)),
         LegendEntry("the same", _changed(0.0, dark)),
-        LegendEntry("half as much again, or more", _changed(HALF, dark)),
+        LegendEntry("1.5 × the time in B, or more", _changed(HALF, dark)),
     )
     table = rows.assign(change_ms=rows["ms_b"] - rows["ms_a"]).sort_values("own_change_ms", key=abs, ascending=False)
     columns = {
@@ -67,7 +67,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
         "ms_a": "A, ms per step",
         "ms_b": "B, ms per step",
         "change_ms": "Change, ms",
-        "own_change_ms": "Change, itself, ms",
+        "own_change_ms": "Own change, ms",
     }
     method = "Modules are matched by the names from the top of the model. A module's width is its GPU time in A, including the modules inside it. Modules that only B has are in the table."
     return Chart(figure, title, f"{title}.", table, columns, (), method, legend)

@@ -184,7 +184,7 @@ def _head(rows: pd.DataFrame, work: GpuWork, result: RunResult, rank: RankResult
 def _moving(rows: pd.DataFrame) -> str:
     """Return a sentence about transfers, which the Verdict counts as waiting; "" if they hardly take time."""
     total, moved = float(rows["ms"].sum()), float(rows.loc[rows["owner"].isin(LOST_OWNERS), "ms"].sum())
-    return f" Transfers take {fmt.part_ms(total, moved)} more." if moved > MOVES_FROM * total else ""
+    return f" Transfers take {fmt.part_ms(total, moved)} in addition." if moved > MOVES_FROM * total else ""
 
 
 NOUNS: dict[Grouping, str] = {
@@ -248,7 +248,9 @@ def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bo
     number, text = panel.number_column, st.column_config.TextColumn
     per = " per step" if len(rank.counted) else ""
     columns = {
-        "swatch": st.column_config.ImageColumn("", width=30, help="The kind of most of its time, in the colours above"),
+        "swatch": st.column_config.ImageColumn(
+            "", width=30, help="The category that takes most of its time, in the colours above"
+        ),
         "short": text(HEADINGS[by], width=breakdown.NAME_WIDTH),
         "shapes": text("Input shapes", width="medium"),
         "ms": number(words.unit_of(rank), rows["ms"]),

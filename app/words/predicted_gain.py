@@ -72,7 +72,7 @@ def caution(finding: Finding) -> str:
         return "by telemetry alone"
     if "spare_memory" in finding.explains.topics:
         return "more samples per second, in longer steps"
-    return "ends the run" if finding.ends_the_run else "gain not predicted"
+    return "prevents running out of memory" if finding.ends_the_run else "gain not predicted"
 
 
 def delay_and_gain(late: Straggler, gain_ms: float) -> str:

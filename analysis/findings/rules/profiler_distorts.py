@@ -45,7 +45,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Under the profiler, a step takes {in_words(profiled)}; without it, about {in_words(run)}"
             + ("" if guessed else f" by {STEP_SOURCES[best.source].name}"),
-            Action("Use", "the estimate", " as the step time, not the profile. Give the run its stopwatch time to be sure.")
+            Action(
+                "Use", "the estimate", " as the step time, not the profile. To confirm it, enter a step time that you measured."
+            )
             if guessed
             else Action("Use", "the run's own step", " as the step time, not the profile."),
             note="The training does not normally run under the profiler, so there is nothing to gain.",

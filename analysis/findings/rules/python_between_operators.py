@@ -82,7 +82,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 + (
                     ""
                     if named
-                    else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line; gc.collect(), logging and checkpoints look like this."
+                    else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line. Typical causes are gc.collect(), logging and checkpoints."
                 ),
             ),
             note="Predicted by the replay without this Python time. At best, the CPU operators in these stretches disappear too.",

@@ -69,7 +69,7 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     works, busy, represents = sampled.works_pct, busy_share_of_best(lead), lead.represents
     if works is None or busy is None:
         return
-    title = f"By the samples, the GPU is in use {works:.0f} % of the time"
+    title = f"In telemetry, the GPU is in use {works:.0f} % of the time"
     state: StatementState = "confirmed" if abs(busy - works / 100) <= CLOSE else "corrected"
     only = "only " if busy < works / 100 - CLOSE else ""
     reason = f"By the profile, kernels and copies fill {only}{percent(busy)} of the run's step."
@@ -143,5 +143,5 @@ def _activity(observation: Observation, lead: RankResult) -> StateAndReason:
     if profiled and of_run:
         sm = min(sm * of_run / profiled, 1.0)  # The samples are of the run, in which steps wait less.
     agrees = sm <= observation.value / 100 + SAME_ACTIVITY
-    reason = f"By their grids, the profile's kernels use {percent(sm)} of the SMs on average over the run's step."
+    reason = f"According to their grid sizes, the profiled kernels use {percent(sm)} of the SMs on average over the run's step."
     return ("confirmed" if agrees else "corrected"), reason

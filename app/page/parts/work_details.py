@@ -74,7 +74,7 @@ def unnamed(ms: float, step_ms: float | None) -> str:
     share = f", {fmt.share(ms / step_ms)} of a profiled step" if step_ms else ""
     if step_ms and ms < kernel_drawer.LEAST_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: it takes {fmt.duration_ms(ms)}{share}."
-    return f"No finding is about it: {fmt.duration_ms(ms)}{share}."
+    return f"It takes {fmt.duration_ms(ms)}{share}. No finding is about it."
 
 
 def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:

@@ -111,7 +111,7 @@ SAME = None  # page and report agree
         (finding_with(ceiling_ms_per_step=3.0), "ceiling", "saves at most 3.00 ms per step", SAME),
         (finding_with(ceiling_ms_per_step=0.0), "caution", "gain not predicted", SAME),
         (finding_with(), "caution", "gain not predicted", SAME),
-        (finding_with(ends_the_run=True), "caution", "ends the run", SAME),
+        (finding_with(ends_the_run=True), "caution", "prevents running out of memory", SAME),
         (
             finding_with(ceiling_ms_per_step=0.5, pays_later=True),
             "ceiling",

@@ -39,7 +39,7 @@ def joined(*troubles: Trouble, result: RunResult | None = None, works: float = 7
 @pytest.mark.parametrize(("works", "state", "fill"), [(72, "confirmed", "70 %"), (98, "corrected", "only 70 %")])
 def test_the_share_of_work(works: float, state: str, fill: str) -> None:
     (title, (found, because)) = next(iter(joined(works=works).items()))
-    assert title == f"By the samples, the GPU is in use {works} % of the time" and found == state
+    assert title == f"In telemetry, the GPU is in use {works} % of the time" and found == state
     assert because == f"By the profile, kernels and copies fill {fill} of the run's step."
 
 
@@ -66,7 +66,7 @@ def test_few_working_sms_by_the_grids_of_the_kernels(sm: float, state: str) -> N
     (judged,) = [value for title, value in said.items() if "of the SMs while" in title]
     assert judged == (
         state,
-        f"By their grids, the profile's kernels use {100 * sm:.0f} % of the SMs on average over the run's step.",
+        f"According to their grid sizes, the profiled kernels use {100 * sm:.0f} % of the SMs on average over the run's step.",
     )
 
 
