@@ -25,17 +25,15 @@ from sawtooth.analysis.metrics.pauses import (
     stretches,
     whole_bursts,
 )
-from sawtooth.analysis.metrics.step_time_evidence import HOST_SPEED_FACTOR, StepTimeEvidence
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
+from sawtooth.analysis.telemetry.signal.warm_up import LEAST_STEPS, without_queue_filling, without_warm_up
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_boundary import step_in_words
 from sawtooth.ingest.loop.step_parts import step_parts, with_first_waits
 from sawtooth.ingest.manifest import Manifest
 
-LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
-WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
-DRIFT_STEPS = 3  # At least this many slow leading steps can be a change of the host's speed; fewer are warm-up.
 SETTLING_STEPS = 3  # Steps after the profile in which the profiler stores its trace.
 LEAST_SLOWDOWN = 0.03  # Smaller differences are usual between two parts of one loop.
 NOTED_SLOWDOWN = 1.5  # Without a GPU, a note says if steps after the profile are longer by this factor.
@@ -129,7 +127,7 @@ def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: b
     slower = _means_if_slower(before, after)
     left_out = slower is not None and not detached
     parts = before if left_out else [*before, *after]
-    settled = _without_warm_up(*parts)
+    settled = without_warm_up(*parts)
     bursts = np.concatenate([whole_bursts(ns) for ns in settled])
     if len(bursts) < LEAST_STEPS:
         return None
@@ -148,9 +146,18 @@ def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: b
         notes.append(
             f"After the profile, steps take {in_words(late / 1e6)}, {100 * (late / early - 1):.0f} % longer, probably because {why}"
         )
+    filled = np.concatenate([whole_bursts(ns) for ns in without_queue_filling(*settled)])
+    later_ns = float(separate_pauses(filled)[0].mean()) if len(filled) >= LEAST_STEPS else 0.0
+    sides = slower or ()
+    if later_ns > (1 + LEAST_HALF_WIDTH) * steps_ns.mean():
+        sides = *sides, (1 + LEAST_HALF_WIDTH) * later_ns
+        notes.append(
+            f"Some steps at the start are shorter, because the host filled the GPU's queue or was faster. The interval includes "
+            f"the mean without them, {in_words(later_ns / 1e6)}."
+        )
     enough_before = sum(map(len, settled[: len(before)])) >= LEAST_STEPS
     why_uneven = "the host runs ahead and then waits, or pauses"
-    return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, slower or (), enough_before, left_out)
+    return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, sides, enough_before, left_out)
 
 
 def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSteps | None:
@@ -158,7 +165,7 @@ def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSte
     parts = [np.concatenate(before), np.concatenate(after)]
     settled = [
         later if _is_warm_up(part[: len(part) - len(later)], later) else part
-        for part, later in zip(parts, _without_warm_up(*parts), strict=True)
+        for part, later in zip(parts, without_warm_up(*parts), strict=True)
     ]
     if sum(map(len, settled)) < LEAST_STEPS:
         return None
@@ -215,28 +222,7 @@ def _means_if_slower(before: Sequence[F64], after: Sequence[F64]) -> tuple[float
 
 def _settled_bursts(parts: Sequence[F64]) -> F64:
     """Return the steps of all parts after their warm-up, in whole bursts."""
-    return np.concatenate([whole_bursts(ns) for ns in _without_warm_up(*parts)])
-
-
-def _without_warm_up(*parts: F64) -> list[F64]:
-    """Return each part without leading steps that differ from the later half of all steps.
-
-    Warm-up steps are slower than later ones, or faster while the host fills the GPU's queue. Several leading steps that differ only
-    as much as a host's speed varies are not warm-up. In a loop with bursts, few steps are close to the median, so this test would
-    remove most steps. If it would remove more than half, nothing is removed.
-    """
-    ns = np.concatenate(parts)
-    if len(ns) < LEAST_STEPS:
-        return list(parts)
-    usual = float(np.median(ns[len(ns) // 2 :]))
-    settled = [part[_warm_up_steps(part / usual) :] for part in parts]
-    return settled if sum(map(len, settled)) >= len(ns) / 2 else list(parts)
-
-
-def _warm_up_steps(shares: F64) -> int:
-    """Return how many leading steps are warm-up; ``shares`` are the steps as shares of the usual one."""
-    first = _first_true(np.abs(shares - 1) <= WARM_UP_SHARE)
-    return 0 if first >= DRIFT_STEPS and abs(np.median(shares[:first]) - 1) <= HOST_SPEED_FACTOR - 1 else first
+    return np.concatenate([whole_bursts(ns) for ns in without_warm_up(*parts)])
 
 
 def _is_warm_up(first: F64, later: F64) -> bool:
@@ -256,7 +242,7 @@ def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
             f"The first {len(warm_up):,} steps, {length} each, are" if len(warm_up) > 1 else f"The first step, {length}, is"
         )
         return [f"{subject} left out as warm-up; the mean would be {in_words(mean_with_warm_up / 1e6)} otherwise."]
-    (later,) = _without_warm_up(part)
+    (later,) = without_warm_up(part)
     first = part[: len(part) - len(later)]
     if len(first) <= CPU_WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= LEAST_SLOWDOWN:
         return []
@@ -266,11 +252,6 @@ def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
         f"The first {len(first):,} steps took {in_words(float(first.mean()) / 1e6)} each, the later ones {in_words(later_ns / 1e6)}, "
         "because of other load on the host, or because their work differs. All of them count."
     ]
-
-
-def _first_true(mask: npt.NDArray[np.bool_]) -> int:
-    """Return the index of the first true value, or the length if there is none."""
-    return int(np.argmax(mask)) if mask.any() else len(mask)
 
 
 def _standard_error(ns: F64) -> float:

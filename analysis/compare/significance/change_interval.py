@@ -19,6 +19,8 @@ RUN_TO_RUN = 0.02
 # intervals are too wide, so ratios use a part of their width. With these parts, 56 of 60 intervals of ratios contain the stopwatch's
 # ratio (docs/evidence/comparisons.md).
 PART_IF_GPU_LIMITS, PART_IF_HOST_LIMITS = 0.5, 0.65
+# The GPU's clock changes within a run, so the same work may take less time than in the profile, by this share.
+FASTER_THAN_PROFILED = 0.02
 NOTHING_KNOWN = 0.10  # Share of a step. It is used if only one step and no interval is known.
 
 Interval = tuple[float | None, float | None]  # In ms. None means that this side has no bound.
@@ -95,7 +97,7 @@ def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Int
 
 
 def possible(change: Interval, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Interval:
-    """Return the interval of a ``change`` (ms) in which no step is shorter than the GPU's work."""
+    """Return the interval of a ``change`` (ms) in which no step is shorter than the GPU's work at its highest clock."""
     best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
     if best_a is None or best_b is None:
         return change
@@ -103,9 +105,9 @@ def possible(change: Interval, a: Sequence[MeasuredSteps], b: Sequence[MeasuredS
     works_a, works_b = (mean_of_all([run.works_ms for run in side]) for side in (a, b))
     longest_a, longest_b = (mean_of_all([run.longest_ms for run in side]) for side in (a, b))
     if low is not None and works_b is not None and longest_a is not None:
-        low = max(low, min(works_b, best_b) - longest_a)
+        low = max(low, (1 - FASTER_THAN_PROFILED) * min(works_b, best_b) - longest_a)
     if high is not None and works_a is not None and longest_b is not None:
-        high = min(high, longest_b - min(works_a, best_a))
+        high = min(high, longest_b - (1 - FASTER_THAN_PROFILED) * min(works_a, best_a))
     return low, high
 
 

@@ -19,8 +19,20 @@ def test_warm_up_and_queue_filling_are_left_out() -> None:
     assert slow_start is not None and slow_start.ms == pytest.approx(30.0)
     slower_host = by_marks(marks(*[26.0] * 12, *[30.0] * 60))
     assert slower_host is not None and slower_host.ms == pytest.approx((12 * 26 + 60 * 30) / 72), "a change of the host's speed"
+    assert slower_host.high_ms == pytest.approx(30.0 * 1.01), "or a queue that fills: then a step takes 30 ms"
+    assert "the mean without them, 30 ms" in slower_host.notes[1]
     quick_start = by_marks(marks(*[4.0] * 12, *[30.0] * 60))
     assert quick_start is not None and quick_start.ms == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_a_queue_that_fills_slowly_is_in_the_interval(shorter: bool) -> None:
+    # As recorded on an H200: the host launches a step in 32 ms and the GPU runs it in 34.9 ms, so that the queue is full after 12 steps.
+    usual = [34.4, 34.9, 35.4, 34.9] * 10
+    evidence = by_marks(marks(*[32.0 if shorter else 34.9] * 12, *usual))
+    assert evidence is not None and evidence.high_ms == pytest.approx(34.9 * 1.01, rel=2e-3)
+    assert evidence.ms == pytest.approx((12 * 32 + 40 * 34.9) / 52 if shorter else 34.9, rel=2e-3)
+    assert (len(evidence.notes) == 2) == shorter
 
 
 def test_loop_that_waits_periodically_counts_whole_bursts() -> None:

@@ -1,0 +1,68 @@
+"""Leading steps of a loop that are not like its later ones: warm-up, and steps of a host that fills the GPU's queue."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sawtooth.analysis.metrics.step_time_evidence import HOST_SPEED_FACTOR
+
+LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
+WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
+DRIFT_STEPS = 3  # At least this many slow leading steps can be a change of the host's speed; fewer are warm-up.
+# While a host fills the GPU's queue, it gains at least this many steps on the GPU, and more than as many steps usually vary.
+LEAST_LEAD, SIGNIFICANT = 0.3, 4.0
+LEAST_SHORTER = 0.02  # Steps that are shorter by a smaller share need not be of a queue that fills.
+MAD_TO_SIGMA = 1.4826  # standard deviation ÷ median absolute deviation, for normally distributed values
+
+F64 = npt.NDArray[np.float64]
+
+
+def without_warm_up(*parts: F64) -> list[F64]:
+    """Return each part without leading steps that differ from the later half of all steps.
+
+    Warm-up steps are slower than later ones, or faster while the host fills the GPU's queue. Several leading steps that differ only
+    as much as a host's speed varies are not warm-up. In a loop with bursts, few steps are close to the median, so this test would
+    remove most steps. If it would remove more than half, nothing is removed.
+    """
+    ns = np.concatenate(parts)
+    if len(ns) < LEAST_STEPS:
+        return list(parts)
+    usual = float(np.median(ns[len(ns) // 2 :]))
+    settled = [part[_warm_up_steps(part / usual) :] for part in parts]
+    return settled if sum(map(len, settled)) >= len(ns) / 2 else list(parts)
+
+
+def _warm_up_steps(shares: F64) -> int:
+    """Return how many leading steps are warm-up; ``shares`` are the steps as shares of the usual one."""
+    first = _first_true(np.abs(shares - 1) <= WARM_UP_SHARE)
+    return 0 if first >= DRIFT_STEPS and abs(np.median(shares[:first]) - 1) <= HOST_SPEED_FACTOR - 1 else first
+
+
+def without_queue_filling(*parts: F64) -> list[F64]:
+    """Return each part without leading steps that are a little shorter, as while a host fills the GPU's queue.
+
+    These steps may also be those of a host that was faster at first. Step marks cannot tell the two apart.
+    """
+    ns = np.concatenate(parts)
+    if len(ns) < LEAST_STEPS:
+        return list(parts)
+    usual = float(np.median(ns[len(ns) // 2 :]))
+    return [part[_steps_ahead(part / usual) :] for part in parts]
+
+
+def _steps_ahead(shares: F64) -> int:
+    """Return after how many steps of the first half the host is farthest ahead of usual steps; 0 if this may be chance."""
+    first, later = np.split(shares, [len(shares) // 2])
+    if not len(first):
+        return 0
+    lead = np.cumsum(1 - first)
+    count = int(lead.argmax()) + 1
+    spread = float(np.median(np.abs(later - np.median(later)))) * MAD_TO_SIGMA
+    clear = lead[count - 1] > max(LEAST_LEAD, SIGNIFICANT * spread * np.sqrt(count))
+    return count if clear and np.median(first[:count]) < (1 - LEAST_SHORTER) * np.median(later) else 0
+
+
+def _first_true(mask: npt.NDArray[np.bool_]) -> int:
+    """Return the index of the first true value, or the length if there is none."""
+    return int(np.argmax(mask)) if mask.any() else len(mask)
