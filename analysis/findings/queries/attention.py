@@ -74,7 +74,7 @@ def _copies(dims: Any, operands: set[tuple[int, ...]]) -> bool:
     Its dimensions are batch, heads, length and head size, or batch, length, heads and head size.
     """
     shape = dims[0] if dims else None
-    if not isinstance(shape, list) or len(shape) != 4:
+    if not isinstance(shape, list) or len(shape) != 4 or any(isinstance(size, list) for size in shape):  # a list of tensors
         return False
     batch, first, second, last = shape
     batched = ((batch * first, second, last), (batch * second, first, last))

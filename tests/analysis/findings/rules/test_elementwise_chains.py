@@ -123,3 +123,15 @@ def test_a_mean_and_a_square_root_are_a_norm_and_an_update_is_not(tmp_path: Path
             kernel = "void at::native::reduce_kernel<512, 1>()" if name == "aten::mean" else ADDS
             trace.launch((start + 5, start + 10), (at + 280 + 110 * place, at + 385 + 110 * place), kernel)
     assert (of_rule(analysed(tmp_path, trace), "unfused-norm") is not None) == norm
+
+
+def test_copies_of_a_list_of_four_tensors_are_no_attention(tmp_path: Path) -> None:
+    tensors = [[768, 768], [768], [3072, 768], [3072]]
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::_foreach_copy_", at + 20, at + 60, [tensors, tensors], ["TensorList", "TensorList"])
+        copy = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>(int)"
+        trace.launch((at + 25, at + 30), (at + 200, at + 900), copy)
+    assert "unfused-attention" not in [note.rule for note in analysed(tmp_path, trace).not_checked]
