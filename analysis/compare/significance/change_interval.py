@@ -97,7 +97,10 @@ def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Int
 
 
 def possible(change: Interval, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Interval:
-    """Return the interval of a ``change`` (ms) in which no step is shorter than the GPU's work at its highest clock."""
+    """Return the interval of a ``change`` (ms) in which no step is shorter than the GPU's work.
+
+    The work is that at the GPU's highest clock.
+    """
     best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
     if best_a is None or best_b is None:
         return change

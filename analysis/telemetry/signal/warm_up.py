@@ -1,4 +1,7 @@
-"""Leading steps of a loop that are not like its later ones: warm-up, and steps of a host that fills the GPU's queue."""
+"""Leading steps of a loop that differ from its later ones.
+
+They are warm-up, or steps of a host that fills the GPU's queue.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,9 @@ def _warm_up_steps(shares: F64) -> int:
 
 
 def without_queue_filling(*parts: F64) -> list[F64]:
-    """Return each part without leading steps that are a little shorter, as while a host fills the GPU's queue.
+    """Return each part without leading steps that are a little shorter.
 
-    These steps may also be those of a host that was faster at first. Step marks cannot tell the two apart.
+    The host's steps are shorter while it fills the GPU's queue. These steps may also be those of a host that was faster at first. Step marks cannot tell the two apart.
     """
     ns = np.concatenate(parts)
     if len(ns) < LEAST_STEPS:
@@ -52,7 +55,10 @@ def without_queue_filling(*parts: F64) -> list[F64]:
 
 
 def _steps_ahead(shares: F64) -> int:
-    """Return after how many steps of the first half the host is farthest ahead of usual steps; 0 if this may be chance."""
+    """Return after how many steps of the first half the host is farthest ahead of usual steps.
+
+    0 if this may be chance.
+    """
     first, later = np.split(shares, [len(shares) // 2])
     if not len(first):
         return 0
