@@ -109,11 +109,12 @@ def _beyond_their_graph(
     ``order`` sorts rows by stream and start; ``same`` says whether each is on the stream of the next. ``facts`` has start and end.
     The second array has the lengths up to that operation.
     """
-    if not same.any():
+    launch = launch[order].astype(np.int64)
+    with_next = same & (launch[1:] == launch[:-1]) & (launch[1:] != NULL) & (launch[1:] != 0)
+    if not with_next.any():  # no graph, as in most traces
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    launch, start, end = launch[order].astype(np.int64), facts[0][order], facts[1][order]
-    with_next = same & (launch[1:] == launch[:-1])
-    in_graph = (np.append(with_next, False) | np.append(False, with_next)) & (launch != NULL) & (launch != 0)
+    start, end = facts[0][order], facts[1][order]
+    in_graph = np.append(with_next, False) | np.append(False, with_next)
     segment = np.append(0, np.cumsum(~same))
     last = np.append(np.flatnonzero(same & ~with_next), len(order) - 1)  # the last row of each launch, and of everything
     own_last = last[np.searchsorted(last, np.arange(len(order)))]

@@ -5,6 +5,8 @@ They are warm-up, or steps of a host that fills the GPU's queue.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,12 +30,8 @@ def without_warm_up(*parts: F64) -> list[F64]:
     as much as a host's speed varies are not warm-up. In a loop with bursts, few steps are close to the median, so this test would
     remove most steps. If it would remove more than half, nothing is removed.
     """
-    ns = np.concatenate(parts)
-    if len(ns) < LEAST_STEPS:
-        return list(parts)
-    usual = float(np.median(ns[len(ns) // 2 :]))
-    settled = [part[_warm_up_steps(part / usual) :] for part in parts]
-    return settled if sum(map(len, settled)) >= len(ns) / 2 else list(parts)
+    settled = _without_leading(_warm_up_steps, parts)
+    return settled if sum(map(len, settled)) >= sum(map(len, parts)) / 2 else list(parts)
 
 
 def _warm_up_steps(shares: F64) -> int:
@@ -45,13 +43,22 @@ def _warm_up_steps(shares: F64) -> int:
 def without_queue_filling(*parts: F64) -> list[F64]:
     """Return each part without leading steps that are a little shorter.
 
-    The host's steps are shorter while it fills the GPU's queue. These steps may also be those of a host that was faster at first. Step marks cannot tell the two apart.
+    A host takes such steps while it fills the GPU's queue, or if it was faster at first. Step marks cannot tell the two apart.
+    """
+    return _without_leading(_steps_ahead, parts)
+
+
+def _without_leading(count: Callable[[F64], int], parts: Sequence[F64]) -> list[F64]:
+    """Return each part without its first ``count(shares)`` steps.
+
+    ``shares`` are its steps as shares of the usual step, the median of the later half of all steps. If there are too few steps, all
+    of them stay.
     """
     ns = np.concatenate(parts)
     if len(ns) < LEAST_STEPS:
         return list(parts)
     usual = float(np.median(ns[len(ns) // 2 :]))
-    return [part[_steps_ahead(part / usual) :] for part in parts]
+    return [part[count(part / usual) :] for part in parts]
 
 
 def _steps_ahead(shares: F64) -> int:
