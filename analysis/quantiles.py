@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
-MAD_TO_SIGMA = 1.4826  # factor from the median absolute deviation to the standard deviation of a normal distribution
+MAD_TO_SIGMA = 1.4826  # Ratio of standard deviation to median absolute deviation for normally distributed values.
 
 
 def student_t(freedom: float, share: float) -> float:

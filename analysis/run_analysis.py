@@ -46,7 +46,7 @@ from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.manifest import Manifest
 
-NO_GPU = "no_gpu"  # key of ingest's diagnostic about a trace without GPU operations
+NO_GPU = "no_gpu"  # Ingest reports a trace without GPU operations under this key.
 
 
 @dataclass(frozen=True)

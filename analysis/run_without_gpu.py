@@ -19,7 +19,7 @@ from sawtooth.analysis.telemetry.attribution import has_marked_gpus
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
-RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # key of ingest's diagnostic about events of CUPTI's range profiler
+RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # Ingest reports events of CUPTI's range profiler under this key.
 NO_GPU_WORK = "No GPU work is recorded in this run. If it uses a GPU, profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
 NO_TRACE = "No trace is attached. Record one with `sawtooth run`, torch.profiler or Nsight Systems."
 ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from sawtooth.app.commands.output import say
 from sawtooth.ingest.errors import SawtoothError
 
-COULD_NOT = 2
+COULD_NOT = 2  # Exit code of a command that could not do its work, such as with an unreadable file.
 STOPPED = 130  # the status that shells report for a process that Ctrl-C ended
 NAME_SHOWN = 80  # characters of a file's name in an error
 BUG = 3  # a separate code, because a gate must not read a crash as "regressed"

@@ -26,7 +26,7 @@ _PERCENT = re.compile(r"(\d)%(?!\w)")
 # A line must not break between a number and its unit, or after an arrow or ≈.
 _UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
 _NO_BREAK = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
-_THIN = "\u00a0"  # no-break space, so that a number and its unit remain on one line
+_THIN = "\u00a0"  # A no-break space, so that a number and its unit remain on one line.
 
 
 def number(value: float, significant: int = SIGNIFICANT) -> str:

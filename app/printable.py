@@ -7,7 +7,7 @@ import re
 import unicodedata
 from typing import Any
 
-UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories
+UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Characters of these Unicode categories are not visible.
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 

@@ -24,7 +24,7 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 from sawtooth.installation import default_data_folder
 
-DEFAULT_PORT = 8501
+DEFAULT_PORT = 8501  # Streamlit uses this port by default.
 DEFAULT_ADDRESS = "127.0.0.1"
 # Addresses for all interfaces, and how this machine reaches such a server.
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}

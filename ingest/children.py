@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from sawtooth.installation import IMPORT_ROOT
 
-ADDED = "SAWTOOTH_PATH_ADDED"  # set if ``environment`` changed PYTHONPATH, so that a child can undo this for another program
+# ``environment`` sets this variable if it changes PYTHONPATH. A child can then undo the change for another program.
+ADDED = "SAWTOOTH_PATH_ADDED"
 SECRETS = ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN")
 # Environment variables that a server's children get: paths, language, time zone, libraries and GPUs. The environment of a service may also
 # contain credentials, which the children do not need.

@@ -19,7 +19,7 @@ POINT, NEWLINE = b".\n"
 SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # any such number of microseconds fits 64-bit nanoseconds
 SCALES = np.array([1000, 100, 10, 1], np.int64)  # ns of the last digit, by the number of decimals (0 to 3) of the microseconds
 NULL = np.iinfo(np.int64).min  # means "not recorded" in integer columns until they are stored
-MICROSECOND = 1000  # ns
+MICROSECOND = 1000  # Number of nanoseconds in a microsecond.
 FIRST = 64  # In most traces, one of the first 64 times has a fraction, so they are checked first.
 LARGEST = 1 << 62  # largest time in nanoseconds, so that a start plus a duration cannot overflow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LETTERS_SHOWN = 60  # shown characters of a refused file, enough to recognize it
+LETTERS_SHOWN = 60  # A message shows this many characters of a refused file, which is enough to recognize the file.
 REPLACED = "\N{REPLACEMENT CHARACTER}"  # the character that a decoder writes for invalid bytes
 
 

@@ -36,7 +36,7 @@ MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # A sampler ends a segment after 8 MB; it
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
 LITTLE_BYTES = 64 << 10  # half a minute of one GPU; smaller silent sessions are removed if there is no room for another session
 CROWDED = 50  # From this number of sessions on, silent sessions without a sample are removed.
-MAX_PUSHED_BYTES = 100_000_000_000  # of all pushed sessions together; eight GPUs push 1 GB per day
+MAX_PUSHED_BYTES = 100_000_000_000  # Limit for all pushed sessions together. Eight GPUs push 1 GB per day.
 # Files of all pushed sessions together, enough for twenty sessions of 69 days. Many files of one byte would fill a disk too.
 MAX_PUSHED_SEGMENTS = 200_000
 RECOUNT_SECONDS = 10.0  # between counts of all files, because a count takes up to a second and refused senders try again

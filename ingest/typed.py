@@ -16,7 +16,7 @@ import msgspec
 T = TypeVar("T")
 
 _DECODERS: dict[tuple[Any, Any, Any], Any] = {}
-_ONE_AT_A_TIME = threading.Lock()  # one lock for all types, because types share the types of their fields
+_ONE_AT_A_TIME = threading.Lock()  # All types share one lock, because they share the types of their fields.
 
 
 def from_json(content: bytes | str, kind: type[T]) -> T:

@@ -23,7 +23,7 @@ from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
 AT_A_TIME = 16  # parallel reads, because each read waits several milliseconds for an object store
-ROWS = 256  # summaries per row group, a few MB in memory
+ROWS = 256  # Number of summaries in a row group. They take a few MB in memory.
 
 
 def gather(place: Storage, folder: DataFolder) -> str:

@@ -17,7 +17,8 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import write_atomically
 
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
-SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never traces or telemetry
+# Files with these endings are never traces or telemetry.
+SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")
 PIECE_BYTES = 8 << 20  # Objects are fetched in pieces, because a trace may be larger than a node's memory.
 NO_OBSTORE = "Reading {url} needs obstore, which is not installed. Install sawtooth[cluster]."
 

@@ -16,7 +16,7 @@ KINDS = ("trace", "telemetry", "refused")
 FAR_NS = 1 << 62  # largest time, 146 years; the sum of two such times still fits into 64 bits
 LONG_MS = 1e12  # longest step, or time lost in a step: 30 years
 MOST_RANKS = 1 << 20  # of a job; the largest known jobs have about 100,000
-MOST_ELEMENTS = 1 << 50  # in a collective's buffer
+MOST_ELEMENTS = 1 << 50  # A collective's buffer has at most this many elements.
 LONGEST_TEXT = 1 << 16  # bytes; the name of a kernel from a template has several thousand
 # Columns with a value in every row of a trace's device, and fields with a value in every list entry.
 OF_TRACE = ("id", "source", "pids", "step", "lost", "held_ms", "quiet", "beside", "call")

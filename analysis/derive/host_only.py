@@ -17,11 +17,11 @@ from sawtooth.analysis.derive.host import PYTHON_CALL_NS, HostFacts
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.knowledge.frames import is_user_line, without_line
 
-LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
+LOADING = "enumerate(DataLoader)"  # PyTorch annotates the loading of each batch with this name.
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # Python call inside LOADING if the training process loads the batch itself
 LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # Python call inside LOADING if worker processes load the batch
 COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # annotations of the backends, which last as long as the operation
-OPTIMIZER = "Optimizer.step#"  # PyTorch's annotation of an optimizer's step
+OPTIMIZER = "Optimizer.step#"  # PyTorch annotates an optimizer's step with this prefix.
 TOP = 10  # number of listed operators, which is enough to see where the time goes
 FEWEST_STEPS = 2  # ends of steps that give at least one step time
 FEWEST_CALLS = 100  # pairs of Python calls: fewer give no reliable percentile

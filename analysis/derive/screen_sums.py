@@ -17,7 +17,8 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
-_STORED_WITHIN = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'lane_sums'"  # stored by earlier versions
+# Earlier versions stored the sums in the derived file.
+_STORED_WITHIN = "SELECT 1 FROM duckdb_tables() WHERE table_name = 'lane_sums'"
 _ORDER = {
     "lane_sums": "source, cell, device, lane, depth",
     "name_sums": "source, device, cell",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sawtooth.analysis.dumps.held_memory import Allocation
 
 SMALL_BYTES = 1 << 20  # kSmallSize of PyTorch's allocator; larger requests use separate segments
-GRANULE_BYTES = 2 << 20  # kRoundLarge; the allocator requests multiples of it from the driver
+GRANULE_BYTES = 2 << 20  # The allocator requests multiples of this size from the driver (kRoundLarge in PyTorch).
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from sawtooth.analysis.dumps.fragmentation import Failed, Fragmentation, failed_
 from sawtooth.analysis.dumps.stacks import BEFORE, Purpose, frames_of, purpose_of
 from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Annotation, Segment, Snapshot
 
-ROUND_BYTES = 512  # kMinBlockSize of PyTorch's allocator
-CURVE_POINTS = 400  # largest number of points of a drawn curve
+ROUND_BYTES = 512  # PyTorch's allocator rounds sizes up to a multiple of this (kMinBlockSize).
+CURVE_POINTS = 400  # A drawn curve has at most this many points.
 
 
 @dataclass(frozen=True)

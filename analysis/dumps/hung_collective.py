@@ -16,7 +16,7 @@ import numpy as np
 
 from sawtooth.ingest.dumps.flight_recorder import Entry, RankDump, StackFrame
 
-# Collectives with the same sizes on all ranks.
+# These collectives have the same sizes on all ranks.
 SAME_SIZES = ("all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_reduce_barrier")
 P2P = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
 UNKNOWN_RANK = -1  # the rank of a single dump whose file name does not contain the rank

@@ -22,7 +22,7 @@ SHARDED = re.compile(r"[/\\]distributed[/\\](fsdp|_composable)[/\\]|[/\\]deepspe
 REDUCES = re.compile(r"reduce|post_backward|grad")
 DISTRIBUTED = re.compile(r"[/\\]torch[/\\]distributed[/\\]|[/\\]deepspeed[/\\]|[/\\]megatron[/\\]core[/\\]tensor_parallel")
 BACKWARD_CODE = re.compile(r"torch::autograd::(Engine|Node|generated)|AccumulateGrad|Backward\d*::apply|_engine_run_backward")
-NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+Backward\d*)::apply")  # matches an autograd node, such as MmBackward0
+NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+Backward\d*)::apply")  # Matches an autograd node, such as MmBackward0.
 MODULE_INIT = frozenset(
     {"__init__", "reset_parameters", "_apply", "convert", "to_empty", "load_state_dict", "_load_from_state_dict"}
 )

@@ -39,9 +39,10 @@ DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: the
 # A rank is also concerned if it loses this share of the analysed rank's loss. Balanced ranks lose about the same time; in tests
 # with one slow rank, the other ranks lost less than this share.
 AS_MUCH = 0.5
-MOST_NAMED = 4  # Largest number of ranks in a title.
+MOST_NAMED = 4  # A title names at most this many ranks.
 OTHERS_WAIT = "The other ranks wait in collectives meanwhile. This hides the time of their own hosts."
-OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # Errors of a rule's own SQL statement.
+# DuckDB raises these errors if a rule's own SQL statement is wrong.
+OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)
 FAILED = "the rule itself failed on this trace; please report it"
 
 

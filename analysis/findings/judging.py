@@ -21,7 +21,7 @@ SURE_CRITICAL_SHARE = CRITICAL_SHARE / 2
 # Largest ratio of the interval's ends for high confidence. A prediction with a wider interval has at most medium confidence,
 # even if its cause is certain.
 SURE_WITHIN = 1.5
-SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")  # Worst first.
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")  # The worst severity comes first.
 WARNING_SHARE = 0.03  # Most measurements cannot show a smaller gain.
 
 MAY_BRING_NOTHING = "No gain is predicted: the step would take between {low} and {high}, which may be as long as now."

@@ -85,7 +85,7 @@ UNPINNED = CodeChange(
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
 ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop other programs that use these cores.")
 LEAST_OF_CORES_PCT = 25.0  # Cores limit the loading thread only if it waits for one for at least this share of the time.
-SHARED_CORES = 0.6  # Relative speed of a worker if two workers share the two hardware threads of a core.
+SHARED_CORES = 0.6  # A worker has this relative speed if two workers share the two hardware threads of a core.
 SHARE_HALVINGS = 7  # Steps of the bisection in ``_remaining_share``; they give a precision of 1 % of the wait.
 
 

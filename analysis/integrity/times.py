@@ -14,7 +14,7 @@ from sawtooth.analysis.integrity.lost_records import EVIDENCE, OF_GPU_RECORDS, O
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
-EARLY_NS = 20_000  # tolerance; after the profiler's own correction, the clocks of host and GPU agree to a few microseconds
+EARLY_NS = 20_000  # After the profiler's own correction, the clocks of host and GPU agree to a few microseconds.
 EARLY_SHARE = 0.05  # A smaller share of early operations may be caused by retried launches or repeated correlation ids.
 LOOKED_AT = 200_000  # largest number of operations that are checked; more would not make their share more certain
 SHORTEST_NS = 500  # An empty kernel takes 1 µs on every GPU in use.

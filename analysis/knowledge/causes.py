@@ -297,4 +297,4 @@ WAIT_CAUSES = tuple(cause.key for cause in CAUSES if "waits" in cause.removal)  
 REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # a replay can remove these
 # These causes are never named as the largest loss, because users cannot remove them.
 NOT_RANKED_FIRST = tuple(cause.key for cause in CAUSES if cause.who == "nobody")
-BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # due to other ranks
+BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # These causes are due to other ranks.

@@ -252,8 +252,8 @@ def _efficient_attention(backward: bool) -> Formula:
     return flops
 
 
-_HEADS_FIRST = 1  # [batch, heads, sequence, dim]
-_HEADS_THIRD = 2  # [batch, sequence, heads, dim]
+_HEADS_FIRST = 1  # The shape is [batch, heads, sequence, dim].
+_HEADS_THIRD = 2  # The shape is [batch, sequence, heads, dim].
 
 _FORMULAS: dict[str, Formula] = {
     "aten::mm": _mm(0),

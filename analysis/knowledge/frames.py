@@ -11,10 +11,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
-RECORDER = re.compile(r"^(.*/)?(sawtooth/)?ingest/(capture|loop)/")  # Sawtooth's own hook in the training
+RECORDER = re.compile(r"^(.*/)?(sawtooth/)?ingest/(capture|loop)/")  # Matches the file of Sawtooth's own hook in the training.
 # A line number that is not known is left out, as in train.py: main.
 FRAME = re.compile(r"^(?P<file>[^<>]+?\.pyx?)(?:\((?P<line>\d+)\))?: (?P<function>.+)$")
-MODULE = "<module>"  # a script's code outside functions
+MODULE = "<module>"  # Python gives this name to a script's code outside functions.
 # PyTorch removes the part that is on Python's path, so a library's file begins with its package. A folder of that name deeper
 # in a path is the user's own.
 LIBRARY = re.compile(

@@ -21,7 +21,7 @@ CHANNEL_MULTIPLE = 8  # A tensor-core convolution first pads channels in memory 
 CAUSAL_SHARE = 0.5  # Causal attention computes this share of the blocks.
 HEAD_SIZES = (32, 64, 128, 256)  # Kernels are compiled for these sizes; a head of 80 runs as 128.
 QUERY_BLOCK = 128  # One block of an attention kernel has this many rows of queries.
-# The index of `is_causal` among the arguments.
+# The position of `is_causal` among the operator's arguments.
 CAUSAL_AT = {
     "aten::_scaled_dot_product_flash_attention": 4,
     "aten::_scaled_dot_product_efficient_attention": 6,

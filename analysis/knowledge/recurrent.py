@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-HIDDEN_STATE = 4  # the index of h0 among their arguments: layers × directions, batch, width
-# A pass's scratch memory besides its matrices, per layer and direction, for any batch size. Measured to 512 bytes at seven
-# batch sizes of two models (PyTorch 2.11, H200).
+HIDDEN_STATE = 4  # h0 has this position among the arguments. Its shape is layers × directions, batch, width.
+# A pass needs this much scratch memory besides its matrices, per layer and direction, for any batch size. It was measured to
+# 512 bytes at seven batch sizes of two models (PyTorch 2.11, H200).
 SCRATCH_BYTES = 8 << 20
 
 

@@ -12,8 +12,8 @@ from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_names import FLOP_CATEGORIES, KernelClass
 
 ALIGNMENT_16_BIT = 8  # elements: 16 bytes of fp16 or bf16, one tensor-core load (NVIDIA's matrix multiplication guide)
-ALIGNMENT_8_BIT = 16  # elements: 16 bytes of fp8 or int8
-ALIGNMENT_TF32 = 4  # elements: 16 bytes of FP32
+ALIGNMENT_8_BIT = 16  # Number of elements in 16 bytes of fp8 or int8.
+ALIGNMENT_TF32 = 4  # Number of elements in 16 bytes of FP32.
 # Dtypes by the kernel's name, for operators whose dtype was not recorded.
 NAMED_DTYPES = (
     ("fp64", re.compile(r"dgemm|<double\b|f64f64")),

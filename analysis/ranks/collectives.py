@@ -14,7 +14,7 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-# Pairs of a sender and a receiver, not one collective.
+# These operations connect pairs of a sender and a receiver. They are not one collective.
 POINT_TO_POINT = re.compile(r"^i?(send|recv)|sendrecv|p2p", re.IGNORECASE)
 LEVELS = 6  # the operator with a collective's arguments is at most this many calls above the launch
 DTYPE_BYTES = {
@@ -34,7 +34,7 @@ SERVES = {
 }
 # PyTorch's name of a forward pass in a schedule with several chunks on a stage: "PP:2F0" is the first microbatch in chunk 2.
 FORWARD_PASS = r"^PP:(\d+)F(\d+)$"
-BACKWARD = "autograd::engine::evaluate_function"  # prefix of the operators of a backward pass
+BACKWARD = "autograd::engine::evaluate_function"  # The operators of a backward pass have this prefix.
 
 
 def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.DataFrame, Intervals]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SLOWED_TIMES = 2.0  # largest slowdown; a communication kernel uses only a few SMs
 CONTENTION_NS = 500_000  # least excess over the same kernel elsewhere: processes that share a GPU take turns of about 2 ms
-CONTENTION_FACTOR = 3.0  # least ratio to the same kernel elsewhere
+CONTENTION_FACTOR = 3.0  # A kernel must take at least this many times as long as the same kernel elsewhere.
 
 Shape = tuple[
     str, str

@@ -20,7 +20,7 @@ from sawtooth.analysis.run.model import RankResult
 Level = Literal["rank", "host", "stage"]
 
 MOST_ROWS = 512  # rows of a heatmap; a screen has hardly more lines of pixels for it
-MOST_SQUARES = 2_500  # cells of a heatmap, of about 60 bytes each in the page
+MOST_SQUARES = 2_500  # A heatmap has at most this many cells. Each takes about 60 bytes in the page.
 ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
 MOST_PARTIES = 32  # hosts or ranks in the matrix of waits between them: more rows cannot be distinguished
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")

@@ -36,9 +36,9 @@ GAIN_OFF, STEP_OFF = 0.2, 0.15
 # Removing reads may gain more than predicted, by this share of the predicted gain. Three pairs gained 1.7 to 3.4 times the prediction.
 READS_MORE = 1.0
 QUICKEST_HOST = 0.25  # least host time ÷ replayed host time, because recording slows a host by up to a factor of four
-SEARCH_HALVINGS = 7  # bisection steps, for a precision of 1 %
+SEARCH_HALVINGS = 7  # Seven bisection steps give a precision of 1 %.
 HIDDEN_HOST = 1.6  # Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
-HIDDEN_HALVINGS = 3  # bisection steps, for a precision of 6 %
+HIDDEN_HALVINGS = 3  # Three bisection steps give a precision of 6 %, which is enough here.
 RUNS_DIFFER = 0.03  # relative difference between the steps of two GPU-limited runs of one program
 # The same for host-limited runs: the host's speed drifts in both runs, and independently (docs/evidence/comparisons.md).
 HOSTS_DIFFER = math.hypot(HOST_DRIFT, HOST_DRIFT)

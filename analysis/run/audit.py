@@ -13,7 +13,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing, worst
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best
 
-STEPS_PER_EPOCH = "steps_per_epoch"  # the setting, or the tag steps_per_epoch=5004, with the length of an epoch
+STEPS_PER_EPOCH = "steps_per_epoch"  # The setting or tag with the length of an epoch, such as steps_per_epoch=5004.
 NO_TRACE = "No GPU work is recorded in this run."
 
 

@@ -24,7 +24,7 @@ import msgspec
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.ingest.typed import from_json
 
-ENGINE_MEMORY = "512MB"  # enough to sort five million rows of three columns
+ENGINE_MEMORY = "512MB"  # This is enough to sort five million rows of three columns.
 PROCESS_BYTES = 3 << 30  # limit of the address space; the engine reserves far more than it uses
 COLUMNS_MOST = 500  # Our widest table has 29 columns. Thousands of columns would take the server many seconds.
 # Types that Python can represent without another module, which could no longer be loaded. All other types become texts.

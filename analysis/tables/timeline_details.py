@@ -22,7 +22,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 LINKS_MOST = 200  # largest number of listed kernels of one launch; a graph launch has thousands
 DEEPEST = 200  # frames of a stack; deeper stacks are recursion
 NAMES_MOST = 500  # largest number of names that a search uses; a search with more names would match nearly all slices
-WORDS_MOST = 200  # characters of a search text
+WORDS_MOST = 200  # A search text has at most this many characters.
 
 _SQL = queries_of(__file__)
 _ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python": "python_call_id"}

@@ -28,7 +28,8 @@ SOURCES = (*store.SLICES, GAPS)
 
 _SQL = queries_of(__file__)
 _DEVICE_SOURCES = ("gpu", GAPS)
-_KIND = "CASE WHEN {cause} = 'unattributed' AND owner <> 'idle' THEN owner ELSE {cause} END"  # as ``known_by`` defines it
+# This is the definition of ``known_by`` in SQL.
+_KIND = "CASE WHEN {cause} = 'unattributed' AND owner <> 'idle' THEN owner ELSE {cause} END"
 _PIECES = f"(SELECT *, {_KIND.format(cause='cause')} AS kind FROM gaps)"
 _SUMMED = f"(SELECT * REPLACE ({_KIND.format(cause='kind')} AS kind) FROM {{table}} WHERE source = '{GAPS}')"
 

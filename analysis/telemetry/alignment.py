@@ -26,19 +26,19 @@ from sawtooth.analysis.units import significant
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-CLEAR_MARGIN = 7.0  # Difference in log-likelihood; see the module's docstring.
+CLEAR_MARGIN = 7.0  # Difference in log-likelihood. The module's docstring derives it.
 LEAST_CORRELATION = 0.7  # Below it, half of the samples' variance has another reason.
 LEAST_WINDOWS = 12  # With fewer windows, a match may be chance.
 LEAST_SPREAD = 0.03  # Least spread of the predicted busy share. Equally busy windows fit every shift.
-SHIFTS_PER_WINDOW = 4
+SHIFTS_PER_WINDOW = 4  # Shifts are a quarter of a window apart, which is the best precision that the windows allow.
 GAP_WINDOWS = 3.5  # In windows. A longer distance between samples is a telemetry gap, as for the sawtooth.
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
 # Hosts without time synchronisation drift by seconds per day, so two minutes take weeks.
 MOST_CLOCK_DIFFERENCE_NS = 120 * 10**9
 ZONE_NS = 15 * 60 * 10**9  # Time zones differ from UTC by multiples of 15 minutes,
-ZONES = range(-12 * 4, 14 * 4 + 1)  # from −12 to +14 hours.
+ZONES = range(-12 * 4, 14 * 4 + 1)  # Time zones in quarters of an hour, from −12 to +14 hours.
 MOST_SHIFTS = 400_000  # A day at ten samples per second has more; then only the smallest shifts are tried.
-CHUNK_VALUES = 4_000_000  # Most values in memory at a time.
+CHUNK_VALUES = 4_000_000  # At most this many values are in memory at a time.
 
 
 @dataclass(frozen=True)

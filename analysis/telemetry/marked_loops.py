@@ -21,7 +21,7 @@ from sawtooth.ingest.manifest import Manifest
 LEAST_STEPS_IN_A_ROW = 10
 LEAST_STEPS = 10  # Loops with fewer steps are not mentioned.
 TRAINING = frozenset({"train", "eval", "checkpoint"})
-SUPERSEDED = "superseded"  # Phase of profiled steps whose trace a later profile replaced.
+SUPERSEDED = "superseded"  # Phase of profiled steps whose trace was replaced by a later profile.
 
 
 class Mark(NamedTuple):

@@ -22,7 +22,7 @@ from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
 STRETCHES = 10  # The lowest stretch covers a tenth of the samples.
-LEAST_STRETCH_SAMPLES = 5
+LEAST_STRETCH_SAMPLES = 5  # The mean of a stretch with fewer samples is mostly noise.
 TROUGH_RATIO = 0.8  # A stretch above this share of the mean level is not a trough.
 MOST_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)

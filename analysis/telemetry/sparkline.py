@@ -13,9 +13,9 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
 SPARKLINE_SECONDS = 30  # shows a dozen periods of a one-second sawtooth at 10 Hz, the rate of most samplers
-POINTS = 240  # one per pixel of the thumbnail
+POINTS = 240  # A thumbnail has one point for each of its pixels.
 
-CELLS = 240  # of a panorama: one for about four pixels of a laptop's page
+CELLS = 240  # A panorama has one cell for about four pixels of a laptop's page.
 COVERED = 0.5  # share of a cell that samples must cover; else the cell is a telemetry gap
 
 

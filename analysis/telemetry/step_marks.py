@@ -43,7 +43,7 @@ RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apa
 BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
 # Share of the mean. The host may be ahead of the GPU at both ends. A warm-up that changes the mean by less is not noted.
 LEAST_HALF_WIDTH = 0.01
-NORMAL_90 = 1.645
+NORMAL_90 = 1.645  # Half-width of a 90 % interval in standard errors, for normally distributed values.
 
 F64 = npt.NDArray[np.float64]
 

@@ -42,7 +42,7 @@ ACTIVITY = tuple(
 # Columns for the share of time in which the GPU works, best first.
 SHARES_AT_WORK = ("gr_active_pct", "util_pct", "sm_active_pct")
 MEANS = tuple(quantity.column for quantity in QUANTITIES if quantity.mean)
-POWER_CAP = 0x4  # bit of NVML's clocks event reasons
+POWER_CAP = 0x4  # This bit of NVML's clock event reasons says that the power limit lowers the clock.
 SM_ACTIVITY = ACTIVITY[1]
 
 

@@ -20,7 +20,7 @@ from sawtooth.app.words.comparisons import setup_changes as changed_words
 from sawtooth.app.words.headline import headline
 
 NAME_LENGTH = 120  # characters of a run's name
-DIAGNOSTICS_MOST = 20
+DIAGNOSTICS_MOST = 20  # An answer lists at most this many diagnostics, because it must stay short.
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from sawtooth.ingest.runs.manifests import add_tags
 NAME_LENGTH = 200  # characters of a file's name
 MAX_FILES = 1000  # files of one call; the command line reads larger jobs
 JOB_TIMEOUT_SECONDS = 50.0  # longest wait for a job, which then goes on: most MCP clients give up after 60 s
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.1  # Time between two looks at the state of an ingest job.
 
 Name = Annotated[str, Field(description="Name of the run; by default the name of the first file.")]
 Tags = Annotated[list[str] | None, Field(description="Tags, such as baseline or batch_size=64.")]

@@ -28,7 +28,7 @@ from sawtooth.app.words.advice import numbered
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
-LINES_MOST = 8  # source lines of an explanation
+LINES_MOST = 8  # An explanation shows at most this many source lines.
 EVIDENCE_MOST = 20  # rows of evidence in an answer, few because an agent reads all of them
 PLACES_LOOKED_AT = 20  # events of a finding whose Python stacks are read
 

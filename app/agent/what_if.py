@@ -22,7 +22,7 @@ from sawtooth.app import format as fmt
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
 FACTOR_MOST = 100.0  # largest factor: a larger one is probably a mistake
-CHANGES_MOST = 50
+CHANGES_MOST = 50  # A request may name at most this many changes, because each takes a replay.
 TRIED = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))  # causes that an edit can remove
 
 

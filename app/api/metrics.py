@@ -22,7 +22,7 @@ from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
 LOOKED_AT = 4 * RUNS_MOST  # newest runs that are read: of runs with the same name, only the newest is shown
-SESSIONS_MOST = 50
+SESSIONS_MOST = 50  # At most this many live sessions are exported.
 MISSING = "Metrics need the package prometheus-client on this server: pip install 'sawtooth[metrics]'."
 
 

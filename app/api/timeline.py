@@ -28,12 +28,12 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
 NAME_LENGTH = 80  # characters of a name inside a slice; the drawer shows the full name
-_DEPTH_BITS = 16  # bits of a USMALLINT
+_DEPTH_BITS = 16  # Number of bits of a USMALLINT.
 TILES_MOST = 8  # tiles per request, which suffice for all sources of one time range
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()
-CACHED_RESULTS = 8
+CACHED_RESULTS = 8  # Answers of this many recordings stay in memory.
 
 
 def encoded(tile: TimelineTile) -> bytes:

@@ -27,7 +27,7 @@ from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
 PIECE_BYTES = 1 << 20
-LEAST_FREE_BYTES = 2_000_000_000  # enough for a large trace and its recording
+LEAST_FREE_BYTES = 2_000_000_000  # A large trace and its recording need about this much space.
 
 
 def doctor(

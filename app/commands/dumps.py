@@ -18,7 +18,7 @@ from sawtooth.ingest.dumps.memory_snapshot import is_snapshot, read_snapshot
 from sawtooth.ingest.dumps.opened import head_of
 from sawtooth.ingest.errors import UsageError
 
-FILES_MOST = 100_000  # ranks of a job
+FILES_MOST = 100_000  # No job has more ranks, and each rank writes one file.
 
 
 def collectives(

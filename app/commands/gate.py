@@ -32,7 +32,7 @@ from sawtooth.ingest.runs.bundle_file import is_bundle
 from sawtooth.ingest.schema import DataFolder
 
 DEFAULT_GATE = "best_step_time_ms:+5%"
-MARKER = "<!-- sawtooth-gate:{name} -->"  # one comment for each baseline
+MARKER = "<!-- sawtooth-gate:{name} -->"  # Each baseline has one comment, which this text identifies.
 FALSE_ALARMS = (
     "If nothing changed, a step-time gate nominally fails in 2.5 % of builds: one side of a 95 % interval. It fails more often if the CPU limits the step, "
     "because its speed varies by up to 20 % from run to run. Use a limit of 20 % or more there."

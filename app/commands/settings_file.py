@@ -18,7 +18,7 @@ from sawtooth.ingest.errors import UsageError
 
 FILE = "sawtooth.toml"
 NAMED_BY = "SAWTOOTH_CONFIG"
-DATA = "data"  # the only key outside of a command's table
+DATA = "data"  # This key alone stands outside of a command's table.
 # Options that the file cannot set. It may come from somebody else, so it must not change who can log in.
 NEVER = frozenset({"token", "no-token", "help", "schema", "version"})
 OF_OTHER_PROCESSES = ("sample", "loader")  # commands that run in another process, which does not read this file

@@ -27,7 +27,7 @@ from sawtooth.ingest.typed import from_json
 
 FOLDER = "read"
 COMPLETE = "read.json"  # written last: a folder that contains it is complete
-MOST_BYTES = 1_000_000_000  # a choice: room for the files of a few large traces
+MOST_BYTES = 1_000_000_000  # The files of a few large traces fit into this limit.
 ABANDONED_S = 86_400  # an incomplete folder of this age is a leftover of a killed command
 
 

@@ -28,7 +28,7 @@ from sawtooth.ingest.children import why_not_started
 
 NOTHING, STOPPED = 2, 130
 AGREED = ("y", "yes")
-FILES_NAMED = 5
+FILES_NAMED = 5  # A message names at most this many files.
 NO_TERMINAL = "There is no terminal to ask. Write --yes before the command to run all of this, or --plan to list it only."
 WOULD_CHANGE = (
     "The training was ended before it changed existing files: {files}. Add --copy to run in copies of the working folder, "

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Stage = Literal["waiting", "reading", "deriving", "done", "failed", "cancelled"]
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # errors of files that a power failure damaged
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # Reading a file that a power failure damaged raises these errors.
 ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
 
 

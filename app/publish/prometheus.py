@@ -11,7 +11,7 @@ from typing import Any
 
 from sawtooth.app.publish.values import values_of
 
-RUNS_MOST = 50
+RUNS_MOST = 50  # At most this many runs are exported, because each adds several series.
 LOST = "lost_ms/"
 # By the name in ``values_of``: the metric, the factor to its unit, and its help text.
 OF_RUN = {

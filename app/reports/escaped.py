@@ -11,7 +11,7 @@ from sawtooth.app import format as fmt
 # text.
 _SPECIAL = re.compile(r"([\\`*\[\]|~]|&(?=#?\w+;)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[>#+-](?=\s|[>#]))")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")  # it begins a tag even for readers that ignore backslashes
-# Mentions, references, addresses and icons such as :tada:
+# Matches mentions, references, addresses and icons such as :tada:, which GitHub would replace.
 _JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNORECASE)
 
 

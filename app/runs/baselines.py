@@ -11,7 +11,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 
 ARTIFACT = "artifact:"
 SUFFIX = ".sawtooth"
-FILES_IN_ARTIFACT_MOST = 100
+FILES_IN_ARTIFACT_MOST = 100  # An artifact with more files is refused.
 
 
 def fetch_baseline(place: str, name: str, to: Path) -> Path | None:

@@ -38,7 +38,7 @@ log = logging.getLogger("sawtooth")
 CLOSED_PATHS = ("/_stcore/upload_file", "/_stcore/metrics", "/_stcore/agent")
 OPEN_PATHS = ("/_stcore/health",)  # returns only "ok": health checks of containers have no token
 NESTED = ("_stcore", "api", "app", "component", "media", "static")  # first path components that have addresses below them
-PEER = "sawtooth.peer"  # key in the scope
+PEER = "sawtooth.peer"  # The ASGI scope has the peer's address under this key.
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # A browser sends it to another origin only after a preflight request, which this server never grants.
 WRITE_HEADER = "x-sawtooth"

@@ -19,14 +19,14 @@ from streamlit.runtime import app_session
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 
-MESSAGES_PER_SECOND = 10.0  # per page: enough for clicks and for parts that refresh once or twice a second
+MESSAGES_PER_SECOND = 10.0  # Limit per page. It is enough for clicks and for parts that refresh once or twice a second.
 MESSAGES_BURST = 10.0  # a page sends a few requests at once when it opens
 SCRIPTS_AT_ONCE = 4  # few, because threads share the interpreter lock: before each of its turns, the event loop waits for all
 TURN_SECONDS = 0.0005  # Python's default of 5 ms adds up to seconds while pages compute and samplers push
 LONGEST_WAIT_SECONDS = 2.0  # longest wait of a message until a script can run, because the message may stop a running script
 LOOK_EVERY_SECONDS = 0.02  # time between two checks whether a script can run; a script takes ten times as long
 OPENED_PER_SECOND = 10.0  # pages of all peers together: each costs the event loop a session and a first run of its script
-OPENED_AT_ONCE = 10.0
+OPENED_AT_ONCE = 10.0  # This many pages may open at once, for example when a browser restores its tabs.
 MESSAGE_BYTES = 1 << 20  # a page sends the values of its widgets; the longest is a query
 MOST_WEBSOCKETS = 400  # each has its own session; a team has a few dozen
 MOST_WEBSOCKETS_PER_PEER = 100  # all viewers behind a proxy count as one peer; a trusted proxy has no limit of its own

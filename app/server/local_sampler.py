@@ -19,7 +19,7 @@ from sawtooth.app.jobs.bundled_examples import SAMPLES
 from sawtooth.app.settings import settings
 from sawtooth.ingest import children
 
-REPLAYED = "resnet_starved"  # the bundled recording with the clearest sawtooth
+REPLAYED = "resnet_starved"  # This bundled recording has the clearest sawtooth.
 REPLAY_SECONDS = 1800  # a replay repeats for at most half an hour: nobody watches it longer, and it fills the disk
 PROBE_SECONDS = 20  # loading the driver on a host with eight idle GPUs takes up to ten seconds
 STOP_SECONDS = 5  # time to write the last record and to sync

@@ -12,7 +12,7 @@ from pathlib import Path
 
 TABLES = {4: Path("/proc/net/tcp"), 6: Path("/proc/net/tcp6")}
 ESTABLISHED = b"01"
-USER_COLUMN = 7
+USER_COLUMN = 7  # /proc/net/tcp has the user's number in this column.
 
 
 def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> int | None:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
-EVERY_SECONDS = 10.0
+EVERY_SECONDS = 10.0  # The same line is logged at most once in this time.
 TEXTS_MOST = 100  # remembered texts; uvicorn has three different lines about invalid requests
 LOGGERS = ("uvicorn.error", "websockets.server")  # they log invalid requests before any middleware can refuse them
 

@@ -31,9 +31,9 @@ from sawtooth.ingest.files import sweep_all
 from sawtooth.ingest.schema import DataFolder
 
 log = logging.getLogger("sawtooth")
-LOCKED_SECONDS = 5  # a draft is locked within milliseconds after its creation; older ones without a lock have no owner
-PUSHES_AT_ONCE = 4  # threads: with any number of samplers, pages and the rest of the API keep their own threads
-START_SECONDS = 60  # a cold start on a slow disk takes 10 seconds; after a minute, the browser is no longer opened
+LOCKED_SECONDS = 5  # A draft is locked within milliseconds after its creation. An older draft without a lock has no owner.
+PUSHES_AT_ONCE = 4  # Number of threads that write pushes. Pages and the rest of the API have their own threads.
+START_SECONDS = 60  # A cold start on a slow disk takes 10 seconds. After a minute, the browser is no longer opened.
 
 
 @lru_cache(maxsize=1)

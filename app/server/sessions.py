@@ -30,7 +30,7 @@ LINK_SECONDS = 24 * 3600.0  # short, because a link stays readable in a terminal
 SEEN_EVERY_SECONDS = 300.0  # accuracy of "last seen", because each update is a write
 BELIEVED_SECONDS = 1.0  # after this time, a session is read from the folder again, because it may have been ended
 MOST_SESSIONS = 500  # the least recently used ones are removed, so that a script that logs in often does not fill the folder
-MOST_LINKS = 100
+MOST_LINKS = 100  # At most this many unused links are valid at a time.
 TEXT_LENGTH = 300  # characters of a browser's name; only its end distinguishes Edge from Chrome
 
 

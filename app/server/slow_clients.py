@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 CROWDED, CROWDED_HEAD_SECONDS = MOST_CONNECTIONS // 6, 2.0
 HEAD_SECONDS = 30.0  # longest wait for the head of a request, which is one packet
 STALLED_SECONDS = 20.0  # longest time in which a client accepts no byte: the slowest network transfers one every few seconds
-LOOK_EVERY_SECONDS = 1.0
+LOOK_EVERY_SECONDS = 1.0  # Time between two looks at the open connections.
 
 
 def allow_many_files() -> None:

@@ -9,7 +9,7 @@ from sawtooth.app.trials.output import last_line, memory_error_in
 from sawtooth.ingest.capture.trials.settings import STOPPED_BY_GUARD
 
 How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
-KILLED = (-9, 137)  # exit codes of a process that the kernel killed, directly and through a shell
+KILLED = (-9, 137)  # A process that the kernel killed has one of these exit codes: directly, or through a shell.
 FEWEST_STEPS = 20  # a step time needs ten steps after the warm-up, which can be as long
 LONGEST = 10.0  # evaluations, and steps too slow for FEWEST_STEPS, may prolong a run to this many times its seconds
 NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."

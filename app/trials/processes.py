@@ -15,12 +15,13 @@ import psutil
 from sawtooth.ingest.capture.command.settings import FOLDER
 from sawtooth.ingest.loop.command import PYTHON
 
-HELPERS = ("resource_tracker", "torch_shm_manager")  # processes that clean up after killed ones, and then end by themselves
-GONE_S = 20.0  # longest wait for the end of processes: with tens of GB of GPU memory, one takes some seconds
+HELPERS = ("resource_tracker", "torch_shm_manager")  # These processes clean up after killed processes. They end by themselves.
+GONE_S = 20.0  # Longest wait until processes end. A process with tens of GB of GPU memory takes some seconds.
 CLOSED_S = 65.0  # Linux keeps a closed connection for a minute. A server without SO_REUSEADDR cannot use its port until then.
 CLOSING = (psutil.CONN_TIME_WAIT, psutil.CONN_FIN_WAIT1, psutil.CONN_FIN_WAIT2, psutil.CONN_CLOSING, psutil.CONN_LAST_ACK)
-ASK_S = 10.0  # time limit of nvidia-smi, which usually answers within a second
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # first and last of the ports that the system assigns itself
+ASK_S = 10.0  # Time limit of nvidia-smi, which usually answers within a second.
+# First and last of the ports that Linux assigns to programs that ask for any port.
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Training:

@@ -14,7 +14,7 @@ LEAST_STEPS = 40  # with fewer steps, their variation is not known
 LEAST_S = 5.0
 BLOCKS = 8  # blocks of neighbouring steps: their means are nearly independent, and eight of them suffice for an interval
 WARM_UP = 0.2  # share of the steps at the start that is left out
-TAIL = 0.975  # quantile of Student's t for a 95 % interval
+TAIL = 0.975  # Quantile of Student's t distribution for a 95 % interval.
 FIRST_STEPS, LONG = 10, 5.0  # of the first 10 steps, those that take more than 5 times the median count as start-up
 
 

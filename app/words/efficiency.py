@@ -17,7 +17,7 @@ from sawtooth.app.words.run import mfu_peak
 SAME_SHARE = 0.01  # share of the MFU; values that differ by less look equal
 OTHER_DTYPES = 1.05  # ratio to the MFU above which the cost of wider dtypes is shown
 LEAST_ROW_SHARE = 0.01  # share of the step; smaller parts are added up in one row
-ROUNDING = 1e-9  # share of the step: rounding error of floating-point sums
+ROUNDING = 1e-9  # Sums of floating-point numbers may differ by this share of the step.
 LOWER_CLOCK = 0.98  # share of the rated clock; a smaller reduction is not mentioned
 NOTABLE = 0.005  # share of the peak's clock; a smaller difference is rounding
 
@@ -44,7 +44,7 @@ MOSTLY = 0.5  # share of the FLOPs; if wide dtypes have more, lower precision is
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 # Parts with rows of their own, and operations that are not kernels.
 NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")
-NAMED = 2  # categories of kernels
+NAMED = 2  # Number of kernel categories that have rows of their own.
 
 
 def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column) -> list[PeakPart]:

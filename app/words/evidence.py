@@ -25,7 +25,7 @@ MOST_COLUMNS = 4  # More columns do not fit next to the change.
 MOST_NUMBERS = 2  # This many columns of numbers come before other texts.
 # Columns without cells: a link shows times better, and other columns name what the ids mean.
 _PLACE = ("start_ns", "end_ns", "devices", "recording")
-# Names to search for in the code, the most reliable first.
+# These columns have names to search for in the code. The most reliable column comes first.
 _NAMED_BY = ("place", "operator", "flop_operator", "module")
 _LEAST_USEFUL = ("cause", "owner", "phase")  # The finding's title usually contains them.
 _HEADINGS = {"ms": "Time", "us": "Time", "ns": "Time", "share": "Share", "bytes": "Bytes"}

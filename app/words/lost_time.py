@@ -19,7 +19,7 @@ from sawtooth.app.words import causes
 LEAST_ROW_SHARE = 0.01  # share of the largest cause; smaller causes are added up in one row
 NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a part of it
 REST = "everything else"
-LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
+LINE = re.compile(r"\.py:[0-9]+")  # Matches a line of the user's own code.
 
 
 @dataclass(frozen=True)

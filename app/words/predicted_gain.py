@@ -7,7 +7,7 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.words.savings import between_predicted
 
-SAME = 0.05  # share of the straggler's delay; a gain that differs by less needs no explanation
+SAME = 0.05  # Share of the straggler's delay. A gain that is smaller by less than this share needs no explanation.
 
 
 def gain_text(finding: Finding) -> str:

@@ -15,7 +15,7 @@ from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
-TEXT_MOST = 1200  # characters of shapes and arguments
+TEXT_MOST = 1200  # At most this many characters of shapes and arguments are shown.
 HOST_AHEAD = "The steps are the GPU's. The host launches a step before the GPU runs it, so the same step begins earlier on the host's lanes."
 Facts = list[tuple[str, str]]
 

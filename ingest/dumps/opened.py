@@ -9,7 +9,7 @@ from typing import IO, BinaryIO, cast
 
 from sawtooth.ingest.errors import SourceError
 
-MAX_BYTES = 1 << 30  # about five times a snapshot with 100,000 events and full C++ stacks (200 MB)
+MAX_BYTES = 1 << 30  # This is five times the size of a snapshot with 100,000 events and full C++ stacks (200 MB).
 GZIP_MAGIC = b"\x1f\x8b"
 HEAD_BYTES = 64 << 10  # enough to distinguish a dump from a trace
 

@@ -20,9 +20,9 @@ LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.co
 PYTHON = re.compile(r"python[\d.]*")
 MODULE = re.compile(r"[^\W\d]\w*(\.\w+)*")
 FLAG = re.compile(r"--?[A-Za-z]")  # Words such as -1 and -.5 are values, not flags.
-HYDRA_ARGUMENT = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # of Hydra or OmegaConf, such as model.depth=3
+HYDRA_ARGUMENT = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # Matches an argument of Hydra or OmegaConf, such as model.depth=3.
 SECRET = re.compile(r"(?:key|secret|password|passwd|credentials?|token)$", re.IGNORECASE)
-INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories
+INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Characters of these Unicode categories are not visible.
 POSITIONAL = "arguments without a name"
 
 

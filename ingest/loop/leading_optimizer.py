@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# An optimizer has ended if the others have made many steps since its last step. The number must exceed SILENT_STEPS, and also
+# An optimizer has ended if the others have made many steps since its last step: more than SILENT_STEPS, and more than
 # SILENT_GAPS times the optimizer's longest recent gap.
 SILENT_STEPS = 20
 SILENT_GAPS = 4

@@ -13,7 +13,7 @@ from typing import Literal
 COMPUTING_SHARE = 0.8  # Computing limits a loader if at least this share of a sample's time is spent on a core.
 WAITING_SHARE = 0.5  # Waiting limits a loader if less than this share of a sample's time is spent on a core.
 MAX_WORKERS_PER_CORE = 4  # Workers that mostly wait can share a core.
-NORMAL_90 = 1.645  # half-width of a 90 % confidence interval in standard errors (normal distribution)
+NORMAL_90 = 1.645  # Half-width of a 90 % confidence interval in standard errors, for normally distributed values.
 # Relative speed of a virtual core that shares a physical core with another one. Virtual machines do not show which cores share.
 SHARED_CORE = 0.65
 # Relative average speed of a core if several workers compute, because they also share clocks, caches and memory. Going from one worker

@@ -9,7 +9,7 @@ BACKWARD, GRADIENT, CALL, BATCH = "backward", "gradient", "call", "batch"
 # from best to worst, because one step may contain several events of a later kind
 BOUNDARIES = (BACKWARD, GRADIENT, CALL, BATCH)
 STEP_NAME = "Sawtooth.step#"  # In a profile of such a loop, the annotation at the end of each step begins with this text.
-TIMED_NAME = "Sawtooth.timed"  # an annotation in the profile of a program in which the recorder saw no loop
+TIMED_NAME = "Sawtooth.timed"  # This annotation marks the profile of a program in which the recorder saw no loop.
 NO_OPTIMIZER = "No optimizer stepped, so a step is "
 _WORDS = {
     BACKWARD: "one backward pass",

@@ -26,9 +26,9 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import tool_version
 
-MAX_TEXT = 100_000  # stored characters of notes
+MAX_TEXT = 100_000  # Notes are stored up to this many characters.
 MAX_LABELS, MAX_LABEL = 100, 200  # stored tags or settings of a run, and stored characters of each
-MAX_WORDS = 1000  # stored words of a command; enough for a launcher's options and a long list of files
+MAX_WORDS = 1000  # A command is stored up to this many words: enough for a launcher's options and a long list of files.
 MAX_TRIALS = 200  # stored batch sizes; a search tries about twenty
 MAX_RANKS = 1 << 24  # larger ranks are damage; the largest jobs have some hundred thousand
 

@@ -24,8 +24,8 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.typed import from_json
 
 __all__ = ["Bundle", "BundleManifest", "BundleRecording", "BundleRun", "is_bundle", "open_bundle"]
-MAX_SOURCES = 4096  # as many as the ranks of the largest jobs that people profile completely
-MAX_MANIFEST_BYTES = 4 << 20  # enough for some hundred bytes per recording, and notes
+MAX_SOURCES = 4096  # The largest jobs that people profile completely have this many ranks.
+MAX_MANIFEST_BYTES = 4 << 20  # Each recording needs some hundred bytes, and the notes need space too.
 MAX_RUNS = 1000  # as many as the runs of the largest sweeps that people share
 # Sources are compressed already, so a member that unpacks to more than this times its size may be a zip bomb.
 MAX_EXPANSION = 4

@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
-NS = 1_000_000_000
+NS = 1_000_000_000  # Number of nanoseconds in a second.
 MAX_OFFSET_S = 200 * 366 * 86_400  # 200 years; a larger offset is a mistake
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")

@@ -20,7 +20,7 @@ OPENINGS = (
 OPENING_BYTES = 256  # no match of OPENINGS is longer
 OUTSIDE_TEXT = re.compile(rb"""(\\*)(["'])|[{}\[\]]""")
 INSIDE_TEXT = {quote: re.compile(rb"(\\*)([%b\"])" % quote) for quote in (b'"', b"'")}
-REPR_IN_JSON = 2  # Python's notation inside a JSON text, which doubles its backslashes
+REPR_IN_JSON = 2  # Level of Python's notation inside a JSON text, which doubles its backslashes.
 
 
 def without_environments(pieces: Iterable[bytes]) -> Iterator[bytes]:

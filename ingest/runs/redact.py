@@ -33,7 +33,7 @@ LONGEST_TEXT = 64 << 10  # If a piece can be cut nowhere, this many bytes at its
 # Values of keys that identify a machine, in all formats that Sawtooth reads. Kubernetes and DCGM use Hostname, Sawtooth's sessions host and boot.
 _HOST_KEYS = rb'("(?:host_?name|host|node|boot|instance|kubernetes_node|exported_pod|pod)"\s*:\s*")((?:[^"\\]|\\.)+)(")'
 HOST_VALUE = re.compile(_HOST_KEYS, re.IGNORECASE)
-# An absolute path: after a quote, a space, "(" or "="; JSON doubles each backslash of a Windows path.
+# Matches an absolute path after a quote, a space, "(" or "=". JSON doubles each backslash of a Windows path.
 POSIX = re.compile(rb'(?<![\w./<>~-])~?/(?!/)((?:[^/"\\\s:,;()<>|*?\[\]{}]+/)+)(?=[^/"\\\s:,;()<>|*?\[\]{}])')
 WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
 HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()\\]|$)")
@@ -45,7 +45,7 @@ _SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|se
 # notation (').
 _QUOTE = rb"""(?:(?P<inner>\\")|(?P<json>")|(?P<single>'))"""
 _TO_QUOTE = rb"""(?!\d+\\?["'])(?(inner)(?:\\{4}|\\{3}"|\\[^"]|[^"\\])+|(?(json)(?:\\.|[^"\\])+|(?:\\[^"]|[^'"\\])+))"""
-# `"--api-key=X"`, `"API_KEY=X"`: a complete argument or variable
+# Matches a complete argument or variable, such as `"--api-key=X"` or `"API_KEY=X"`.
 QUOTED_ARGUMENT = re.compile(
     rb"(?P<kept>%b(?=[\w-]{1,200}=)(?:--)?%b=)%b" % (_QUOTE, _SECRET_KEYS, _TO_QUOTE), re.IGNORECASE | re.DOTALL
 )

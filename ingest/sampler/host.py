@@ -20,7 +20,7 @@ SEARCH_NS = 5 * 10**9  # time between searches for child processes; a search rea
 MAX_WORKERS = 512  # loader workers whose CPU time is read; no training is expected to have more
 # These devices have no disk of their own, or are built from other disks, which are counted already.
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
-SPAWN_MODULE = "multiprocessing.spawn"  # in the command lines of spawned workers
+SPAWN_MODULE = "multiprocessing.spawn"  # The command lines of spawned workers contain this module.
 HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # in the command lines of processes that are not loader workers
 
 

@@ -24,7 +24,7 @@ IDLE_S = 0.25
 DRAIN_S = 30.0  # time limit for sending after the last sample; the user can send the rest with --resume-push
 MAX_SESSION_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
 FATAL_STATUSES = frozenset({400, 401, 403, 404, 413})  # An immediate retry does not help after these.
-TIMEOUT_S = 10.0  # for one request
+TIMEOUT_S = 10.0  # A request that takes longer has failed.
 
 Send = Callable[[str, str, bytes | None, Mapping[str, str]], tuple[int, dict[str, Any]]]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from sawtooth.ingest.json_checksum import with_checksum
 
-SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files in a folder
+# Segments are deleted one by one after a push, so they are small, but a folder should have few files.
+SEGMENT_BYTES = 8_000_000
 SEGMENT_NS = 600 * 10**9  # a new segment starts after ten minutes, even if the last one is small
 SYNC_NS = 10**9  # A power failure loses at most the records of this period.
 # Each segment's head has these keys of meta.json, so that the segment can be read without the others.
@@ -20,7 +21,7 @@ HEAD_KEYS = ("v", "session", "host", "boot", "versions", "name", "interval_ns", 
 SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")
 MAX_CONTAINERS = 10_000  # lists and objects in a record or in meta.json; sixteen GPUs have a few hundred
 _MARK = b',"crc":"'
-_TAIL = len(_MARK) + 8 + 2  # ,"crc":"xxxxxxxx"}
+_TAIL = len(_MARK) + 8 + 2  # A line ends with ,"crc":"xxxxxxxx"}
 
 
 def encode_line(record: dict[str, Any]) -> bytes:

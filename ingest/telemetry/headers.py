@@ -62,7 +62,7 @@ NAME_UNITS = {
     "degc": 1.0, "mhz": 1.0, "ghz": 1e3, "hz": 1e-6, "b": 1.0, "bytes": 1.0, "kib": 1024.0, "kb": 1024.0, "mib": float(1 << 20), "mb": float(1 << 20),
     "gib": float(1 << 30), "gb": float(1 << 30), "j": 1.0, "joules": 1.0, "mj": 1e-3, "ratio": 100.0,
 }  # fmt: skip
-# gpustat, amd-smi and others write MB and GB of memory but mean MiB and GiB.
+# gpustat, amd-smi and other tools write MB and GB of memory but mean MiB and GiB.
 BRACKET_UNITS = UNITS | {"mb": float(1 << 20), "gb": float(1 << 30), "kb": 1024.0, "watts": 1.0, "celsius degree": 1.0, "celsius": 1.0, "percent": 1.0, "°c": 1.0, "ghz": 1e3, "hz": 1e-6}  # fmt: skip
 # nvidia-smi can also write each reason for lower clocks into its own column, as "Active" or "Not Active".
 REASONS = {

@@ -22,10 +22,10 @@ PREFIXES = tuple(
         rb"(?P<source>[a-z][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*) ",  # stern: pod and container
     )
 )
-LINES = 20  # number of the first lines, which must all have the prefix
-# Part of the note on the prefix, by whether the prefix has a time and the reader takes dates.
+LINES = 20  # All of the first lines, up to this number, must have the prefix.
+# End of the note on the prefix. The key says whether the prefix has a time and the reader takes dates.
 TIME_USE = {True: ", and its time is used if the lines have none", False: ""}
-LEAST_LINES = 2  # a single line that looks like this may be any text
+LEAST_LINES = 2  # A single line with such a beginning may be any text.
 
 
 def prefix_of(head: bytes) -> re.Pattern[bytes] | None:

@@ -40,7 +40,7 @@ from sawtooth.ingest.telemetry.reader import Reader, SampleGap, TelemetryTables
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
 
-# Errors of readers on invalid content.
+# Readers raise these errors if the content is invalid.
 READ_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, csv.Error)
 
 

@@ -14,7 +14,7 @@ from sawtooth.ingest.telemetry.timestamps import Timestamps, with_corrected_days
 from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
-SECOND = 1_000_000_000
+SECOND = 1_000_000_000  # Number of nanoseconds in a second.
 CLOCK_WAS_SET = 946_684_800 * SECOND  # 2000-01-01; a host with an earlier date has not set its clock yet
 MOST_CLOCK_STEPS = 3  # If times go back more often, no clock was set: the rows are unordered.
 # The end of summer time sets a local clock back by an hour. SLACK allows for the time between two samples.

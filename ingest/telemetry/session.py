@@ -23,7 +23,7 @@ from sawtooth.ingest.telemetry.table import SampleTable
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per read and segment, so that one read of a long session stays short
 MOST_EVENTS = 1000  # stored in the recording's metadata; a session of a faulty GPU can have thousands
-# Errors of our code on JSON with an unexpected structure.
+# Our code raises these errors if JSON has an unexpected structure.
 INVALID_RECORD_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
 MOST_DEVICES = 1024  # larger device numbers are damage; the largest hosts have 16 GPUs
 # NTP slews a clock by at most 0.05 %. If the difference of wall and monotonic time changes by more than 1 ms + 0.1 %, the clock was set.

@@ -18,7 +18,7 @@ from sawtooth.ingest.telemetry.reader import SampleGap, TelemetryTables
 BUFFER_GAP_NS = 3_000_000_000  # longer gaps in a driver's buffer mean a failed read; polled values fill them
 SHORTEST_GAP_NS = 1_000_000  # shorter gaps are jitter
 MOST_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
-LAST_NS = 1 << 62  # the first impossible time, in the year 2116
+LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
 # The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
 BLANK = "blank_value", "info", "Blank or impossible values were left out as not recorded."
 UNREADABLE = "Lines that are not whole samples were left out."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.telemetry.table import SampleTable
 
 EPOCH = date(1970, 1, 1)
-SECOND = 1_000_000_000
+SECOND = 1_000_000_000  # Number of nanoseconds in a second.
 DAY = 86_400 * SECOND
 HALF_DAY = DAY // 2
 SHORTEST_TIME = 10  # characters of the shortest absolute time: a Unix time in seconds has ten digits

@@ -22,13 +22,13 @@ RECORD_SERIES = (
 )
 XID_ADVICE = "Look them up in NVIDIA's list of Xid errors. Samples of DCGM or nvidia-smi show what the GPUs did before."
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d+)")
-TITLES_SHOWN = 8  # number of titles that an error lists
-LEAST_ROWS = 2  # smallest number of rows of a table
+TITLES_SHOWN = 8  # An error lists at most this many titles.
+LEAST_ROWS = 2  # A table has at least this many rows.
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
 NO_SUGGESTION = "?"  # in place of a column's title if none can be suggested
 # A title that names a GPU but no quantity. Grafana's titles have the host before the GPU, or all labels of a series.
 _ONE_GPU = re.compile(r"(?:[^,]*[^a-z0-9])?(?:gpu|device|card)[ _=\"-]*(\d+)[^a-z0-9]*(?:,.*)?", re.IGNORECASE)
-# Unit → titles to suggest for the first column with this unit, and for further columns.
+# Maps a unit to the titles that are suggested for the first and for further columns with this unit.
 SUGGESTED = {
     "%": ("utilization.gpu [%]", "utilization.memory [%]"),
     "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
@@ -37,7 +37,7 @@ SUGGESTED = {
     "mW": ("power.draw [mW]", "power.limit [mW]"),
 }
 HIGHEST_PCT = 110.0  # larger values cannot be a utilization
-# Words in an unknown title → the title to suggest.
+# Maps words in an unknown title to the suggested title.
 TITLE_WORDS = (
     (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),
     (re.compile(r"util|usage|load|busy|activ", re.IGNORECASE), "utilization.gpu [%]"),

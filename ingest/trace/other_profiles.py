@@ -48,7 +48,7 @@ BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb"-{8}[- ]{0,4000}\n *Name  "), "a table of PyTorch's key_averages()", SUMS),
     (re.compile(rb"-+ DeepSpeed Flops Profiler -"), "a summary of DeepSpeed's FLOPs profiler", SUMS),
 )
-# JSON objects without trace events, by a part of their beginning.
+# JSON objects without trace events, recognised by a text near their beginning.
 OBJECTS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb'"schema"\s*:\s*"[^"]*chakra|\[pytorch\|profiler\|execution_(?:trace|graph)\|', re.IGNORECASE), "an execution trace (Chakra)", NO_TIMES),
     (re.compile(rb"speedscope\.app/file-format-schema"), "a profile of speedscope, as py-spy writes", HOST_ONLY),

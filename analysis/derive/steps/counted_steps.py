@@ -14,7 +14,7 @@ from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 
 # Times the usual number of GPU operations; evaluations and checkpoints add more, varying lengths and branches less.
 HEAVY_FROM = 1.2
-SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal distribution
+SLOW_SIGMAS = 3.0  # A step is slow above this many standard deviations. One step in 370 of a normal distribution is.
 SLOW_SHARE = 0.10  # smaller excess is ordinary jitter, even if the MAD is smaller
 RECURS_FROM = 0.5  # a later step with this share of the excess shows that slow steps recur: recurring waits differ by up to a factor of two
 # Fewest complete steps that follow a complete step; only their begin is certain, and one step has no spread.

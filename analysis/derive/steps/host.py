@@ -29,7 +29,7 @@ NUMBER = re.compile(r"\d+")
 UPDATE_NAME = "Optimizer.step#"
 
 MOST_TURNS = 8  # most optimizers of one class that take turns; more are parameter groups, which share one backward pass
-FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # kernels of an optimizer that updates all parameters at once
+FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # Matches the kernels of an optimizer that updates all parameters at once.
 TIMES_SPREAD = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
 APART = 1.5  # least ratio of the kernel times of two optimizers; a generator and its critic differ by more
 LEAST_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance

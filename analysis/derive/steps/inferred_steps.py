@@ -37,7 +37,7 @@ GPU_OPS_FROM = 10  # fewest GPU operations of a period; smaller periods are call
 PRESENT_SHARE = 0.75  # an operation belongs to the loop if this share of the periods contains it
 # Smallest distance between two beginnings, relative to the median; work that recurs within a step has a smaller one.
 EVEN_FROM = 0.2
-BURST_SHARE = 0.5  # share of the largest distance between two occurrences; closer occurrences form one burst
+BURST_SHARE = 0.5  # Occurrences form one burst if their distance is below this share of the largest distance.
 PER_COUNT = 6  # of the operations with the same count, this many are tried as beginnings, earliest first
 TABLE_CELLS = 5_000_000  # largest table of periods × kinds (40 MB); if there are more periods, they are calls within steps
 COUNTS_TRIED = 48  # number of counts that are tried, most common first, because many operations occur once per step

@@ -16,7 +16,7 @@ from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 
 # FP32 elements in a load of 16 bytes. The memory-efficient kernel needs head sizes that are multiples of this number.
 EFFICIENT_ALIGNED = 4
-LARGEST_HEAD = 256
+LARGEST_HEAD = 256  # Flash attention, which the change needs, has no kernels for larger heads.
 
 
 def under_autocast(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, dtype: str) -> list[Edit]:

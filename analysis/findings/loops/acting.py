@@ -36,7 +36,7 @@ from sawtooth.analysis.replay.edits import (
 from sawtooth.analysis.run.model import Action
 
 FEWEST_PASSES = 4  # In the recording. Fewer passes may be a test of the model.
-FEWEST_KERNELS = 2  # Per pass: a product and a choice.
+FEWEST_KERNELS = 2  # A pass has at least two kernels: a product, and the choice of an action.
 MOST_BYTES = 4_000_000  # Of one action or observation. Larger copies are data sets or checkpoints.
 # A pass has at most this share of the rows of an update's products. The batches of an evaluation are as large as the training's.
 MOST_ROWS = 0.5

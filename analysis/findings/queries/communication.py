@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # What a rank's exposed collectives serve: a parallelism of its groups, or "ddp", "fsdp" or "optimizer", which the step's
 # annotations name.
 Purpose = Parallelism | Literal["ddp", "fsdp", "optimizer"]
-FSDP = r"^(FullyShardedDataParallel\.|FSDP::)"  # Prefixes of the annotations of both FSDP classes.
+FSDP = r"^(FullyShardedDataParallel\.|FSDP::)"  # The annotations of both FSDP classes begin like this.
 DDP = r"^DistributedDataParallel\."
 SENDS = r"^(c10d::(send|recv_)$|nccl:(send|recv)|PP:)"
 LARGE_BYTES = 1_000_000  # Smaller collectives are limited by latency, not by the link.

@@ -34,7 +34,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FEWEST = 4  # Experts in a loop. Three consecutive products with different row counts can be an encoder and a decoder.
-LONGEST = 4  # Most products of one expert: gate, up, down and one more.
+LONGEST = 4  # An expert has at most this many products: gate, up, down and one more.
 UNLIKE = 3  # Fewest different row counts in a loop.
 
 CHANGES = (

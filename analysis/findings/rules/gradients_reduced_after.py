@@ -34,7 +34,7 @@ COPY_PASSES = 2  # Passes of a gradient's bytes through GPU memory to copy it in
 REDUCE_PASSES = 3  # Passes of a gradient's bytes through GPU memory during the reduction: read, sum and write.
 # Copies that DistributedDataParallel launches per gradient, into its bucket and back. They replace one launch of an all-reduce.
 COPY_LAUNCHES = 2
-CALLED = "c10d::allreduce_"  # The host operator of one all-reduce.
+CALLED = "c10d::allreduce_"  # The host operator of one all-reduce has this name.
 # DistributedDataParallel's default bucket size. The last bucket is sent when the backward pass ends.
 BUCKET_BYTES = 25 * 1024 * 1024
 

@@ -33,7 +33,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
 LEAST_PER_STEP = 0.5  # Breaks in fewer than every second step belong to another code path, such as an evaluation or logging.
-MOST_ROWS = 20
+MOST_ROWS = 20  # The evidence table lists at most this many breaks, so that it fits on a page.
 BETWEEN_PIECES = "between pieces of the backward pass; the trace does not show which break each belongs to"
 UNKNOWN_COST = (
     " Their cost is unknown: the trace cannot be replayed, or the host reaches the kernels after them as quickly as others."

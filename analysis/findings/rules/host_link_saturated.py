@@ -35,7 +35,7 @@ from sawtooth.analysis.units import in_bytes
 # Share of the link's bandwidth. A pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200). With fewer lanes, it reaches half of
 # that or less.
 SLOW = 0.5
-HALF = 0.5  # Share of the bytes that remain with bf16 instead of FP32. With uint8, a quarter remains.
+HALF = 0.5  # This share of the bytes remains with bf16 instead of FP32. With uint8, a quarter remains.
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
 SINGLE_VALUE_BYTES = 8  # A copy of more bytes reads a tensor.
 
 TRAINS = r"^(autograd::engine::evaluate_function|Optimizer\.step#)"
-SAMPLES = r"^aten::(argmax|multinomial)$"  # Operators that choose the next token of a generation.
+SAMPLES = r"^aten::(argmax|multinomial)$"  # These operators choose the next token of a generation.
 # Advice for loops without training, which have no losses or norms.
 READ_TOKENS = replace(READ_LATER, how=": collect tokens in a tensor on the GPU and look for the end every N tokens.")
 READ_RESULTS = replace(READ_LATER, how=": keep results on the GPU and copy those of several batches together.")
@@ -115,7 +115,7 @@ TENSORS = (
         "for cost in torch.stack(costs).cpu():   # one copy and one wait\n    rows, columns = linear_sum_assignment(cost)",
     ),
 )
-COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # Operators of ``.cpu()``, ``.numpy()`` and ``.tolist()``.
+COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # ``.cpu()``, ``.numpy()`` and ``.tolist()`` call these operators.
 
 
 # The waits that cost idle time in the window, and earlier waits at the same places. Without the earlier ones, launches

@@ -63,7 +63,7 @@ from sawtooth.analysis.units import in_number, in_words, percent
 # Share of the step, the same as in the rule for waits. If waits cost this much and launches at most twice as much, the waits may be
 # the reason for late launches.
 WAITS_FIRST = 0.01
-PYTHON_SHARE = 0.1  # Share of the step. From it on, the note mentions Python time between operators.
+PYTHON_SHARE = 0.1  # If Python takes at least this share of the step between operators, the note mentions it.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
 FEWEST_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as two or three kernels.

@@ -45,7 +45,7 @@ CONVERTED_BACK = 0.25
 # channels became 14 % slower).
 FEW_CHANNELS = 64
 
-LAYOUT_3D = "channels_last_3d"  # The layout of tensors with five dimensions.
+LAYOUT_3D = "channels_last_3d"  # Tensors with five dimensions have this layout.
 LAYOUT = (("layout", "channels_last"),)
 CHANGES = (
     CodeChange(

@@ -33,7 +33,7 @@ from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
-TEMPLATES = "^triton_(tem|mm|bmm)"  # Names of the kernels that max-autotune generates.
+TEMPLATES = "^triton_(tem|mm|bmm)"  # Kernels that max-autotune generates have these names.
 COMPILED = "^triton_|^Torch-Compiled Region"
 
 CHANGES = (

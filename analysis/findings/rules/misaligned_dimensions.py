@@ -36,10 +36,11 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 ALIGNED_KERNEL = "align8"  # CUTLASS puts the alignment of a kernel's loads, in elements, into its name.
-PADDED_TO = 64  # The multiple that the fix advises: whole tiles.
+PADDED_TO = 64  # The fix advises multiples of this number, because they fill whole tiles.
 
 LEAST_HEAD, MOST_HEAD = 32, 256  # Head sizes of attention in use.
-MOST_OF_WIDTH = 8  # Multiples of a model's width in a layer: 3 for queries, keys and values, 4 and 8/3 for an MLP.
+# A layer has at most this many times the model's width: 3 for queries, keys and values, 4 and 8/3 for an MLP.
+MOST_OF_WIDTH = 8
 MOST_MULTIPLES = 128 * MOST_OF_WIDTH  # A width has at most about 128 heads.
 NEAR = 0.07  # Share of a size. A width of 774 becomes 768, because the model hardly shrinks.
 

@@ -53,7 +53,8 @@ REMAINING_KERNELS_PER_STEP = 2  # Kernels that a fused optimizer still launches.
 HOST_TIMES = 1.55
 ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED = r"_fused_|_foreach_|multi_tensor"
-FOREACH = r"multi_tensor_apply_kernel<(?!.*(?:Fused|LpNorm))"  # Kernels of a foreach update, without a clipping's norms.
+# Matches the kernels of a foreach update, but not the norms of gradient clipping.
+FOREACH = r"multi_tensor_apply_kernel<(?!.*(?:Fused|LpNorm))"
 # Categories of kernels that an optimizer's fused form does not replace.
 NEVER_FUSED = ("optimizer", "gemm", "attention", "conv", "communication")
 

@@ -35,7 +35,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 MOSTLY = 0.5  # Share of the time. Above it, launches loaded code and nothing was compiled.
-REASONS = 5  # The first reasons in the log. The same guard fails again and again.
+REASONS = 5  # The finding shows the first reasons of the log only, because the same guard fails again and again.
 # Profiled steps relative to the run's timed step. From this factor on, the run compiles less often than the profiled steps.
 RARER = 1.25
 REPLAY_ERROR = (

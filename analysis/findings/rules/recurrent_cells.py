@@ -41,7 +41,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FEWEST = 8  # Cells per step. Fewer are the first steps of a decoder, not a sequence.
-CUDNN = "tf32"  # The dtype in which cuDNN multiplies FP32 by default (torch.backends.cudnn.allow_tf32).
+CUDNN = "tf32"  # cuDNN multiplies FP32 in this dtype by default (torch.backends.cudnn.allow_tf32).
 # Host time before each launch of a loop. One call of cuDNN needs only the launches.
 OPERATORS = ("launch_bound", "python_host")
 IN_ONE_LAUNCH = 0.05  # Share of the launches' time. For some sizes, cuDNN runs all time steps of a layer in one kernel.

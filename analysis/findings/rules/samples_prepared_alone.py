@@ -33,9 +33,10 @@ from sawtooth.analysis.findings.recorded.counted_operations import count_in_word
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-FEWEST = 8  # Samples in a batch.
+FEWEST = 8  # A batch must have at least this many samples.
 AXES = 3  # Minimum number of dimensions of a batch. Rows of numbers are usually not samples to prepare.
-PRODUCTS = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|\w*_cell|lstm|gru)$"  # Operators of a model or of a recurrence.
+# These operators belong to a model or to a recurrence.
+PRODUCTS = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|\w*_cell|lstm|gru)$"
 TAKEN, JOINED = ("aten::unbind", "aten::select"), "aten::stack"
 _OWN = f"""
 SELECT t.step, o.thread_id, o.parent_id, o.cpu_op_id, o.name, s.input_dims FROM named_cpu_ops o

@@ -32,11 +32,11 @@ from sawtooth.analysis.units import in_number, in_words
 # Below about 1 MB, latency limits a collective, not bandwidth. This is true on NVLink and on the network.
 SMALL_BYTES = 1_000_000
 MANY = 20  # Small collectives per step. A few are metrics and flags.
-BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default.
+BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel uses buckets of this size by default.
 # Most buckets must be this many times smaller. Two buckets of half the size are a setting, not single gradients. A gradient
 # that is larger than a bucket is sent alone.
 FAR_SMALLER = 8
-CALLED = "c10d::allreduce_"  # The host operator of one all-reduce.
+CALLED = "c10d::allreduce_"  # The host operator of one all-reduce has this name.
 CHANGE = Action("Put", "gradients together", ": a larger bucket_cap_mb, or one flat tensor for small values.")
 RISK = "Larger buckets start later and overlap less."
 

@@ -33,7 +33,7 @@ from sawtooth.analysis.units import in_bytes, in_number
 
 SHORT_NS = 10_000  # An operator and its launch take the host about this long. PCIe 5 moves half a megabyte in this time.
 MANY = 10  # Per step. Inputs, labels and one or two masks are not a problem.
-SHARDING = "fsdp::"  # Prefix of the operators of `fully_shard`, which split and join buffers by tables of addresses.
+SHARDING = "fsdp::"  # Operators of `fully_shard` have this prefix. They split and join buffers by tables of addresses.
 
 CHANGES = (
     CodeChange(

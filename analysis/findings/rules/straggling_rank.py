@@ -38,7 +38,7 @@ from sawtooth.analysis.units import in_words
 SKEW_SHARE = 0.03  # Share of a step. A smaller delay is not reported.
 
 EXPLAINED = 0.5  # Share of the late ranks' delay that their traces show and the other ranks' traces do not.
-MOST_ADVICE = 3  # Number of late ranks with their own advice.
+MOST_ADVICE = 3  # At most this many late ranks have their own advice.
 MOST_ROWS = 16  # Rows of evidence. A job may have thousands of ranks.
 SLOW_LOADER = CodeChange(
     "PyTorch",

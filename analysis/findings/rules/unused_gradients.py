@@ -34,7 +34,8 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 ACCUMULATES = r"^torch::autograd::AccumulateGrad$"
 # End of the last step in use. A long recording has millions of later operators.
 _UNTIL = "(SELECT max(host_end_ns) FROM steps WHERE device = $device AND step <= $last)"
-# One gradient per visit of a backward pass: ``added`` to an existing gradient, or written as a new one.
+# Each row is one gradient of a backward pass. ``added`` says whether it is added to an existing gradient or written as a new
+# one.
 _GRADIENTS = f"""
 SELECT a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns, t.step, a.cpu_op_id IN (
     SELECT parent_id FROM cpu_ops WHERE list_contains($adding, name_id) AND start_ns < {_UNTIL} AND parent_id IS NOT NULL) AS added

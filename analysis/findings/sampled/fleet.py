@@ -16,7 +16,7 @@ from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 MOST_CELLS = 240  # One cell takes about four pixels of a laptop's page.
-LEAST_SAMPLES_PER_CELL = 2
+LEAST_SAMPLES_PER_CELL = 2  # A cell with one sample would often be empty, because samples are not exactly periodic.
 
 
 @dataclass(frozen=True)

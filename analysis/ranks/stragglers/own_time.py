@@ -17,7 +17,7 @@ from sawtooth.analysis.ranks.joint_replay import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
 from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayProblem
 
-WORK = "work"  # a rank's kernels, without communication
+WORK = "work"  # The time of a rank's kernels, without communication.
 LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a slow host under the profiler may.
 COST_ERROR = 0.5  # Share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
 HOST_ERROR = 0.35  # Share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.

@@ -17,7 +17,7 @@ from sawtooth.analysis.ranks.stragglers.excess import OUTLIER_MADS, PERSISTENT
 from sawtooth.analysis.run.job import RankGroup, Split
 
 APART = 2.0  # Factor on the larger spread within a group. If the gap between the groups is smaller, they are one group.
-FEWEST_LATE = 2
+FEWEST_LATE = 2  # A single late rank is no group: the check of single stragglers reports it.
 
 
 def split_of(

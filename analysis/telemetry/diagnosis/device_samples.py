@@ -24,7 +24,7 @@ USED = (
 )  # fmt: skip
 AT_WORK_PCT = 20.0  # A GPU that is busy for less of a window mostly waits.
 MOST_VALUES = 60_000_000  # 0.5 GB for all columns: 8 GPUs for three days at one sample per second.
-# Fewer samples or less time say nothing about a run.
+# A recording with fewer samples, or with less time in ns, says nothing about a run.
 LEAST_SAMPLES = 20
 LEAST_NS = 20_000_000_000
 

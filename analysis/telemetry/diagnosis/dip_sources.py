@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 
-# Waits for a loader are a few steps apart, checkpoints and evaluations minutes.
+# Dips at most this many seconds apart are waits for a loader. Checkpoints and evaluations are minutes apart.
 SHORT_PERIOD_S = 15.0
 LONG_PERIOD_S = 60.0
 LEAST_DISK_RATIO = 3.0  # The disk moves at least this many times as much in the dips as between them.
-LEAST_DISK_BPS = 10e6
+LEAST_DISK_BPS = 10e6  # Bytes per second. A disk that moves less cannot explain a dip.
 BUSY_WORKERS_PCT = 80.0
 ARTICLE = {"data loader": "the ", "checkpoint": "a ", "evaluation": "an ", "checkpoint or evaluation": "a "}
 

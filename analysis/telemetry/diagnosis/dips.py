@@ -20,11 +20,11 @@ from sawtooth.analysis.units import percent
 LEAST_DIPS = 6
 LOW_RATIO = 0.7  # Samples below this share of the level of work are a dip.
 WORK_PERCENTILE = 75  # This percentile of the busy signal is the level of work.
-MOST_SCATTER = 0.35  # Relative scatter of the time between regular dips.
+MOST_SCATTER = 0.35  # The time between regular dips has at most this relative scatter.
 SAMPLES_PER_PERIOD = 4  # A faster period cannot be resolved.
 LEAST_SHARE = 0.02  # Dips that take a smaller share of the time are not reported.
 SHORT_RATIO = 0.25  # Dips shorter than this share of the usual length, such as single low samples, have another cause.
-# Irregular dips are reported from this share of the time and this usual length.
+# Irregular dips are reported if they take at least this share of the time and usually last at least this many seconds.
 IRREGULAR_SHARE = 0.05
 IRREGULAR_S = 5.0
 LEAST_HALF_SHARE = 0.15  # If one half of the run has less of the low time, the level changed once, which is a trend.

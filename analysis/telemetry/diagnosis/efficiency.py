@@ -10,9 +10,9 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, gpus_in_words
 from sawtooth.analysis.units import percent
 
-IN_USE_PCT = 85.0
-FEW_SMS_PCT = 50.0
-NO_TENSOR_PCT = 5.0
+IN_USE_PCT = 85.0  # Utilization above which the GPU counts as busy.
+FEW_SMS_PCT = 50.0  # Mean SM activity. Below it, more than half of the SMs have nothing to do.
+NO_TENSOR_PCT = 5.0  # Mean tensor-core activity. Below it, almost no kernel uses tensor cores.
 MEMORY_PCT = 60.0  # HBM reaches some 90 % of its peak at best.
 LOW_POWER_SHARE = 0.5  # Below this share of its power limit, a GPU does no dense work.
 LEAST_SHARE = 0.1  # Less busy time says little about a run.

@@ -15,7 +15,7 @@ from sawtooth.analysis.units import percent, significant
 
 SWAP_BPS = 1e6  # 250 pages per second read from swap are more than the occasional page of an idle program.
 PRESSURE_PCT = 20.0  # Some task waits for memory in at least this share of the time.
-# Shorter periods are not reported.
+# A period with fewer samples, or with a smaller share of the recording's time, is not reported.
 LEAST_SAMPLES = 5
 LEAST_SHARE = 0.02
 

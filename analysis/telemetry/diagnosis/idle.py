@@ -11,7 +11,7 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation, durat
 from sawtooth.analysis.units import percent, significant
 
 IDLE_PCT = 5.0  # Below this utilization, the GPU is idle.
-# Shorter idle stretches are not reported.
+# An idle stretch is reported if it lasts at least this many seconds and this share of the recording.
 LEAST_SECONDS = 60.0
 LEAST_SHARE = 0.02
 EDGE_SHARE = 0.02  # A stretch is at the recording's start or end if it is within this share of the recording's time from it.

@@ -18,7 +18,7 @@ XIDS = {13: "a kernel accessed invalid memory", 31: "a kernel accessed invalid m
         48: "memory error that cannot be corrected", 62: "the GPU's controller halted", 63: "a memory row was remapped", 64: "a memory row could not be remapped",
         74: "NVLink error", 79: "the GPU fell off the bus", 92: "many corrected memory errors", 94: "contained memory error", 95: "uncontained memory error",
         119: "the GPU's controller did not answer", 120: "error of the GPU's controller"}  # fmt: skip
-# A GPU is lost if it has no samples for this long, while the other GPUs have them.
+# A GPU is lost if it has no samples for this many seconds and for this many sample periods, while the other GPUs have samples.
 LOST_S = 60.0
 LOST_PERIODS = 5
 SOFTWARE_XIDS = (13, 31, 43, 45)

@@ -9,8 +9,8 @@ import numpy as np
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation
 
-LEAST_GPUS = 4
-WINDOWS = 20
+LEAST_GPUS = 4  # With fewer GPUs, it is not clear which of them is the unusual one.
+WINDOWS = 20  # The time is divided into this many windows, and the GPUs are compared in each.
 LEAST_BUSY_PCT = 20.0  # Windows in which the peers are idle show nothing.
 # A GPU differs from its peers by at least these percentage points and median absolute deviations.
 LEAST_POINTS = 10.0

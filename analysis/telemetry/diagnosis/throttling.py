@@ -20,7 +20,8 @@ from sawtooth.analysis.units import percent
 from sawtooth.ingest.quantities.throttling import bits_of, holding
 
 HEAT, POWER, HARDWARE = bits_of("heat"), bits_of("power"), bits_of("hardware")
-# A reason is reported with at least LEAST_SAMPLES samples, if it lasts for LEAST_SHARE of the time or for LEAST_SECONDS.
+# A reason is reported if at least LEAST_SAMPLES samples have it, and if it lasts for LEAST_SHARE of the time or for
+# LEAST_SECONDS.
 LEAST_SHARE = 0.05
 LEAST_SECONDS = 20.0
 LEAST_SAMPLES = 3  # Single samples with a reason are ordinary.

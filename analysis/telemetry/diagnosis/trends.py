@@ -13,10 +13,10 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation, durat
 from sawtooth.analysis.units import significant
 
 F64 = NDArray[np.float64]
-WINDOWS = 40
-LEAST_WINDOWS = 20
+WINDOWS = 40  # The time is divided into this many windows. Each needs SAMPLES_PER_WINDOW samples for a mean.
+LEAST_WINDOWS = 20  # With fewer windows, a random level can look like a trend.
 SAMPLES_PER_WINDOW = 3
-# A smaller drift is ordinary.
+# A drift below this share of the higher level, or below this many percentage points, is ordinary.
 LEAST_CHANGE = 0.10  # as a share of the higher level
 LEAST_POINTS = 8.0  # in percentage points
 LEAST_CORRELATION = 0.75  # Rank correlation of level and time. Without a trend, 40 windows stay below 0.5 in 999 of 1,000 runs.
@@ -34,7 +34,7 @@ LEAST_MEMORY_LEVEL = 0.3  # Windows below this share of the highest level are st
 # Memory grows if it gains this share and these bytes.
 LEAST_GROWTH = 0.05
 LEAST_BYTES = 256 << 20
-STEADY_GROWTH = 0.9  # Rank correlation of memory and time.
+STEADY_GROWTH = 0.9  # Smallest rank correlation of memory and time for steady growth.
 LATER_GROWTH = 0.3  # The second half must grow at this share of the first half's rate.
 
 

@@ -58,7 +58,7 @@ RECORD_NEXT: dict[str, dict[Kind, str]] = {
 }
 OTHER_RECORD_NEXT = "what the tools of this GPU's maker show while it happens"
 NVIDIA_TOOLS = ("nvidia-smi", "dcgmi", "clocks_event_reasons", "enforced.power.limit")
-LIST_COMMANDS = {"amd": "amd-smi list"}  # The command of a tool family that lists the GPUs.
+LIST_COMMANDS = {"amd": "amd-smi list"}  # These commands of a vendor's tools list the GPUs.
 # Parts of GPU names, and the family of tools that records these GPUs.
 TOOLS_BY_NAME = (
     ("jetson", "jetson"),

@@ -23,7 +23,8 @@ LEAST_WORKING = 10  # At least this many samples with utilization show the power
 # If the power of work and idleness differ by less, as a share of the power of work, power shows nothing.
 LEAST_POWER_STEP = 0.05
 WORK_POWER_MARGIN = 0.25  # Samples at work are at most this share of that difference below the power of work.
-# Least number and share of zeros among the samples at that power; 22 intact logs without dense samples have none.
+# A dropout needs at least this number and this share of zeros among the samples at that power. 22 intact logs without dense
+# samples have none.
 LEAST_ZEROS = 4
 LEAST_ZERO_SHARE = 0.1
 

@@ -33,8 +33,8 @@ PAUSE_NS = 700_000_000  # a shorter idle time belongs to the loop: NVML's own wi
 # only waits that are PAUSE_FACTOR times longer than usual are pauses.
 MANY_WAITS, WORK_FACTOR, PAUSE_FACTOR = 6, 3, 4
 BLOCK_SHARE = 0.2  # share of the largest block's activity: smaller blocks are not the loop
-RHYTHM_BLOCKS = 3  # fewest blocks of a rhythm
-REGULAR = 0.4  # largest relative scatter of the distances between the blocks of a rhythm
+RHYTHM_BLOCKS = 3  # A rhythm has at least this many blocks.
+REGULAR = 0.4  # The distances between the blocks of a rhythm have at most this relative scatter.
 MANY_BLOCKS = 6  # from this number of blocks on, their distances need not be regular
 # A rhythm's first or last period was cut off if its activity is below this share of the usual period's, or above the inverse share.
 END_PERIOD = 0.5

@@ -18,7 +18,7 @@ DRIFT_STEPS = 3  # At least this many slow leading steps can be a change of the 
 # While a host fills the GPU's queue, it gains at least this many steps on the GPU, and more than as many steps usually vary.
 LEAST_LEAD, SIGNIFICANT = 0.3, 4.0
 LEAST_SHORTER = 0.02  # Steps that are shorter by a smaller share need not be of a queue that fills.
-MAD_TO_SIGMA = 1.4826  # standard deviation ÷ median absolute deviation, for normally distributed values
+MAD_TO_SIGMA = 1.4826  # Ratio of standard deviation to median absolute deviation for normally distributed values.
 
 F64 = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import advice
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_OR = ", or "  # between the two ways in an action's ``how``
+_OR = ", or "  # An action's ``how`` separates two ways with this text.
 
 
 def cost(finding: Finding) -> str:

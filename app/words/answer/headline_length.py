@@ -6,7 +6,7 @@ import re
 
 from sawtooth.app import format as fmt
 
-MOST_WORDS = 12  # words of a headline, without its factor
+MOST_WORDS = 12  # A headline has at most this many words, without its factor.
 _WORD = re.compile(r"\w")
 _BRACKETS = re.compile(r"\([^()]*\)")
 _CLAUSES = ("; ", ": ", ". ", ", ")

@@ -10,7 +10,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.audit import shown
 
 SECTION = "Audit over the runs"
-NAME_LENGTH = 40
+NAME_LENGTH = 40  # Longer names of runs are cut to this many characters.
 NOTES: dict[Answer, str] = {  # beside a measured gain; a change of known size needs none
     "faster_size_unknown": "size uncertain",
     "slower_size_unknown": "size uncertain",

@@ -8,7 +8,7 @@ from sawtooth.app import format as fmt
 
 TITLE = "What else differs"
 COLUMNS = ("Condition", "A", "B")
-VALUE = 60  # characters of a value
+VALUE = 60  # Longer values are cut to this many characters.
 
 
 def rows(comparison: Comparison) -> list[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.step_pair import Ratio
 
-WIDE = 1.1  # high ÷ low of an interval of ratios
+WIDE = 1.1  # An interval of ratios is wide if its high end is more than this many times its low end.
 FAR = 1.5  # a smaller ratio would read as "no change" with two digits
 
 

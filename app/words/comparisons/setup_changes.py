@@ -23,7 +23,7 @@ from sawtooth.app.words.headline import action, first_change
 
 COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
-VALUE = 40  # characters of a setting's value
+VALUE = 40  # Longer values of settings are cut to this many characters.
 # Shares of the gain: no share is stated below the first, and no "at least" above the second.
 LEAST_PART_SHARE, NEARLY_ALL = 0.1, 0.95
 MOST_OF_IT = 0.5  # share of a prediction's error that one part of the step explains

@@ -11,7 +11,8 @@ from typing import Any
 
 from sawtooth.ingest.loop.batch_rule import accumulated_gain, advised_below
 
-# The search stops when the largest batch is known to 1/16. The recommended batch is a fifth smaller, so this is precise enough.
+# The search stops when the largest batch that fits is known to within 1/16 of its size. The recommended batch is a fifth
+# smaller, so this precision is enough.
 PRECISION_DIVISOR = 16
 
 

@@ -14,12 +14,12 @@ from sawtooth.ingest.quantities.registry import QUANTITIES
 
 Value = float | int | None
 
-TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
+TEMPERATURE_GPU = 0  # The value of NVML_TEMPERATURE_GPU.
 CLOCK_SM, CLOCK_MEM = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
-FIELD_MEMORY_TEMP = 82  # NVML_FI_DEV_MEMORY_TEMP
+FIELD_MEMORY_TEMP = 82  # The value of NVML_FI_DEV_MEMORY_TEMP.
 FIELD_POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT; nvmlDeviceGetPowerUsage is a one-second mean on most GPUs since Ampere
 CORRECTED, UNCORRECTED, SINCE_LOADED = 0, 1, 0  # nvmlMemoryErrorType_t and nvmlEccCounterType_t
-VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvmlValueType_t, in its order
+VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # The members of nvmlValueType_t in its order.
 
 
 def typed_value(value_type: int, value: Any) -> float:

@@ -20,7 +20,7 @@ SLOW_METRIC = "gr_active_pct"  # graphics utilization takes too long; see the mo
 WHY_LEFT_OUT = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
 REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # shortest and longest period of the other metrics
 REST_SHARE = 0.0005  # share of wall time that the other metrics may take
-NOT_SUPPORTED = 3  # NVML_ERROR_NOT_SUPPORTED
+NOT_SUPPORTED = 3  # The value of NVML_ERROR_NOT_SUPPORTED.
 # Weight of the newest cost in the running mean: about five calls change the mean, but a single slow call does not.
 NEWEST_WEIGHT = 0.2
 

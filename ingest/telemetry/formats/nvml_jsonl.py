@@ -19,7 +19,7 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
 from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
 FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples and factor
-LAST_NS = 1 << 62  # the first impossible time, in the year 2116
+LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
 MOST_DEVICES = 1024  # larger device numbers are damage
 UNREADABLE = "Lines that are not samples were left out."
 SIGNATURE = re.compile(rb'"t_ns"\s*:')

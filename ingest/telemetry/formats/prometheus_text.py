@@ -12,7 +12,7 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.rows import PrintoutTimes
 from sawtooth.ingest.telemetry.table import SampleTable
 
-SCRAPE_INTERVAL_NS = 30_000_000_000  # dcgm-exporter's default
+SCRAPE_INTERVAL_NS = 30_000_000_000  # dcgm-exporter samples every 30 seconds by default.
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _COMMENT = re.compile(rb"^# (?:HELP|TYPE) [a-zA-Z_:]", re.MULTILINE)

@@ -29,7 +29,7 @@ AMD_SMI_VALUES = (
     b'"gfx_clk"',
     b'"gfx_clock"',
 )
-COUNTERS = ("gfx_activity", "memory_activity")  # running counters, not percentages, in rocm-smi's JSON
+COUNTERS = ("gfx_activity", "memory_activity")  # In rocm-smi's JSON, these are running counters, not percentages.
 
 
 def sniff(head: bytes) -> bool:

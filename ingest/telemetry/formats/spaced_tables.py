@@ -19,10 +19,10 @@ AMD = {
     "PVIOL": "pviol", "TVIOL": "tviol", "SINGLE_ECC": "single_bit_ecc", "DOUBLE_ECC": "double_bit_ecc",
 }  # fmt: skip
 NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
-LEAST_KNOWN = 3  # smallest number of known titles in a header line
+LEAST_KNOWN = 3  # A header line has at least this many known titles.
 _IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
 _GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # the tools mean GiB; converted to MiB, the unit of titles without one
-_USED_OF_TOTAL = re.compile(r"([\d.]+)/([\d.]+)\s+([GM]B)(?=\s|$)")  # VRAM_USAGE of ROCm 7
+_USED_OF_TOTAL = re.compile(r"([\d.]+)/([\d.]+)\s+([GM]B)(?=\s|$)")  # Matches VRAM_USAGE of ROCm 7.
 _UNIT = re.compile(r"(?<=[\dA])\s+(?:W|°C|C|MHz|%|MB|GB|mV|V|M[Bb]/s)(?=\s|$)")
 
 

@@ -18,7 +18,7 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import cells
 
-FIELDS = names_in("wandb")  # the text after ``gpu.<i>.`` → column and factor
+FIELDS = names_in("wandb")  # Maps the text after ``gpu.<i>.`` to a column and a factor.
 _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:/l:.*)?$")
 _SIGNATURE = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")

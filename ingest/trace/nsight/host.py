@@ -44,13 +44,14 @@ LIBRARY_TABLES = {  # table -> column with the names of calls; MPI's calls are t
     **dict.fromkeys(("CUBLAS_EVENTS", "CUDNN_EVENTS"), "nameId"),
     **dict.fromkeys(("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"), "textId"),
 }
-# From function getNvtxStr of PyTorch's torch/csrc/autograd/profiler_util.
+# Matches the texts of getNvtxStr in PyTorch's torch/csrc/autograd/profiler_util.
 EMITTED = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d+))?(?:, sizes = (?P<sizes>\[.{0,8192}?\]))?(?:, input_op_ids = .*)?"
 )
 # everything else from emit_nvtx is a record_function
 OPERATOR = re.compile(r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?")
-VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version that introduced it
+# Matches the API version in a name: cudaMemcpyAsync_v3020 exists since version 3.2.
+VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")
 WAITS = {  # call -> kind of synchronization; names are used because numbers of calls differ between versions of exports
     "cudaStreamSynchronize": "Stream Sync",
     "cuStreamSynchronize": "Stream Sync",

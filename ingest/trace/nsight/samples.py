@@ -23,7 +23,8 @@ UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # as in "SMs Active [Throughput %]
 PERCENT_UNITS: Final = (None, "Throughput %", "%")
 MIN_HERTZ = 100_000  # Larger values of clocks are in Hz, others in MHz. The title is MHz, but exports since 2022 have Hz.
 WRAPS = 1 << 32  # Values of 2^31 Hz and more are stored as negative numbers.
-MAX_SAMPLES = 1 << 24  # values; at 10 kHz with seven metrics, four minutes of one GPU or half a minute of eight GPUs
+# Number of values. Seven metrics at 10 kHz fill it in four minutes of one GPU or half a minute of eight GPUs.
+MAX_SAMPLES = 1 << 24
 
 
 def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:

@@ -17,7 +17,7 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 ANNOTATIONS = (b'"name"', b'"annotation"', b'"str"')  # keys of arguments that name a kernel of a CUDA graph
-COLLECTIVE = b'"Collective name"'  # an argument of operators and of kernels
+COLLECTIVE = b'"Collective name"'  # Operators and kernels have an argument with this name.
 
 
 def text_of(events: Sequence[Event]) -> bytes:

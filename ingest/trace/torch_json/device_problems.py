@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import ImportDiagnostic
 
-EXAMPLE_CHARACTERS = 60
+EXAMPLE_CHARACTERS = 60  # Longer examples in a note are cut to this many characters.
 # Processes of accelerators whose profilers write operations in their own format, without a category.
 DEVICE_PROCESS = re.compile(r"\b(Ascend|NPU|HPU|Gaudi|TPU|MLU|Neuron)", re.IGNORECASE)
 # Gaudi's bridge writes the work of matrix and tensor engines as kernels. This category mixes calls of its host library with the

@@ -27,7 +27,7 @@ FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
 MOST_METADATA_BYTES = 8 << 20  # stored bytes of metadata; the process groups of 10,000 ranks take some MB
 LONGEST_TEXT = 1000  # characters of a host's name or a version
-# Notes on events without usable times → words for the error message.
+# Maps notes on events without usable times to words for the error message.
 TIMELESS = {
     "time_missing": "no readable ts or dur",
     "time_zero": "start and duration 0",
@@ -44,7 +44,7 @@ DEVICE_FIELDS = {
     "registers_per_sm": ("regsPerMultiprocessor",),
     "shared_memory_per_sm_bytes": ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
 }
-# Key of a note → severity and sentence.
+# Maps the key of a note to its severity and its sentence.
 SENTENCES = {
     "time_missing": ("data_loss", "Events without a readable ts or dur were left out."),
     "time_zero": ("data_loss", "Events with start 0 and duration 0, which torch 2.12 writes for lost events, were left out."),
@@ -146,6 +146,7 @@ def _no_usable_event(trace: TorchTrace) -> SourceError:
     return SourceError("E-NOEV", sentence)
 
 
+# The phases of Chrome's trace format.
 PHASES = {  # of Chrome's trace format
     "s": "Starts of arrows between events", "t": "Steps of arrows between events", "f": "Ends of arrows between events", "C": "Counters",
     "b": "Starts of asynchronous events", "n": "Marks in asynchronous events", "e": "Ends of asynchronous events", "i": "Instant marks",

@@ -36,7 +36,7 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 # Limit of signatures. A scalar that changes in every step makes a new signature each time.
 DISTINCT_SIGNATURES = 300_000
 DISTINCT_EXTRAS = 200_000  # limit of distinct call stacks and other further arguments
-NO_INPUTS = b"\n\n\n\n"  # the texts of an operator without inputs
+NO_INPUTS = b"\n\n\n\n"  # An operator without inputs has these texts.
 MOST_CACHED_TEXTS = 1 << 14  # texts of inputs, and of further arguments, whose ids are cached
 # Limit of names whose operators have further arguments. A trace has about ten (collectives and compiled kernels).
 MOST_RARE = 64

@@ -28,7 +28,7 @@ from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_in_place, strict
 from sawtooth.installation import IMPORT_ROOT
 
-SLOT_BYTES = 6 << 20  # enough for a block of 1 MB plus the longest event, and for its columns
+SLOT_BYTES = 6 << 20  # A block of 1 MB plus the longest event fit, and so do their columns.
 SLOTS = 4  # blocks in a worker's file; while one is processed, others wait, so the worker has work if the parent is busy
 # Limit per worker of blocks that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
 MOST_WAITING = 40

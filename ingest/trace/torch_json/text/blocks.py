@@ -24,7 +24,7 @@ CUT_BYTES = 8 << 10  # last bytes of a block that are searched first for a cut, 
 START = re.compile(rb'"traceEvents"\s*:\s*')
 BLANK = b" \t\r\n"
 MAX_STARTS = 64  # limit of possible beginnings of the array, because each needs a check of all text before it
-EXAMPLE_BYTES = 200  # the length that the column ``example`` of table ``diagnostics`` documents
+EXAMPLE_BYTES = 200  # Column ``example`` of table ``diagnostics`` documents this length.
 
 
 class Document:

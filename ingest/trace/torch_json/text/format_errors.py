@@ -12,7 +12,7 @@ from sawtooth.ingest.source import EXPORT, Limits
 DEEP_BRACKETS = 500  # An event that does not decode and has more opening brackets is reported as nested too deeply.
 BINARY_BYTES, LEAST_OF_TEXT = 1024, 9  # No byte of a text is smaller than a tab (9), unless it is UTF-16.
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-JSON_LINES = re.compile(rb"\{[^\n]*\}\s*\n\s*\{")  # two lines with a JSON object each
+JSON_LINES = re.compile(rb"\{[^\n]*\}\s*\n\s*\{")  # Matches two lines with a JSON object each.
 
 
 def too_deep_error() -> SourceError:

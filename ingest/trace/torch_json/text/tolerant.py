@@ -10,7 +10,7 @@ from sawtooth.ingest.trace.torch_json.text.events import Decoded, Event, bare, b
 from sawtooth.ingest.trace.torch_json.text.format_errors import DEEP_BRACKETS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
-BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or inside one
+BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # Matches the border between two events, or a border inside an event.
 # Limit of borders inside one event. Nested objects may look like borders, but Kineto writes none.
 MAX_JOINS = 64
 
