@@ -15,7 +15,7 @@ from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 
-LEAST_SHARE = 0.03  # A gain below this share of the step is lost in the noise of most measurements.
+MIN_SHARE = 0.03  # A gain below this share of the step is lost in the noise of most measurements.
 MUCH_SURER = 2.0  # A change comes first if the lower bound of its gain is more than this multiple of the first change's.
 WITHOUT_INTERVAL = 0.5  # The lower bound of a gain without an interval is this share of the gain.
 
@@ -95,7 +95,7 @@ def matters(finding: Finding, step_ms: float | None) -> bool:
     """Return whether a finding can be the first change: it ends the run, or its gain is noticeable."""
     if finding.ends_the_run:
         return True
-    if not step_ms or finding.gain_ms < LEAST_SHARE * step_ms:
+    if not step_ms or finding.gain_ms < MIN_SHARE * step_ms:
         return False
     # A change whose gain the loader limits is important, even if its severity is low.
     bounded = finding.claims == "ceiling" and (finding.severity != "info" or finding.fed_every_ms is not None)
@@ -136,7 +136,7 @@ def sure_gain_ms(finding: Finding) -> float:
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
     """Return the finding whose change ``finding`` needs first and that gains little alone; else None."""
-    little = LEAST_SHARE * (best_ms(result) or 0.0)
+    little = MIN_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
     return next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None)
 
@@ -162,7 +162,7 @@ def is_healthy(result: RunResult) -> bool:
     busy_from, mfu_from = (METRICS[key].good or 1.0 for key in ("gpu_busy_share", "mfu"))
     if verdict.busy_share < busy_from or mfu < mfu_from or any(finding.ends_the_run for finding in result.findings):
         return False
-    return largest_sure_gain(result.findings) / verdict.step.value < LEAST_SHARE
+    return largest_sure_gain(result.findings) / verdict.step.value < MIN_SHARE
 
 
 def largest_sure_gain(findings: Sequence[Finding]) -> float:

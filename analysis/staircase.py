@@ -25,7 +25,7 @@ from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
-MOST_CHANGES = 6  # This gives 64 choices. With more, the replays would take longer than the rest of the analysis.
+MAX_CHANGES = 6  # This gives 64 choices. With more, the replays would take longer than the rest of the analysis.
 # If the replay has more host calls and operations, only single changes and the steps of the plan have replayed intervals. An interval
 # takes up to two more replays, at 1 µs per event.
 MANY_EVENTS = 40_000
@@ -88,9 +88,9 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
         return None
     now = _now(rank, [(part.owner, part.cause, part.ms) for part in verdict.parts])
     by_rule = {finding.rule: finding for finding in result.findings}
-    planned = [step.rule for step in result.plan][:MOST_CHANGES]
+    planned = [step.rule for step in result.plan][:MAX_CHANGES]
     unsure = [f.rule for f in result.findings if f.edits and f.claims == "gain" and f.rule not in planned]
-    changes = tuple([*planned, *unsure][:MOST_CHANGES])
+    changes = tuple([*planned, *unsure][:MAX_CHANGES])
     prepares = {step.rule for step in result.plan if step.prepares}
     edits = [() if rule in prepares else by_rule[rule].edits for rule in changes]
     if not changes:

@@ -155,12 +155,12 @@ def speedup(value: float) -> str:
     return factor(value) if value >= SHOWN_AS_FACTOR else signed(share(1 / value - 1), 1 / value - 1)
 
 
-LEAST_MS = 0.1  # ms: a shorter time is shown in µs, even next to a time in ms
+MIN_MS = 0.1  # ms: a shorter time is shown in µs, even next to a time in ms
 
 
 def part_ms(whole_ms: float, ms: float) -> str:
     """Return a time in the unit of the whole of which it is a part: 0.83 ms of 9.01 ms."""
-    in_ms = duration_ms(whole_ms).endswith(f"{_THIN}ms") and LEAST_MS <= ms < 1
+    in_ms = duration_ms(whole_ms).endswith(f"{_THIN}ms") and MIN_MS <= ms < 1
     return f"{number(ms, 2)}{_THIN}ms" if in_ms else duration_ms(ms)
 
 

@@ -20,7 +20,7 @@ from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 CORES = os.cpu_count() or 2
 ROW_MEMORY = "96MB"  # enough to read single rows
-LEAST_MEMORY = "16MB"  # An idle DuckDB instance needs slightly less than this.
+MIN_MEMORY = "16MB"  # An idle DuckDB instance needs slightly less than this.
 
 _idle: list[duckdb.DuckDBPyConnection] = []  # at most one: a process rarely works on two files at a time
 _one_at_a_time = threading.Lock()
@@ -66,7 +66,7 @@ def give_up_memory(connection: duckdb.DuckDBPyConnection, memory_limit: str) -> 
     Otherwise, it keeps as much memory as the rows that it returned.
     """
     with contextlib.suppress(duckdb.OutOfMemoryException):
-        connection.execute(f"SET memory_limit = '{LEAST_MEMORY}'")
+        connection.execute(f"SET memory_limit = '{MIN_MEMORY}'")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 MOST = 16  # largest number of ranks that a run can read and show well
-MOST_WAITING = 2  # number of ranks that wait most, as examples of waiting in a trace
+MAX_WAITING = 2  # number of ranks that wait most, as examples of waiting in a trace
 
 
 def choose(
@@ -30,7 +30,7 @@ def choose(
     table = np.column_stack([features.to_numpy(np.float64), ranks["wait_ms"].to_numpy(np.float64)])
     roles = sorted({id(role): list(role) for role in peers_of}.values(), key=lambda role: (-len(role), role[0]))
     medoids = [_medoid(table, [p for p in role if p not in set(late)] or role) for role in roles]
-    waiting = ranks["wait_ms"].sort_values(ascending=False, kind="stable").index[:MOST_WAITING].tolist()
+    waiting = ranks["wait_ms"].sort_values(ascending=False, kind="stable").index[:MAX_WAITING].tolist()
     # Late ranks come first, but some places are reserved for typical ranks, with which they are compared.
     candidates = [*late[: limit // 2], 0, *medoids[: limit // 4], *waiting, *medoids, *late]
     if len(ranks) <= limit:

@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import SawtoothError
 SUMMARY_VERSION = 4  # Increase it when a row's format changes. ``map`` then makes the summaries again.
 ABOUT = "sawtooth_summary"
 # Limits for one source: rows (devices of a process, or GPUs of a telemetry file), values of a column (calls of hours), and bytes.
-MOST_ROWS, MOST_VALUES, MOST_BYTES = 4096, 20_000_000, 1 << 30
+MAX_ROWS, MAX_VALUES, MAX_BYTES = 4096, 20_000_000, 1 << 30
 
 I16, I32, I64, F64, TEXT = pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string()
 
@@ -116,7 +116,7 @@ def _bomb(metadata: pq.FileMetaData) -> bool:
         metadata.row_group(group).column(c) for group in range(metadata.num_row_groups) for c in range(metadata.num_columns)
     ]
     return (
-        metadata.num_rows > MOST_ROWS
-        or any(column.num_values > MOST_VALUES for column in columns)
-        or sum(column.total_uncompressed_size for column in columns) > MOST_BYTES
+        metadata.num_rows > MAX_ROWS
+        or any(column.num_values > MAX_VALUES for column in columns)
+        or sum(column.total_uncompressed_size for column in columns) > MAX_BYTES
     )

@@ -15,8 +15,8 @@ from sawtooth.ingest.typed import from_json
 KINDS = ("trace", "telemetry", "refused")
 FAR_NS = 1 << 62  # largest time, 146 years; the sum of two such times still fits into 64 bits
 LONG_MS = 1e12  # longest step, or time lost in a step: 30 years
-MOST_RANKS = 1 << 20  # of a job; the largest known jobs have about 100,000
-MOST_ELEMENTS = 1 << 50  # A collective's buffer has at most this many elements.
+MAX_RANKS = 1 << 20  # of a job; the largest known jobs have about 100,000
+MAX_ELEMENTS = 1 << 50  # A collective's buffer has at most this many elements.
 LONGEST_TEXT = 1 << 16  # bytes; the name of a kernel from a template has several thousand
 # Columns with a value in every row of a trace's device, and fields with a value in every list entry.
 OF_TRACE = ("id", "source", "pids", "step", "lost", "held_ms", "quiet", "beside", "call")
@@ -28,10 +28,10 @@ OF_ENTRY = {
 }
 # The smallest and largest valid value of each column.
 RANGES: dict[str, tuple[float, float]] = {
-    "rank": (0, MOST_RANKS), "world": (1, MOST_RANKS), "device": (0, 1 << 16), "first_ns": (-FAR_NS, FAR_NS), "bytes": (0, FAR_NS),
+    "rank": (0, MAX_RANKS), "world": (1, MAX_RANKS), "device": (0, 1 << 16), "first_ns": (-FAR_NS, FAR_NS), "bytes": (0, FAR_NS),
     "step_ms": (0, LONG_MS), "run_ms": (0, LONG_MS), "work_ms": (0, LONG_MS), "held_ms": (0, LONG_MS), "step.start_ns": (-FAR_NS, FAR_NS), "step.end_ns": (-FAR_NS, FAR_NS), "lost.ms": (0, LONG_MS),
-    "quiet.ns": (0, FAR_NS), "quiet.calls": (0, 1 << 31), "call.start_ns": (-FAR_NS, FAR_NS), "call.dur_ns": (0, FAR_NS), "call.group_size": (0, MOST_RANKS),
-    "call.peer": (0, MOST_RANKS), "call.in_elements": (0, MOST_ELEMENTS), "call.out_elements": (0, MOST_ELEMENTS), "call.bytes": (0, FAR_NS),
+    "quiet.ns": (0, FAR_NS), "quiet.calls": (0, 1 << 31), "call.start_ns": (-FAR_NS, FAR_NS), "call.dur_ns": (0, FAR_NS), "call.group_size": (0, MAX_RANKS),
+    "call.peer": (0, MAX_RANKS), "call.in_elements": (0, MAX_ELEMENTS), "call.out_elements": (0, MAX_ELEMENTS), "call.bytes": (0, FAR_NS),
     "call.sends": (0, 1 << 15),
     "call.receives": (0, 1 << 15), "call.step": (-1, 1 << 15), "call.exposed_ns": (0, FAR_NS), "call.exposed_from_ns": (0, FAR_NS),
 }  # fmt: skip

@@ -19,7 +19,7 @@ STEP = "best_step_time_ms"
 NO_BETTER = 0.01  # Share of a value. A smaller change is not called better or worse, however certain it is.
 # A share counts as unchanged if it moves by less than half a point and by less than a tenth of itself.
 SAME_POINTS, SAME_SHARE = 0.005, 0.1
-MOST_UNKNOWN = 0.05  # Share of the computing time that may be in kernels whose tensor-core use is unknown.
+MAX_UNKNOWN = 0.05  # Share of the computing time that may be in kernels whose tensor-core use is unknown.
 # Metrics that are computed from the step time, and metrics that are computed from the counted operations.
 RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = (
@@ -118,7 +118,7 @@ def _word_of_change(comparison: Comparison, key: str, better: str, readings: tup
 def _tensor_core_use_unknown(comparison: Comparison) -> bool:
     """Return whether a side spends much time in kernels whose tensor-core use is not known."""
     runs = (run for side in (comparison.a, comparison.b) for run in side.runs)
-    return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOST_UNKNOWN for run in runs)
+    return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MAX_UNKNOWN for run in runs)
 
 
 def _may_be_equal(a: Reading, b: Reading) -> bool:

@@ -15,7 +15,7 @@ GPU_BESIDE_CPU = "gpu_work"  # The key of the reason.
 CLOCK_DIFFERS = 0.03  # Boost clocks of one GPU vary by 1 to 2 % with temperature.
 # FLOPs follow from shapes: equal work gives exactly equal counts. Sampled steps may differ by an incomplete batch.
 WORK_DIFFERS = 0.01
-COUNTED_MOST = 0.9  # FLOP coverage. Below it, a side may seem to do less work only because less of it is counted.
+MAX_COUNTED = 0.9  # FLOP coverage. Below it, a side may seem to do less work only because less of it is counted.
 # A difference in any of these changes a step.
 OTHER_STEP = frozenset({GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"})
 MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # No advice changes these, but step times depend on them.
@@ -105,7 +105,7 @@ def counted_flops(run: RunResult) -> float | None:
     None also if the shapes of too much work are missing, because the sum is then only a lower bound.
     """
     coverage = _value(run, "flop_coverage")
-    partly = coverage is not None and coverage < COUNTED_MOST
+    partly = coverage is not None and coverage < MAX_COUNTED
     return None if partly and run.manifest.facts.flops_per_step is None else _value(run, "flops_per_step")
 
 

@@ -34,7 +34,7 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
-MOST_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each one costs a replay of the trace
+MAX_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each one costs a replay of the trace
 MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk above it; numpy columns are not included
 # Memory per GPU operation for the median of durations. DuckDB stores the durations twice and cannot spill them.
 MEDIAN_BYTES = 80
@@ -201,10 +201,10 @@ class _Deriving:
 def _analysed(device: np.ndarray) -> tuple[list[int], int]:
     """Return the GPUs to analyse and the number of GPUs left out, from the GPU of each operation.
 
-    In a trace with more than MOST_ANALYSED GPUs, those with the fewest operations are left out.
+    In a trace with more than MAX_ANALYSED GPUs, those with the fewest operations are left out.
     """
     numbers, operations = np.unique(device, return_counts=True)
-    busiest = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]
+    busiest = np.argsort(-operations, kind="stable")[:MAX_ANALYSED]
     return sorted(numbers[busiest].tolist()), len(numbers) - len(busiest)
 
 

@@ -23,8 +23,8 @@ LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # Python call inside LOADIN
 COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # annotations of the backends, which last as long as the operation
 OPTIMIZER = "Optimizer.step#"  # PyTorch annotates an optimizer's step with this prefix.
 TOP = 10  # number of listed operators, which is enough to see where the time goes
-FEWEST_STEPS = 2  # ends of steps that give at least one step time
-FEWEST_CALLS = 100  # pairs of Python calls: fewer give no reliable percentile
+MIN_STEPS = 2  # ends of steps that give at least one step time
+MIN_CALLS = 100  # pairs of Python calls: fewer give no reliable percentile
 FASTEST_PERCENTILE = 10  # of the times between consecutive calls of one function; recording takes most of such a time
 # Share of that time that recording takes: 0.71 to 0.75 in loops over sin, random and ord, timed with and without the profiler.
 RECORDED_SHARE = 0.7
@@ -51,7 +51,7 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     first_ns: int | None = None
     window = intervals.union([int(ops.start.min())], [int(ops.end.max())])
     apart = _apart(steps)
-    if len(steps.ends) >= FEWEST_STEPS and len(within_cycle := np.flatnonzero((np.diff(steps.cycle) == 0) & ~apart)):
+    if len(steps.ends) >= MIN_STEPS and len(within_cycle := np.flatnonzero((np.diff(steps.cycle) == 0) & ~apart)):
         step_ns = np.diff(steps.ends)[within_cycle].tolist()
         window = intervals.union(steps.ends[within_cycle], steps.ends[within_cycle + 1])
         first_ns = int(steps.ends[0] - steps.starts[0]) if steps.source == "profiler_step" else None
@@ -110,7 +110,7 @@ def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> Ho
     810 ms after 360,000 Python calls.
     """
     ops = events.ops
-    if not (steps.annotation or "").startswith(OPTIMIZER) or len(steps.ends) < FEWEST_STEPS:
+    if not (steps.annotation or "").startswith(OPTIMIZER) or len(steps.ends) < MIN_STEPS:
         return steps
     second_last, last = (int(end) for end in steps.ends[-2:])
     works = ~ops.annotation & (ops.start >= second_last) & (ops.end <= last)
@@ -205,7 +205,7 @@ def _call_cost_ns(host: HostFacts, thread: int) -> float:
     calls = np.flatnonzero(host.python_thread == thread)
     calls = calls[np.lexsort((host.python_start[calls], host.python_parent[calls]))]
     between = np.diff(host.python_start[calls])[np.diff(host.python_parent[calls]) == 0]
-    if len(between) < FEWEST_CALLS:
+    if len(between) < MIN_CALLS:
         return PYTHON_CALL_NS
     return min(RECORDED_SHARE * float(np.percentile(between, FASTEST_PERCENTILE)), PYTHON_CALL_NS)
 

@@ -28,7 +28,7 @@ MODULE_INIT = frozenset(
 )
 COPY = re.compile(r"_to_copy|copy_kernel|at::native::to\b")
 TORCH_MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\](\w+)\.py$")
-TEXT_MOST = 400  # limit of characters of a name; mangled C++ names have thousands
+MAX_TEXT = 400  # limit of characters of a name; mangled C++ names have thousands
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def frames_of(raw: Any) -> list[Frame]:
     for entry in raw if isinstance(raw, Sequence) and not isinstance(raw, str | bytes) else ():
         if isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("filename"), str):
             line = entry.get("line")
-            frames.append(Frame(entry["name"][:TEXT_MOST], entry["filename"][:TEXT_MOST], line if isinstance(line, int) else 0))
+            frames.append(Frame(entry["name"][:MAX_TEXT], entry["filename"][:MAX_TEXT], line if isinstance(line, int) else 0))
     return frames
 
 

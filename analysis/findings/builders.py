@@ -24,7 +24,7 @@ from sawtooth.analysis.units import in_words
 HEAD_START_LOST = "so it no longer runs ahead of the GPU: this costs {cost} of each step"
 # Copies are mentioned from this share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take
 # most of the wait.
-LEAST_COPYING_SHARE = 0.05
+MIN_COPYING_SHARE = 0.05
 # Upper limit, on a slow host, of the time to free the tensors of one kernel's operator and its part of autograd's graph.
 FREED_NS = 3_000
 
@@ -98,9 +98,9 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
 def _cost_clause(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
     """Return a clause about the GPU time that the waits cost, with copies to the host and idle time apart."""
     copying = lost_in_calls(context, "host_sync", calls, owner="exposed_memcpy")
-    if copying < LEAST_COPYING_SHARE * lost:
+    if copying < MIN_COPYING_SHARE * lost:
         return f"which then waits {in_words(lost)} for the host"
-    if copying > (1 - LEAST_COPYING_SHARE) * lost:
+    if copying > (1 - MIN_COPYING_SHARE) * lost:
         return f"which costs {in_words(lost)} of each step, in which the GPU only copies"
     return f"which costs {in_words(lost)} of each step: the GPU copies for {in_words(copying)} and is idle for {in_words(lost - copying)}"
 

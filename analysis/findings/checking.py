@@ -39,7 +39,7 @@ DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: the
 # A rank is also concerned if it loses this share of the analysed rank's loss. Balanced ranks lose about the same time; in tests
 # with one slow rank, the other ranks lost less than this share.
 AS_MUCH = 0.5
-MOST_NAMED = 4  # A title names at most this many ranks.
+MAX_NAMED = 4  # A title names at most this many ranks.
 OTHERS_WAIT = "The other ranks wait in collectives meanwhile. This hides the time of their own hosts."
 # DuckDB raises these errors if a rule's own SQL statement is wrong.
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)
@@ -157,10 +157,8 @@ def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
         return _with_note(finding, f"All {len(ranks)} ranks lose time to this cause.")
     if len(losing) == 1 and any(CAUSE_OF[cause].slowed for cause in causes) and not _is_late(context):
         return _with_note(replace(finding, title=f"{finding.title}, on {_name_of(context.rank)}"), OTHERS_WAIT)
-    names = [_name_of(rank) for rank in losing[:MOST_NAMED]]
-    named = (
-        f"{names[0]} alone" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MOST_NAMED else ''}"
-    )
+    names = [_name_of(rank) for rank in losing[:MAX_NAMED]]
+    named = f"{names[0]} alone" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MAX_NAMED else ''}"
     return replace(finding, title=f"{finding.title}, on {named}")
 
 

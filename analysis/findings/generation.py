@@ -12,7 +12,7 @@ from sawtooth.analysis.findings.context import RuleContext
 FEWEST_TOKENS = 4  # Per step. Fewer tokens do not show the time of one token.
 # Share of the tokens that must have the usual number of kernels. The last token may differ, because it may end the text.
 EVEN_SHARE = 0.9
-FEWEST_KERNELS = 5  # Per token. A loop with fewer kernels is not a model's forward pass.
+MIN_KERNELS = 5  # Per token. A loop with fewer kernels is not a model's forward pass.
 # For every token, the embedding is looked up and the next token is chosen from the logits. The equal layers of an encoder (ViT,
 # BERT) and the denoising passes of a diffusion model do not do both.
 LOOKS_UP = r"^aten::(?:embedding|index_select|gather)$"
@@ -72,7 +72,7 @@ def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
             continue
         lengths = np.append(np.diff(at), len(kinds) - at[-1])
         usual = int(np.median(lengths))
-        if usual >= FEWEST_KERNELS and (np.abs(lengths - usual) <= 1).mean() >= EVEN_SHARE:
+        if usual >= MIN_KERNELS and (np.abs(lengths - usual) <= 1).mean() >= EVEN_SHARE:
             rhythms.append(at)
     decoding = [np.flatnonzero(part["operator"].str.contains(does)) for does in (LOOKS_UP, CHOOSES)]
     rhythms = [at for at in rhythms if all(_in_each(at, places) for places in decoding)]

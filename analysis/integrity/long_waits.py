@@ -15,9 +15,9 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
 LONG_NS = 100_000  # in 35 intact traces with waits, a wait lasts at most 57 µs longer than the GPU's work
-LEAST_SHARE, WRONG_SHARE = 0.05, 0.1  # of the counted time; above the second, numbers are wrong
+MIN_SHARE, WRONG_SHARE = 0.05, 0.1  # of the counted time; above the second, numbers are wrong
 # Per counted step. A host that runs other programs resumes a few waits late, but missing work is missing from most steps.
-LEAST_WAITS = 0.5
+MIN_WAITS = 0.5
 # The last waits are left out: the profiler empties its buffers then. A stream may also wait for a function on the host.
 WAITS = "^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize"
 _TAILS = f"""WITH named AS (SELECT c.start_ns, c.start_ns + c.dur_ns AS end_ns, n.name FROM runtime_calls c JOIN names n USING (name_id)),
@@ -39,7 +39,7 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         return
     waits, ns, time_ns, steps = (int(number) for number in recording.rows(_TAILS, {"device": device})[0])
     share = ns / time_ns if time_ns else 0.0
-    if share <= LEAST_SHARE or waits < LEAST_WAITS * steps:
+    if share <= MIN_SHARE or waits < MIN_WAITS * steps:
         return
     sentence = (
         f"{waits:,} waits for the GPU last longer than its recorded work, by {in_words(ns / 1e6)} in all ({percent(share)} of the time). "

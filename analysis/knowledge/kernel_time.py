@@ -45,7 +45,7 @@ TILES = (
     (32, 64),
 )
 SPLITS = (1, 2, 4, 8, 16)
-LEAST_INNER = 64  # A tile processes at least this much of the inner dimension.
+MIN_INNER = 64  # A tile processes at least this much of the inner dimension.
 TILE_AREA = 128 * 128  # `epilogue_us` is the time to write a tile of this area.
 WHOLE_WAVES = 4  # Up to this many waves, the last one counts as a full wave. Beyond, half a wave is lost on average.
 L2_SPEED_UP = 1.15  # The L2 of an H200 delivers 5.5 TB/s, its memory 4.8 TB/s.
@@ -166,7 +166,7 @@ def tiled_us(
 ) -> float:
     """Return the µs of ``product`` with the tiles that finish first; the two rates are those of one SM."""
     tile_rows, tile_columns, split, tiles = _cuts(product, sms)
-    inner = np.maximum(float(LEAST_INNER), np.ceil(product.k / split))
+    inner = np.maximum(float(MIN_INNER), np.ceil(product.k / split))
     area = tile_rows * tile_columns
     arithmetic = 2 * area * inner / flops_per_us
     loads = (tile_rows + tile_columns) * inner / items_per_us

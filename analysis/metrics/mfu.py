@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, wo
 from sawtooth.analysis.units import percent
 
 FULL_COVERAGE = 0.95  # Below this share of kernel time with known FLOPs, their sum is only a lower bound of the model's FLOPs.
-LEAST_COVERAGE = 0.05  # Below this share, even a lower bound is useless.
+MIN_COVERAGE = 0.05  # Below this share, even a lower bound is useless.
 FROM_USER = "The user gave the FLOPs per step."
 APPROXIMATED = (
     "6 × parameters × tokens, which the user gave, because the trace hides shapes. Attention's own products are not included."
@@ -59,7 +59,7 @@ def flops_per_step(measured: DeviceMeasurements) -> Reading:
         return missing("There are no steps in which to count FLOPs.")
     if not flops or not flops.operators:
         return missing(NO_SHAPES)
-    if coverage is not None and coverage < LEAST_COVERAGE:
+    if coverage is not None and coverage < MIN_COVERAGE:
         return missing(f"{TOO_FEW.format(100 * coverage)} {RECORD_SHAPES}")
     value = flops.flops / measured.counted
     if coverage is not None and coverage < FULL_COVERAGE:

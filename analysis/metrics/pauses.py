@@ -23,11 +23,11 @@ from sawtooth.ingest.loop.step_parts import StepSpan
 Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
 # Distances between periodic pauses may differ by this many steps, because a loop counts its steps from 0 or 1.
-MOST_DISTANCE_DIFFERENCE = 1
+MAX_DISTANCE_DIFFERENCE = 1
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "paused"}
 # A step longer than this many medians contains an evaluation or a wait for the user, unless such steps recur.
 PAUSE_RATIO = 20.0
-LEAST_PAUSES = 3  # Pauses that occur at least this often belong to the loop, such as a checkpoint every hundred steps.
+MIN_PAUSES = 3  # Pauses that occur at least this often belong to the loop, such as a checkpoint every hundred steps.
 WAIT_RATIO = 1.5  # If long steps take this multiple of the mean, the host waits in them for work that it launched ahead.
 SLOW_RATIO = 1.5  # A step longer than this many medians contains work that usual steps do not.
 MAJORITY = 0.5  # a larger share of the first steps of rounds, or of the time before them, is a majority
@@ -56,11 +56,11 @@ class Pauses:
         """
         distances = np.diff(self.steps)
         # The distance is negative if a script's own marks restart in each epoch.
-        if not len(distances) or np.ptp(distances) > MOST_DISTANCE_DIFFERENCE or distances.min() <= 0:
+        if not len(distances) or np.ptp(distances) > MAX_DISTANCE_DIFFERENCE or distances.min() <= 0:
             return None
         mean_distance = float(distances.mean())
         offset = self.steps[0] % mean_distance
-        return mean_distance if len(distances) > 1 or min(offset, mean_distance - offset) <= MOST_DISTANCE_DIFFERENCE else None
+        return mean_distance if len(distances) > 1 or min(offset, mean_distance - offset) <= MAX_DISTANCE_DIFFERENCE else None
 
     @property
     def every(self) -> float:
@@ -215,9 +215,9 @@ class Profiled:
 
 
 def separate_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the step times without pauses, and the pauses; LEAST_PAUSES or more count as steps."""
+    """Return the step times without pauses, and the pauses; MIN_PAUSES or more count as steps."""
     pauses = is_pause(ns)
-    if pauses.sum() >= LEAST_PAUSES:
+    if pauses.sum() >= MIN_PAUSES:
         return ns, ns[:0]
     return ns[~pauses], ns[pauses]
 
@@ -234,7 +234,7 @@ def whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     ended between two waits, they would include launches without their GPU work, or GPU work without its launches.
     """
     waits = longer_than_mean(ns, 1.0)
-    if len(waits) <= LEAST_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
+    if len(waits) <= MIN_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
         return ns
     whole = ns[waits[0] + 1 : waits[-1] + 1]
     return whole if len(whole) >= len(ns) / 2 else ns

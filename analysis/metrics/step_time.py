@@ -36,7 +36,7 @@ from sawtooth.ingest.loop.step_parts import StepParts
 AGREES_WITHIN = 0.05  # The profile is preferred to an estimate that differs by less, because the profile was measured.
 SAME = 0.08  # Evidence that differs by less agrees, because this is telemetry's own error.
 # Loading in the run takes at least this share of the profiled loading: batches differ, and the page cache warms.
-LEAST_LOADED = 0.8
+MIN_LOADED = 0.8
 # Telemetry with a larger ratio high ÷ low is not used: the trace's interval of a host-limited run is as narrow.
 TOO_WIDE = 2.25
 NO_STEPS = "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
@@ -226,7 +226,7 @@ def _impossible(telemetry: StepTimeEvidence, work: StepWork | None) -> bool:
     """
     if telemetry.ms is None or work is None or not work.loading_least_ns:
         return False
-    return telemetry.ms * 1e6 < LEAST_LOADED * (work.occupied_ns + work.loading_least_ns)
+    return telemetry.ms * 1e6 < MIN_LOADED * (work.occupied_ns + work.loading_least_ns)
 
 
 def _above_kernel_time(telemetry: StepTimeEvidence | None, work: StepWork | None) -> StepTimeEvidence | None:

@@ -17,7 +17,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words, percent
 
 ORPHANS_CAUTION = 0.05  # share of GPU time without a launch; more than this is a larger error than those of other numbers
-ORPHANS_MOST = 0.50  # If more of the GPU time has no launch, the steps of most operations are unknown.
+MAX_ORPHANS = 0.50  # If more of the GPU time has no launch, the steps of most operations are unknown.
 UNKNOWN_CAUTION = 0.10  # This share of undecided compute time changes the tensor-core share by up to ten percentage points.
 GRAPH_CAUTION = 0.50  # If graphs launch more of the GPU time, attribution by operator covers less than half of it.
 
@@ -75,7 +75,7 @@ def apply(
     if share > ORPHANS_CAUTION:
         note = f"{percent(share)} of GPU time has no launch in the trace: the profiler dropped events."
         result = _doubted(result, "lost_launches", note)
-        if share > ORPHANS_MOST:
+        if share > MAX_ORPHANS:
             result = {key: lowered(reading, note) for key, reading in result.items()}
     elif facts.orphan > ORPHANS_CAUTION * (facts.orphan + facts.launches):
         note = f"{facts.orphan:,} GPU operations have no launch in the trace and belong to no step."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import Manifest
 
-MOST_PLACES = 100  # places of each kind, the most frequent ones: a page shows a few, a report some more
+MAX_PLACES = 100  # places of each kind, the most frequent ones: a page shows a few, a report some more
 
 
 # Dynamo's text for a break after which it skips the function, such as one in a loop. The cause of the break follows it.
@@ -60,7 +60,7 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
                 "coalesce(min(compile_id), ''), count(*) FROM compile_events WHERE kind IN ('graph_break', 'recompile') "
                 "GROUP BY kind, file, line, reason, CASE WHEN kind = 'graph_break' THEN compile_id END "
                 "QUALIFY row_number() OVER (PARTITION BY kind ORDER BY count(*) DESC, min(time_ns), file, line, reason, min(compile_id)) <= ? ORDER BY min(time_ns), 2",
-                [MOST_PLACES],
+                [MAX_PLACES],
             )
             functions = dict(
                 recording.rows(
@@ -82,11 +82,11 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
 
 
 def _most_frequent(entries: list[CompileReason]) -> tuple[CompileReason, ...]:
-    """Return the MOST_PLACES most frequent entries in their original order.
+    """Return the MAX_PLACES most frequent entries in their original order.
 
     Each of several logs may have that many.
     """
-    frequent = sorted(sorted(range(len(entries)), key=lambda i: -entries[i].times)[:MOST_PLACES])
+    frequent = sorted(sorted(range(len(entries)), key=lambda i: -entries[i].times)[:MAX_PLACES])
     return tuple(entries[i] for i in frequent)
 
 

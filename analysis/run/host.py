@@ -19,7 +19,7 @@ from sawtooth.ingest.loop.step_parts import StepParts
 SLOWED = 1.5  # Ratio of profiled to own step time. From it on, profiled times are not shown next to the run's own.
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
 OF_A_RHYTHM = 1.25  # Times the median step. Longer steps are slow, and a mean above it is more than jitter.
-FEWEST_SLOW = 2  # One slow step may be a warm-up or chance.
+MIN_SLOW = 2  # One slow step may be a warm-up or chance.
 RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."
 UNMARKED = "At {places}, the trace has time without a step mark. The step time does not include it."
 ONE_SLOW = "Median: one of the {steps} profiled steps takes {takes}, and the mean is {mean}. Profile more steps to see how often this happens."
@@ -210,7 +210,7 @@ def _step(
     if mean * OF_A_RHYTHM < middle:  # most steps are slow
         slow = [ns for ns in all_steps_ns if ns > mean]
         middle = statistics.fmean(ns for ns in all_steps_ns if ns <= mean)
-    if len(slow) < FEWEST_SLOW or mean <= OF_A_RHYTHM * middle:
+    if len(slow) < MIN_SLOW or mean <= OF_A_RHYTHM * middle:
         uneven = mean > OF_A_RHYTHM * middle
         once = (
             (ONE_SLOW.format(steps=len(all_steps_ns), takes=in_words(slow[0] / 1e6), mean=in_words(mean / 1e6)),)

@@ -13,7 +13,7 @@ from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
 
 CROWDED = 2.0  # A first batch takes at most this many times as long as a later one, because all workers load at the same time.
-LEAST_STARTS = 0.02  # Share of the step. Shorter waits for first batches are not reported.
+MIN_STARTS = 0.02  # Share of the step. Shorter waits for first batches are not reported.
 
 
 def batch_ms(cost: SampleCost) -> float:
@@ -50,7 +50,7 @@ def starts_ms(result: RunResult) -> float:
     if host is None or host.parts is None or not step_ms:
         return 0.0
     ms = min(slow_starts_ms(host.parts, result.manifest.facts), host.loading_ms)
-    return ms if ms >= LEAST_STARTS * step_ms else 0.0
+    return ms if ms >= MIN_STARTS * step_ms else 0.0
 
 
 def host_parts(result: RunResult) -> dict[str, float]:

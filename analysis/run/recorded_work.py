@@ -17,7 +17,7 @@ from sawtooth.analysis.store.recording_row import RecordingRow
 
 NEVER_WAITED = 0.01  # share of the step; if the profiled steps wait for the loader for less, its batches were ready
 # The largest cost of recording an operator without launches. A loader on a slow host had 7 µs for each of 5,149 operators.
-MOST_RECORDING_NS = 8_000
+MAX_RECORDING_NS = 8_000
 QUEUED_NS = 1_000_000  # an operation that starts this long after its launch was queued; on an idle GPU it starts after 10 µs
 _SQL = queries_of(__file__)
 WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies within the GPU's memory
@@ -83,7 +83,7 @@ def step_work(
     loading = sum(_unprofiled_ns(row, counted) for row in ledger if row.cause == "data_wait")
     workers, inline = recording.named(LOADS_IN_WORKERS), recording.named(LOADS_INLINE)
     inside = recording.rows(_SQL["loading_operators"], {"device": device, "loading": inline})[0][0] if loading and inline else 0
-    least_loading_ns = min(loading, max(waits - inside / counted * MOST_RECORDING_NS, 0.0))
+    least_loading_ns = min(loading, max(waits - inside / counted * MAX_RECORDING_NS, 0.0))
     overlap_ns, sum_ns, moves, moves_ns = recording.rows(_SQL["resident"], on_device)[0]
     kernel_ns = sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS)
     return StepWork(

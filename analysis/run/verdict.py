@@ -21,8 +21,8 @@ from sawtooth.analysis.run.scaled_ledger import unseen_ms
 
 STARVED_BELOW = 0.5  # Share of the step. If the GPU is busy for less, the run mostly waits, and the sentence starts with this.
 # Share of the step. Batch size and clocks have effects as large as smaller losses. Then the sentence is about compute.
-LEAST_NAMED_LOSS = 0.10
-OWNS_MOST = 0.5  # Share of lost time. A cause with less is not what the run mainly waits for.
+MIN_NAMED_LOSS = 0.10
+MAX_OWNS = 0.5  # Share of lost time. A cause with less is not what the run mainly waits for.
 EXPLAINS_FROM = 0.5  # Share of the largest loss. A finding whose gain is at least as large explains the loss.
 DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number
 
@@ -216,10 +216,10 @@ def _largest_loss(parts: Sequence[StepPart]) -> StepPart | None:
         return None
     lost_ms = math.fsum(p.ms for p in lost)
     first = next((p for p in lost if not _unexplained(p)), None)
-    if first is not None and first.ms >= OWNS_MOST * lost_ms:
+    if first is not None and first.ms >= MAX_OWNS * lost_ms:
         return first
     unexplained = math.fsum(p.ms for p in lost if _unexplained(p))
-    cause = UNATTRIBUTED if unexplained >= OWNS_MOST * lost_ms else None
+    cause = UNATTRIBUTED if unexplained >= MAX_OWNS * lost_ms else None
     return StepPart("idle", cause, lost_ms, math.fsum(p.share for p in lost), math.fsum(p.transfer_ms for p in lost))
 
 
@@ -233,4 +233,4 @@ def _kind(busy: float, loss: StepPart | None, represented: bool) -> Kind:
         return "unrepresentative"
     if busy < STARVED_BELOW:
         return "starved"
-    return "loss" if loss is not None and loss.share >= LEAST_NAMED_LOSS else "compute"
+    return "loss" if loss is not None and loss.share >= MIN_NAMED_LOSS else "compute"

@@ -16,7 +16,7 @@ log = logging.getLogger("sawtooth")
 FILE = "calibration.json"
 AGAIN = "Run sawtooth calibrate again."
 SOURCE = "measured by `sawtooth calibrate` on this machine's {name}"
-MOST_US = 10.0  # A file with a larger value was not written by ``calibrate``.
+MAX_US = 10.0  # A file with a larger value was not written by ``calibrate``.
 
 
 class _CalibrationRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +52,5 @@ def _rows(folder: DataFolder) -> dict[str, _CalibrationRow]:
         log.warning("%s in the data folder is damaged, so the GPUs' measured dispatch times are not used. %s", FILE, AGAIN)
         return {}
     return {
-        name: row
-        for name, row in rows.items()
-        if 0 <= row.dispatch_us[0] <= row.dispatch_us[1] <= row.dispatch_us[2] <= MOST_US
+        name: row for name, row in rows.items() if 0 <= row.dispatch_us[0] <= row.dispatch_us[1] <= row.dispatch_us[2] <= MAX_US
     }

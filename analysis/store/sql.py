@@ -20,11 +20,11 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-ROWS_MOST = 10_000  # limit of shown rows; a DuckDB client is better for exporting more
-SECONDS_MOST = 10.0  # limit of a query's time; the queries of our own pages need at most a hundredth of it
-ANSWER_BYTES_MOST = 8 << 20  # limit of one answer as text; 10,000 rows of forty numbers
-SQL_CHARACTERS_MOST = 10_000  # limit of a query's length, which also limits the parser's work
-AT_ONCE = 2  # limit of simultaneous queries, because each may use a core for SECONDS_MOST
+MAX_ROWS = 10_000  # limit of shown rows; a DuckDB client is better for exporting more
+MAX_SECONDS = 10.0  # limit of a query's time; the queries of our own pages need at most a hundredth of it
+MAX_ANSWER_BYTES = 8 << 20  # limit of one answer as text; 10,000 rows of forty numbers
+MAX_SQL_CHARACTERS = 10_000  # limit of a query's length, which also limits the parser's work
+AT_ONCE = 2  # limit of simultaneous queries, because each may use a core for MAX_SECONDS
 
 _INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 _slots = threading.BoundedSemaphore(AT_ONCE)
@@ -39,7 +39,7 @@ class QueryResult:
 
 
 def run_query(
-    folder: DataFolder, recording_id: str, sql: str, *, causes: RankCauses | None = None, seconds: float = SECONDS_MOST
+    folder: DataFolder, recording_id: str, sql: str, *, causes: RankCauses | None = None, seconds: float = MAX_SECONDS
 ) -> QueryResult:
     """Run one read-only statement on a recording.
 
@@ -47,8 +47,8 @@ def run_query(
     causes from all ranks of the run, as on the pages. Raises UsageError with the engine's message if the statement cannot run,
     and NotFoundError for an unknown recording.
     """
-    if len(sql) > SQL_CHARACTERS_MOST:
-        raise UsageError(f"The query has {len(sql):,} characters. The limit is {SQL_CHARACTERS_MOST:,}.")
+    if len(sql) > MAX_SQL_CHARACTERS:
+        raise UsageError(f"The query has {len(sql):,} characters. The limit is {MAX_SQL_CHARACTERS:,}.")
     sums = ensure_sums(folder, recording_id)
     recording, derived = folder.recording_file(recording_id), folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not recording.exists():
@@ -60,8 +60,8 @@ def run_query(
         derived=derived.relative_to(folder.root).as_posix(),
         sums=sums.relative_to(folder.root).as_posix() if sums else None,
         causes=causes,
-        rows=ROWS_MOST,
-        answer_bytes=ANSWER_BYTES_MOST,
+        rows=MAX_ROWS,
+        answer_bytes=MAX_ANSWER_BYTES,
         processor_seconds=int(seconds) + 2,
     )
     if not _slots.acquire(timeout=seconds):
@@ -104,7 +104,7 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
         try:
             process.stdin.write(msgspec.json.encode(order))
             process.stdin.close()
-            text = process.stdout.read(4 * ANSWER_BYTES_MOST)
+            text = process.stdout.read(4 * MAX_ANSWER_BYTES)
         except BrokenPipeError:
             text = b""
         finally:

@@ -26,7 +26,7 @@ from sawtooth.ingest.typed import from_json
 
 ENGINE_MEMORY = "512MB"  # This is enough to sort five million rows of three columns.
 PROCESS_BYTES = 3 << 30  # limit of the address space; the engine reserves far more than it uses
-COLUMNS_MOST = 500  # Our widest table has 29 columns. Thousands of columns would take the server many seconds.
+MAX_COLUMNS = 500  # Our widest table has 29 columns. Thousands of columns would take the server many seconds.
 # Types that Python can represent without another module, which could no longer be loaded. All other types become texts.
 PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
 CELL_CHARACTERS = 2_000  # limit of one text; a table cannot show more
@@ -172,8 +172,8 @@ def _limit_this_process(processor_seconds: int) -> None:
 
 def _first_rows(con: duckdb.DuckDBPyConnection, order: Order, columns: list[str]) -> Answer:
     types = [str(c[1]) for c in con.description]
-    if len(columns) > COLUMNS_MOST:
-        return Answer(problem=f"The answer has {len(columns):,} columns. The limit is {COLUMNS_MOST}.")
+    if len(columns) > MAX_COLUMNS:
+        return Answer(problem=f"The answer has {len(columns):,} columns. The limit is {MAX_COLUMNS}.")
     rows: list[list[Cell]] = []
     remaining_bytes = order.answer_bytes
     while chunk := con.fetchmany(256):

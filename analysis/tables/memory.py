@@ -14,7 +14,7 @@ from sawtooth.analysis.store.rank_view import RankView
 
 _SQL = queries_of(__file__)
 BEFORE = "allocated before the recording began"
-POINTS_MOST = 2000  # points of a drawn line; the reduction to this number keeps the peak
+MAX_POINTS = 2000  # points of a drawn line; the reduction to this number keeps the peak
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def memory_use(rank: RankView) -> MemoryUse | None:
     reserved = np.zeros(0) if bool(rows["reserved"].isna().any()) else rows["reserved"].to_numpy(np.float64)
     time = rows["time_ns"].to_numpy(np.int64)
     top = int(allocated.argmax())
-    keep = MinMaxLTTBDownsampler().downsample(time, allocated, n_out=POINTS_MOST) if len(time) > POINTS_MOST else slice(None)  # type: ignore[no-untyped-call]
+    keep = MinMaxLTTBDownsampler().downsample(time, allocated, n_out=MAX_POINTS) if len(time) > MAX_POINTS else slice(None)  # type: ignore[no-untyped-call]
     return MemoryUse(
         time_ns=time[keep],
         allocated=allocated[keep],

@@ -19,10 +19,10 @@ from sawtooth.analysis.tables.efficiency import roofline_table
 from sawtooth.analysis.tables.timeline import InView, TimelineSpan
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-LINKS_MOST = 200  # largest number of listed kernels of one launch; a graph launch has thousands
+MAX_LINKS = 200  # largest number of listed kernels of one launch; a graph launch has thousands
 DEEPEST = 200  # frames of a stack; deeper stacks are recursion
-NAMES_MOST = 500  # largest number of names that a search uses; a search with more names would match nearly all slices
-WORDS_MOST = 200  # A search text has at most this many characters.
+MAX_NAMES = 500  # largest number of names that a search uses; a search with more names would match nearly all slices
+MAX_WORDS = 200  # A search text has at most this many characters.
 
 _SQL = queries_of(__file__)
 _ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python": "python_call_id"}
@@ -109,7 +109,7 @@ def _linked(rank: RankView, sources: list[tuple[str, str, str]], origin: int) ->
     links: list[dict[str, Any]] = []
     for role, source, condition in sources:
         if condition:
-            sql = _SQL["linked"].format(rows=_with_condition(source, condition), most=LINKS_MOST, origin=origin)
+            sql = _SQL["linked"].format(rows=_with_condition(source, condition), most=MAX_LINKS, origin=origin)
             links += [{**link, "role": role, "source": source} for link in plain_rows(_frame(rank, sql))]
     return links
 
@@ -199,14 +199,13 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
     The result has their number, and the next slice after ``at`` (or the last one before it) with its position. All sources are
     searched as one list in order of start. At its end, the search continues from the other end.
     """
-    words = words.strip()[:WORDS_MOST]
+    words = words.strip()[:MAX_WORDS]
     if not words:
         raise UsageError("Type a part of a name to search for.")
     origin = timeline.extent(rank.recording).start_ns
     like = "%" + words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
     ids = [
-        r[0]
-        for r in rank.recording.rows("SELECT name_id FROM names WHERE name ILIKE ? ESCAPE '\\' LIMIT ?", [like, NAMES_MOST])
+        r[0] for r in rank.recording.rows("SELECT name_id FROM names WHERE name ILIKE ? ESCAPE '\\' LIMIT ?", [like, MAX_NAMES])
     ]
     if not ids:
         return {"count": 0, "position": 0, "hit": None}

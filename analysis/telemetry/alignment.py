@@ -27,17 +27,17 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 CLEAR_MARGIN = 7.0  # Difference in log-likelihood. The module's docstring derives it.
-LEAST_CORRELATION = 0.7  # Below it, half of the samples' variance has another reason.
-LEAST_WINDOWS = 12  # With fewer windows, a match may be chance.
-LEAST_SPREAD = 0.03  # Least spread of the predicted busy share. Equally busy windows fit every shift.
+MIN_CORRELATION = 0.7  # Below it, half of the samples' variance has another reason.
+MIN_WINDOWS = 12  # With fewer windows, a match may be chance.
+MIN_SPREAD = 0.03  # Least spread of the predicted busy share. Equally busy windows fit every shift.
 SHIFTS_PER_WINDOW = 4  # Shifts are a quarter of a window apart, which is the best precision that the windows allow.
 GAP_WINDOWS = 3.5  # In windows. A longer distance between samples is a telemetry gap, as for the sawtooth.
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
 # Hosts without time synchronisation drift by seconds per day, so two minutes take weeks.
-MOST_CLOCK_DIFFERENCE_NS = 120 * 10**9
+MAX_CLOCK_DIFFERENCE_NS = 120 * 10**9
 ZONE_NS = 15 * 60 * 10**9  # Time zones differ from UTC by multiples of 15 minutes,
 ZONES = range(-12 * 4, 14 * 4 + 1)  # Time zones in quarters of an hour, from −12 to +14 hours.
-MOST_SHIFTS = 400_000  # A day at ten samples per second has more; then only the smallest shifts are tried.
+MAX_SHIFTS = 400_000  # A day at ten samples per second has more; then only the smallest shifts are tried.
 CHUNK_VALUES = 4_000_000  # At most this many values are in memory at a time.
 
 
@@ -89,7 +89,7 @@ def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[st
             times, values = load_series(recording, sampled[1], column, clock)
             if len(times):
                 alignments.append(
-                    align(activity, times, values, most_shift_ns=MOST_CLOCK_DIFFERENCE_NS if clock.known else None)
+                    align(activity, times, values, most_shift_ns=MAX_CLOCK_DIFFERENCE_NS if clock.known else None)
                 )
                 if alignments[-1].shift_ns is not None:
                     return alignments[-1]
@@ -116,18 +116,18 @@ def align(trace: KernelActivity, time_ns: I64, value: F64, *, most_shift_ns: int
     """
     finite = np.isfinite(value)
     times, values = time_ns[finite], np.asarray(value, np.float64)[finite]
-    if len(times) < LEAST_WINDOWS:
+    if len(times) < MIN_WINDOWS:
         return Alignment(None, f"{len(times)} samples are too few")
     window = int(np.median(np.diff(times))) * renewal(values)
     count = (trace.last_ns - trace.first_ns) // max(window, 1)
-    if count < LEAST_WINDOWS:
+    if count < MIN_WINDOWS:
         seconds = (trace.last_ns - trace.first_ns) / 1e9
         return Alignment(
-            None, f"the trace's {significant(seconds, 2)} s cover {count} windows of the telemetry; {LEAST_WINDOWS} are needed"
+            None, f"the trace's {significant(seconds, 2)} s cover {count} windows of the telemetry; {MIN_WINDOWS} are needed"
         )
     edges = trace.first_ns + window * np.arange(count + 1)
     predicted = np.diff(_busy(trace, edges)) / window
-    if predicted.std() < LEAST_SPREAD:
+    if predicted.std() < MIN_SPREAD:
         return Alignment(None, "the trace's activity is uniform, so there is nothing to align", windows=int(count))
     shifts = _shifts(trace, times, window, most_shift_ns)
     if not len(shifts):
@@ -157,8 +157,8 @@ def _shifts(trace: KernelActivity, times: I64, window: int, most_shift_ns: int |
         return np.empty(0, np.int64)
     step = max(window // SHIFTS_PER_WINDOW, 1)
     shifts = np.arange(low, high + 1, step, dtype=np.int64)
-    if len(shifts) > MOST_SHIFTS:
-        shifts = np.sort(shifts[np.argsort(np.abs(shifts), kind="stable")[:MOST_SHIFTS]])
+    if len(shifts) > MAX_SHIFTS:
+        shifts = np.sort(shifts[np.argsort(np.abs(shifts), kind="stable")[:MAX_SHIFTS]])
     return shifts
 
 
@@ -207,7 +207,7 @@ def _independent(a: F64, b: F64) -> F64:
 def _decide(shifts: I64, log_likelihood: F64, r: F64, window: int, count: int) -> Alignment:
     best = int(log_likelihood.argmax())
     correlation = float(r[best])
-    if not np.isfinite(log_likelihood[best]) or correlation < LEAST_CORRELATION:
+    if not np.isfinite(log_likelihood[best]) or correlation < MIN_CORRELATION:
         return Alignment(None, f"no shift fits: the best correlation is {max(correlation, 0):.2f}", None, correlation, count)
     plausible = shifts[log_likelihood >= log_likelihood[best] - CLEAR_MARGIN]
     low, high = int(plausible.min()), int(plausible.max())

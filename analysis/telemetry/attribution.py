@@ -19,7 +19,7 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.manifest import Manifest
 
 PID = re.compile(r"[0-9]{1,10}")
-MOST_IDLE_RATIO = 0.1  # A GPU with less than this share of the busiest GPU's utilization is idle or only drives a display.
+MAX_IDLE_RATIO = 0.1  # A GPU with less than this share of the busiest GPU's utilization is idle or only drives a display.
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[T
 
     It is the only free GPU, the one with its ordinal if the job has one GPU for each device, or the only one that works.
     """
-    works = [t for t in free if _level(t) > MOST_IDLE_RATIO * max(map(_level, free))] if len(free) > 1 else free
+    works = [t for t in free if _level(t) > MAX_IDLE_RATIO * max(map(_level, free))] if len(free) > 1 else free
     if len(rivals) == 1:
         return works[0] if len(works) == 1 else None
     if len({t.recording_id for t in works}) == 1 and sorted(t.device for t in works) == sorted(d.device for d in rivals):

@@ -22,8 +22,8 @@ WITHOUT_COPIES = "gr_active_pct"
 COPIES_SHARE = 0.05
 # Ratio of the counters' scatters from which GPM is used. NVML updates every 0.2 s and scatters if the load comes in bursts.
 STEADIER = 2.0
-LEAST_SAMPLES = 10  # Fewer utilization windows (1/6 to 1 s each) do not represent a run.
-LEAST_UTIL_PCT = 1.0  # Utilization has whole percents. Below 1 %, rounding alone changes the step time by half.
+MIN_SAMPLES = 10  # Fewer utilization windows (1/6 to 1 s each) do not represent a run.
+MIN_UTIL_PCT = 1.0  # Utilization has whole percents. Below 1 %, rounding alone changes the step time by half.
 KERNELS = 0.05  # Relative error of the step time of a GPU that never waits: the run's kernels differ from the profiled ones.
 # Error as a share of the waiting time, over ENOUGH_S of training: short bursts are counted inexactly, and the host's speed drifts.
 HOST = 0.06
@@ -43,9 +43,9 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
     if column is None or sampled.steady.start_ns is None:
         return sampled.steady.why_none or "The telemetry does not show in which share of the time the GPU works."
     mean = sampled.at_work[column]
-    if mean.samples < LEAST_SAMPLES:
+    if mean.samples < MIN_SAMPLES:
         return f"Only {mean.samples} samples show the training outside the profile."
-    if mean.value < LEAST_UTIL_PCT:
+    if mean.value < MIN_UTIL_PCT:
         return f"{NAMES[column]} outside the profile is {mean.value:.1f} %: too low to compute a step time."
     if work.communication_ns > NO_COLLECTIVES * work.kernel_ns:
         return _bound(work, mean, column)
@@ -62,7 +62,7 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
         notes.append(f"Utilization counts part of {other_work}; the part is unknown, so the interval is wider.")
     other_counter = sampled.at_work.get(WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS)
     # with many copies or allocations, the two counters differ by design
-    if other_counter is not None and other_counter.value >= LEAST_UTIL_PCT and not _beside_kernels(work):
+    if other_counter is not None and other_counter.value >= MIN_UTIL_PCT and not _beside_kernels(work):
         by_other = work.resident_ns / other_counter.value / 1e4
         if not low <= by_other <= high:
             notes.append(

@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.analysis.units import in_number
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
-LEAST_SAMPLES = 5  # seconds; fewer samples do not represent the run
+MIN_SAMPLES = 5  # seconds; fewer samples do not represent the run
 
 CORES_FULL_PCT = 90.0  # Utilization of all cores. Above it, no core is really free.
 WORKER_FULL_PCT = 80.0  # Utilization of one core. A worker that always computes also needs time to hand over batches.
@@ -98,7 +98,7 @@ def host_load(recording: Recording, steady: Steady | None, clock: SampleClock = 
         )
         if steady is not None and steady.start_ns is not None:
             frame = frame[steady.mask(clock.times(frame["time_ns"].to_numpy(np.int64)))]
-        if len(frame) < LEAST_SAMPLES:
+        if len(frame) < MIN_SAMPLES:
             return None
         values = frame[list(HOST_COLUMNS)].astype("float64")
         means, peaks = values.mean().dropna(), values.max().dropna()

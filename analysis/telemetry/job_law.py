@@ -22,7 +22,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.dispatch_law import (
     COUNTS_KERNELS,
-    LEAST_SAMPLES,
+    MIN_SAMPLES,
     NAMES,
     SUSTAINED,
     WITHOUT_COPIES,
@@ -35,7 +35,7 @@ from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profi
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 from sawtooth.analysis.units import in_words
 
-MOST_UNKNOWN = 4  # GPUs without a known device. Their 24 possible orders are tried.
+MAX_UNKNOWN = 4  # GPUs without a known device. Their 24 possible orders are tried.
 # Upper bound of the waiting time, as a multiple of the replayed value. Replays without the profiler use it too.
 IN_TURN_AT_MOST = 1.6
 RANKS_OFF = 0.08  # Relative error of the step time: the replay does not contain all waits of the rank with the most work.
@@ -143,7 +143,7 @@ def _orders(telemetry: RunTelemetry, workers: Sequence[TracedDevice]) -> list[tu
     if len(measured) == len(workers):
         return [measured] if len({(t.recording_id, t.device) for t in measured}) == len(measured) else []
     possible = [telemetry.devices[i] for i in telemetry.possible]
-    return list(itertools.permutations(possible)) if len(possible) == len(workers) <= MOST_UNKNOWN else []
+    return list(itertools.permutations(possible)) if len(possible) == len(workers) <= MAX_UNKNOWN else []
 
 
 def _from_series(
@@ -164,7 +164,7 @@ def _from_series(
     measured = [
         measurement
         for measurement in candidates
-        if measurement is not None and measurement.mean.samples >= LEAST_SAMPLES and measurement.mean.value > 0
+        if measurement is not None and measurement.mean.samples >= MIN_SAMPLES and measurement.mean.value > 0
     ]
     return measured if len(measured) == len(candidates) else []
 

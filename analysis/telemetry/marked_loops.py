@@ -18,8 +18,8 @@ from sawtooth.ingest.loop.step_parts import StepSpan
 from sawtooth.ingest.manifest import Manifest
 
 # A line with fewer consecutive steps on average (such as an epoch's last batch) is part of the outer loop.
-LEAST_STEPS_IN_A_ROW = 10
-LEAST_STEPS = 10  # Loops with fewer steps are not mentioned.
+MIN_STEPS_IN_A_ROW = 10
+MIN_STEPS = 10  # Loops with fewer steps are not mentioned.
 TRAINING = frozenset({"train", "eval", "checkpoint"})
 SUPERSEDED = "superseded"  # Phase of profiled steps whose trace was replaced by a later profile.
 
@@ -115,7 +115,7 @@ def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
     for indices in by_optimizer.values():
         runs = [(site, list(run)) for site, run in groupby(indices, key=lambda index: rows[index].site)]
         runs_per_site, steps = Counter(site for site, _ in runs), Counter(rows[index].site for index in indices)
-        loop_sites = {site for site in steps if steps[site] >= LEAST_STEPS_IN_A_ROW * runs_per_site[site]}
+        loop_sites = {site for site in steps if steps[site] >= MIN_STEPS_IN_A_ROW * runs_per_site[site]}
         last = next((site for site, _ in runs if site in loop_sites), None)
         for site, run in runs:
             last = site if site in loop_sites else last
@@ -156,7 +156,7 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
         loop
         for loop, marks in loops.items()
         if loop != chosen
-        and len(marks) > LEAST_STEPS
+        and len(marks) > MIN_STEPS
         and (loop.optimizer == chosen.optimizer or marks[0].end_ns > last_ns or marks[-1].end_ns < first_ns)
         and _spans_ns(marks)
     ]

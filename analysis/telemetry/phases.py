@@ -21,12 +21,12 @@ I64 = NDArray[np.int64]
 
 BLOCK_NS = 1_000_000_000  # levels are compared over blocks at least as long as NVML's longest window
 BLOCK_PERIODS = 3  # and as this many periods of a sawtooth, because a sawtooth is not a change of level
-LEAST_BLOCKS = 3  # A level must last for this many blocks.
-MOST_BLOCKS = 400  # Longer recordings get longer blocks.
-LEAST_SHIFT = 0.15  # Smaller changes, as a share of the usual level, are not shown.
+MIN_BLOCKS = 3  # A level must last for this many blocks.
+MAX_BLOCKS = 400  # Longer recordings get longer blocks.
+MIN_SHIFT = 0.15  # Smaller changes, as a share of the usual level, are not shown.
 # Factor of variance × ln n, slightly more than in the Bayesian information criterion for a mean (2 parameters).
 PENALTY = 3.0
-MOST_SCATTER = 0.25  # Largest relative scatter of the intervals between pauses that count as regular.
+MAX_SCATTER = 0.25  # Largest relative scatter of the intervals between pauses that count as regular.
 
 
 @dataclass(frozen=True)
@@ -110,19 +110,19 @@ def _recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
     if len(pauses) < 3:
         return False
     spacing = np.diff([start for start, _ in pauses])
-    return float(spacing.std() / spacing.mean()) <= MOST_SCATTER
+    return float(spacing.std() / spacing.mean()) <= MAX_SCATTER
 
 
 def _levels(times: I64, values: F64, start: int, end: int, period_s: float | None) -> list[Phase]:
     """Cut the steady part at changes of its level (binary segmentation of block means)."""
-    block = max(BLOCK_NS, int(BLOCK_PERIODS * (period_s or 0) * 1e9), (end - start) // MOST_BLOCKS)
+    block = max(BLOCK_NS, int(BLOCK_PERIODS * (period_s or 0) * 1e9), (end - start) // MAX_BLOCKS)
     count = int(max(1, (end - start) // block))
     edges = [start + (end - start) * i // count for i in range(count + 1)]
     level = np.array([_level(times, values, a, b) or 0.0 for a, b in pairwise(edges)])
     # The standard deviation, from the median difference.
     noise = float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0
     least_gain = PENALTY * noise**2 * np.log(max(len(level), 2))
-    cuts = sorted(_cut(level, 0, len(level), least_gain, LEAST_SHIFT * float(np.median(level))))
+    cuts = sorted(_cut(level, 0, len(level), least_gain, MIN_SHIFT * float(np.median(level))))
     bounds = [0, *cuts, len(level)]
     kind = "steady" if len(bounds) == 2 else "level"
     return [Phase(kind, edges[a], edges[b], _level(times, values, edges[a], edges[b])) for a, b in itertools.pairwise(bounds)]
@@ -131,13 +131,13 @@ def _levels(times: I64, values: F64, start: int, end: int, period_s: float | Non
 def _cut(level: F64, a: int, b: int, least_gain: float, shift: float) -> list[int]:
     part = level[a:b]
     n = len(part)
-    if n < 2 * LEAST_BLOCKS:
+    if n < 2 * MIN_BLOCKS:
         return []
     sums = np.cumsum(part)[:-1]
     count_left = np.arange(1, n)
     gap = np.abs(sums / count_left - (part.sum() - sums) / (n - count_left))
     gain = gap**2 * count_left * (n - count_left) / n
-    gain[: LEAST_BLOCKS - 1] = gain[n - LEAST_BLOCKS :] = -1.0
+    gain[: MIN_BLOCKS - 1] = gain[n - MIN_BLOCKS :] = -1.0
     split = int(gain.argmax())
     if gain[split] <= least_gain or gap[split] < shift:
         return []

@@ -22,9 +22,9 @@ from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
 STRETCHES = 10  # The lowest stretch covers a tenth of the samples.
-LEAST_STRETCH_SAMPLES = 5  # The mean of a stretch with fewer samples is mostly noise.
+MIN_STRETCH_SAMPLES = 5  # The mean of a stretch with fewer samples is mostly noise.
 TROUGH_RATIO = 0.8  # A stretch above this share of the mean level is not a trough.
-MOST_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
+MAX_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
 SAME_TICK_NS = 1_000_000  # One tick of the sampler reads the GPUs and the host.
 DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # quantities that a chart may show
@@ -166,15 +166,15 @@ def throttled(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def line(telemetry: TelemetrySeries, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return times and values of a quantity for a line, at most about MOST_POINTS.
+    """Return times and values of a quantity for a line, at most about MAX_POINTS.
 
     A NaN between two points is a telemetry gap. MinMaxLTTB thins the samples and keeps extremes, so a peak of one sample
     remains.
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
     time, value = rows["time_ns"].to_numpy(np.int64), rows[column].to_numpy(np.float64)
-    if len(time) > MOST_POINTS:
-        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=MOST_POINTS)  # type: ignore[no-untyped-call]
+    if len(time) > MAX_POINTS:
+        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=MAX_POINTS)  # type: ignore[no-untyped-call]
         time, value = time[keep], value[keep]
     for start, end in zip(telemetry.gaps["start_ns"], telemetry.gaps["end_ns"], strict=True):
         at = int(np.searchsorted(time, start, side="right"))
@@ -269,7 +269,7 @@ def lowest_stretch(telemetry: TelemetrySeries, column: str) -> tuple[TimelineSpa
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
     value, count = rows[column].to_numpy(np.float64), len(rows) // STRETCHES
-    if count < LEAST_STRETCH_SAMPLES:
+    if count < MIN_STRETCH_SAMPLES:
         return None
     means = np.convolve(value, np.full(count, 1 / count), mode="valid")
     at = int(np.argmin(means))

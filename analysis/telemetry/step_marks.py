@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sawtooth.analysis.metrics.pauses import (
-    LEAST_PAUSES,
+    MIN_PAUSES,
     WAIT_RATIO,
     Pauses,
     Round,
@@ -28,21 +28,21 @@ from sawtooth.analysis.metrics.pauses import (
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
-from sawtooth.analysis.telemetry.signal.warm_up import LEAST_STEPS, without_queue_filling, without_warm_up
+from sawtooth.analysis.telemetry.signal.warm_up import MIN_STEPS, without_queue_filling, without_warm_up
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_boundary import step_in_words
 from sawtooth.ingest.loop.step_parts import step_parts, with_first_waits
 from sawtooth.ingest.manifest import Manifest
 
 SETTLING_STEPS = 3  # Steps after the profile in which the profiler stores its trace.
-LEAST_SLOWDOWN = 0.03  # Smaller differences are usual between two parts of one loop.
+MIN_SLOWDOWN = 0.03  # Smaller differences are usual between two parts of one loop.
 NOTED_SLOWDOWN = 1.5  # Without a GPU, a note says if steps after the profile are longer by this factor.
 SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, a note explains the difference.
 CPU_WARM_UP_STEPS = 10  # Longest warm-up without a GPU. Later slow steps come from other load on the host, and count.
 RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apart are not part of a step; without a GPU: 10.
 BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
 # Share of the mean. The host may be ahead of the GPU at both ends. A warm-up that changes the mean by less is not noted.
-LEAST_HALF_WIDTH = 0.01
+MIN_HALF_WIDTH = 0.01
 NORMAL_90 = 1.645  # Half-width of a 90 % interval in standard errors, for normally distributed values.
 
 F64 = npt.NDArray[np.float64]
@@ -129,7 +129,7 @@ def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: b
     parts = before if left_out else [*before, *after]
     settled = without_warm_up(*parts)
     bursts = np.concatenate([whole_bursts(ns) for ns in settled])
-    if len(bursts) < LEAST_STEPS:
+    if len(bursts) < MIN_STEPS:
         return None
     steps_ns, pauses_ns = separate_pauses(bursts)
     notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
@@ -147,15 +147,15 @@ def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: b
             f"After the profile, steps take {in_words(late / 1e6)}, {100 * (late / early - 1):.0f} % longer, probably because {why}"
         )
     filled = np.concatenate([whole_bursts(ns) for ns in without_queue_filling(*settled)])
-    later_ns = float(separate_pauses(filled)[0].mean()) if len(filled) >= LEAST_STEPS else 0.0
+    later_ns = float(separate_pauses(filled)[0].mean()) if len(filled) >= MIN_STEPS else 0.0
     sides = slower or ()
-    if later_ns > (1 + LEAST_HALF_WIDTH) * steps_ns.mean():
-        sides = *sides, (1 + LEAST_HALF_WIDTH) * later_ns
+    if later_ns > (1 + MIN_HALF_WIDTH) * steps_ns.mean():
+        sides = *sides, (1 + MIN_HALF_WIDTH) * later_ns
         notes.append(
             f"Some steps at the start are shorter, because the host filled the GPU's queue or was faster. The interval includes "
             f"the mean without them, {in_words(later_ns / 1e6)}."
         )
-    enough_before = sum(map(len, settled[: len(before)])) >= LEAST_STEPS
+    enough_before = sum(map(len, settled[: len(before)])) >= MIN_STEPS
     why_uneven = "the host runs ahead and then waits, or pauses"
     return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, sides, enough_before, left_out)
 
@@ -167,24 +167,24 @@ def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSte
         later if _is_warm_up(part[: len(part) - len(later)], later) else part
         for part, later in zip(parts, without_warm_up(*parts), strict=True)
     ]
-    if sum(map(len, settled)) < LEAST_STEPS:
+    if sum(map(len, settled)) < MIN_STEPS:
         return None
     steps_ns, pauses_ns = separate_pauses(np.concatenate(settled))
     notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
-    if min(map(len, parts)) >= LEAST_STEPS and (ratio := float(parts[1].mean() / parts[0].mean())) > NOTED_SLOWDOWN:
+    if min(map(len, parts)) >= MIN_STEPS and (ratio := float(parts[1].mean() / parts[0].mean())) > NOTED_SLOWDOWN:
         notes.append(
             f"After the profile, steps take {ratio:.2g} × as long, perhaps because each does more work, other processes use the host, or another loop runs; "
             "these steps count."
         )
     why_uneven = "these do more work, other processes use the host, or the loop pauses"
-    return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, enough_before=len(settled[0]) >= LEAST_STEPS)
+    return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, enough_before=len(settled[0]) >= MIN_STEPS)
 
 
 def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: Round | None, scope: str) -> StepTimeEvidence:
     """Return the mean of the counted steps with its interval and notes on ``scope`` of the run."""
     ns = counted.steps_ns
     mean = float(ns.mean())
-    half = max(NORMAL_90 * _standard_error(ns), LEAST_HALF_WIDTH * mean)
+    half = max(NORMAL_90 * _standard_error(ns), MIN_HALF_WIDTH * mean)
     low, high = min(mean - half, mean, *counted.sides_ns), max(mean + half, mean, *counted.sides_ns)
     why_uneven = f"one in {rounds.steps} is long" if rounds is not None else counted.why_uneven
     summary = f"The step time is the mean of {len(ns):,} steps that the loop marked{scope}; {_median_in_words(ns, why_uneven)}."
@@ -209,15 +209,15 @@ def _means_if_slower(before: Sequence[F64], after: Sequence[F64]) -> tuple[float
 
     None if they are not, or if there are too few steps on one side.
     """
-    if min(sum(map(len, before)), sum(map(len, after))) < 2 * LEAST_STEPS:
+    if min(sum(map(len, before)), sum(map(len, after))) < 2 * MIN_STEPS:
         return None
     sides = [_settled_bursts(before), _settled_bursts(after)]
     pauses = [is_pause(ns) for ns in sides]
-    if min(mask.sum() for mask in pauses) < LEAST_PAUSES:
+    if min(mask.sum() for mask in pauses) < MIN_PAUSES:
         # Remove pauses unless they recur on both sides. On one side alone, they would distort the ratio.
         sides = [ns[~mask] for ns, mask in zip(sides, pauses, strict=True)]
     early, late = (float(ns.mean()) for ns in sides)
-    return (early, late) if late > (1 + LEAST_SLOWDOWN) * early else None
+    return (early, late) if late > (1 + MIN_SLOWDOWN) * early else None
 
 
 def _settled_bursts(parts: Sequence[F64]) -> F64:
@@ -235,7 +235,7 @@ def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
     warm_up = part[: len(part) - len(settled)]
     if len(warm_up):
         mean_with_warm_up = float(np.concatenate([warm_up, counted]).mean())
-        if abs(mean_with_warm_up / float(counted.mean()) - 1) <= LEAST_HALF_WIDTH:
+        if abs(mean_with_warm_up / float(counted.mean()) - 1) <= MIN_HALF_WIDTH:
             return []
         length = in_words(float(warm_up.mean()) / 1e6)
         subject = (
@@ -244,7 +244,7 @@ def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
         return [f"{subject} left out as warm-up; the mean would be {in_words(mean_with_warm_up / 1e6)} otherwise."]
     (later,) = without_warm_up(part)
     first = part[: len(part) - len(later)]
-    if len(first) <= CPU_WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= LEAST_SLOWDOWN:
+    if len(first) <= CPU_WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= MIN_SLOWDOWN:
         return []
     # ``counted`` includes steps after the profile, so the two numbers in the sentence average to the reported mean.
     later_ns = (float(counted.sum()) - float(first.sum())) / max(len(counted) - len(first), 1)

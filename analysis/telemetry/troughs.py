@@ -21,11 +21,11 @@ from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 from sawtooth.analysis.units import percent
 
-MOST_ERROR = 0.05  # Step times are known to 5 %, so a ratio this close to a whole number counts as that number.
-MOST_ERROR_BY_WORK = 0.15  # Larger, because activity has whole percents and its windows count short work too much.
+MAX_ERROR = 0.05  # Step times are known to 5 %, so a ratio this close to a whole number counts as that number.
+MAX_ERROR_BY_WORK = 0.15  # Larger, because activity has whole percents and its windows count short work too much.
 # Above this number of steps, the error ranges of neighbouring whole numbers overlap.
-MOST_STEPS = 9
-MOST_STEPS_BY_WORK = 3
+MAX_STEPS = 9
+MAX_STEPS_BY_WORK = 3
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ def steps_of(
     if sawtooth.period_s is None:
         return None, False
     if step_ms:
-        return _whole_steps(sawtooth.period_s * 1e3 / step_ms, MOST_ERROR, MOST_STEPS), False
+        return _whole_steps(sawtooth.period_s * 1e3 / step_ms, MAX_ERROR, MAX_STEPS), False
     if kernel_ms and works_pct:
-        return _whole_steps(sawtooth.period_s * 1e3 * works_pct / 100 / kernel_ms, MOST_ERROR_BY_WORK, MOST_STEPS_BY_WORK), True
+        return _whole_steps(sawtooth.period_s * 1e3 * works_pct / 100 / kernel_ms, MAX_ERROR_BY_WORK, MAX_STEPS_BY_WORK), True
     return None, False
 
 

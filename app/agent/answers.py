@@ -20,7 +20,7 @@ from sawtooth.app.words.comparisons import setup_changes as changed_words
 from sawtooth.app.words.headline import headline
 
 NAME_LENGTH = 120  # characters of a run's name
-DIAGNOSTICS_MOST = 20  # An answer lists at most this many diagnostics, because it must stay short.
+MAX_DIAGNOSTICS = 20  # An answer lists at most this many diagnostics, because it must stay short.
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def report_of(result: RunResult) -> RunReport:
             for p in result.plan
         ],
         not_checked={each.rule: each.because for each in result.not_checked},
-        warnings=[*(check.sentence for check in result.failed), *(d.sentence for d in result.diagnostics[:DIAGNOSTICS_MOST])],
+        warnings=[*(check.sentence for check in result.failed), *(d.sentence for d in result.diagnostics[:MAX_DIAGNOSTICS])],
     )
 
 

@@ -28,8 +28,8 @@ from sawtooth.app.words.advice import numbered
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
-LINES_MOST = 8  # An explanation shows at most this many source lines.
-EVIDENCE_MOST = 20  # rows of evidence in an answer, few because an agent reads all of them
+MAX_LINES = 8  # An explanation shows at most this many source lines.
+MAX_EVIDENCE = 20  # rows of evidence in an answer, few because an agent reads all of them
 PLACES_LOOKED_AT = 20  # events of a finding whose Python stacks are read
 
 
@@ -125,7 +125,7 @@ class Tools:
             prediction_note=" ".join(filter(None, (known.observed, known.prediction_note))),
             risk=known.risk,
             changes=[{k: str(v) for k, v in change.items()} for change in plain["changes"]],
-            evidence=[{k: _plain(v) for k, v in row.items()} for row in plain["evidence"][:EVIDENCE_MOST]],
+            evidence=[{k: _plain(v) for k, v in row.items()} for row in plain["evidence"][:MAX_EVIDENCE]],
             source_lines=self._source_lines(result, known),
             needs_first=list(known.needs_first),
             about_the_rule=dict(about.sections) if about is not None else {},
@@ -143,7 +143,7 @@ class Tools:
             if not ordered and finding.explains.causes:
                 heaviest = heaviest_function(recording, lead.device, *finding.explains.causes)
                 return [heaviest] if heaviest else []
-        return [readable_frame(line) for line in ordered[:LINES_MOST]]
+        return [readable_frame(line) for line in ordered[:MAX_LINES]]
 
 
 def _most_frequent(lines: Iterable[str]) -> list[str]:

@@ -21,8 +21,8 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app import format as fmt
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-FACTOR_MOST = 100.0  # largest factor: a larger one is probably a mistake
-CHANGES_MOST = 50  # A request may name at most this many changes, because each takes a replay.
+MAX_FACTOR = 100.0  # largest factor: a larger one is probably a mistake
+MAX_CHANGES = 50  # A request may name at most this many changes, because each takes a replay.
 TRIED = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))  # causes that an edit can remove
 
 
@@ -137,8 +137,8 @@ def _replayed(
 
 def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatIf) -> list[Edit]:
     """Return the edits of the changes that are not findings; raises UsageError for one without effect."""
-    if len(changes.lost_time) + len(changes.kernels) > CHANGES_MOST:
-        raise UsageError(f"At most {CHANGES_MOST} changes are predicted in one call.")
+    if len(changes.lost_time) + len(changes.kernels) > MAX_CHANGES:
+        raise UsageError(f"At most {MAX_CHANGES} changes are predicted in one call.")
     edits: list[Edit] = [_of_cause(less, whatif) for less in changes.lost_time]
     edits += [_of_kernels(kernel, recording, lead, whatif) for kernel in changes.kernels]
     if changes.host_time_factor is not None:
@@ -174,13 +174,13 @@ def _of_kernels(kernel: KernelTime, recording: Recording, lead: RankResult, what
 
 
 def _factor(value: float, name: str) -> float:
-    if not 0 <= value <= FACTOR_MOST:
-        raise UsageError(f"{name} is {value:g}; it is the new time as a share of the old one, from 0 to {FACTOR_MOST:g}.")
+    if not 0 <= value <= MAX_FACTOR:
+        raise UsageError(f"{name} is {value:g}; it is the new time as a share of the old one, from 0 to {MAX_FACTOR:g}.")
     return value
 
 
 def _of_batch(result: RunResult, before_ms: float, factor: float, library: Library) -> WhatIfPrediction:
-    if not 0 < factor <= FACTOR_MOST:
+    if not 0 < factor <= MAX_FACTOR:
         raise UsageError(f"batch_factor is {factor:g}; it is the new batch as a multiple of the old one, such as 2.")
     batch = at_batch(result, factor, library)
     if batch is None:

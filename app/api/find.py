@@ -21,7 +21,7 @@ from sawtooth.app.settings import settings
 from sawtooth.app.words import advice
 from sawtooth.ingest.errors import SawtoothError
 
-MOST_RUNS, MOST_KERNELS = 2000, 300
+MAX_RUNS, MAX_KERNELS = 2000, 300
 SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # characters of a kernel's name in the list, and in the address of its search
 
 Entry = tuple[str, str, str]  # kind, name and address
@@ -37,7 +37,7 @@ def _entries(run: str) -> list[Entry]:
     manifests = settings().data.manifests()
     chosen = next((manifest for manifest in manifests if manifest.id == run), None)
     entries: list[Entry] = [
-        ("Run", manifest.name, address("verdict", {"run": manifest.id})) for manifest in listed(manifests)[:MOST_RUNS]
+        ("Run", manifest.name, address("verdict", {"run": manifest.id})) for manifest in listed(manifests)[:MAX_RUNS]
     ]
     if chosen is not None and (result := cached_result(chosen, settings().data)) is not None:
         entries += [*_findings(result), *_kernels(result)]
@@ -60,7 +60,7 @@ def _kernels(result: RunResult) -> Iterator[Entry]:
         return
     try:
         with open_rank(library(), result.lead) as view:
-            names = kernels(view)["name"].head(MOST_KERNELS).tolist()
+            names = kernels(view)["name"].head(MAX_KERNELS).tolist()
     except SawtoothError:
         return
     for name, short in zip(names, rankings.distinct_names(names, SHOWN_CHARACTERS), strict=True):

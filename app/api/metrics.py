@@ -17,12 +17,12 @@ from sawtooth.app.api.answers import errors_answered, refusal
 from sawtooth.app.api.sessions import state_of
 from sawtooth.app.library import library
 from sawtooth.app.live.info import sessions
-from sawtooth.app.publish.prometheus import RUNS_MOST, exposition
+from sawtooth.app.publish.prometheus import MAX_RUNS, exposition
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-LOOKED_AT = 4 * RUNS_MOST  # newest runs that are read: of runs with the same name, only the newest is shown
-SESSIONS_MOST = 50  # At most this many live sessions are exported.
+LOOKED_AT = 4 * MAX_RUNS  # newest runs that are read: of runs with the same name, only the newest is shown
+MAX_SESSIONS = 50  # At most this many live sessions are exported.
 MISSING = "Metrics need the package prometheus-client on this server: pip install 'sawtooth[metrics]'."
 
 
@@ -40,7 +40,7 @@ def _exposition() -> tuple[bytes, str]:
     data = settings().data.create()
     live = [
         state
-        for info in islice(sessions(data.live), SESSIONS_MOST)
+        for info in islice(sessions(data.live), MAX_SESSIONS)
         if (state := state_of(info.id)) is not None and state["live"]
     ]
     runs = listed(data.manifests())[:LOOKED_AT]

@@ -29,7 +29,7 @@ from sawtooth.ingest.manifest import Manifest
 
 NAME_LENGTH = 80  # characters of a name inside a slice; the drawer shows the full name
 _DEPTH_BITS = 16  # Number of bits of a USMALLINT.
-TILES_MOST = 8  # tiles per request, which suffice for all sources of one time range
+MAX_TILES = 8  # tiles per request, which suffice for all sources of one time range
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()
@@ -103,8 +103,8 @@ def _tiles(request: Request) -> Response:
     """Return the tiles of ``sources`` (separated by commas) at ``level`` and ``index``, concatenated."""
     level, index = number(request, "level"), number(request, "index")
     sources = request.query_params.get("sources", "").split(",")
-    if len(sources) > TILES_MOST:
-        raise UsageError(f"A request may ask for at most {TILES_MOST} tiles of the timeline.")
+    if len(sources) > MAX_TILES:
+        raise UsageError(f"A request may ask for at most {MAX_TILES} tiles of the timeline.")
     with opened(request) as rank:
         parts = [encoded(timeline_tiles.tile(rank.recording, source, rank.device, level, index)) for source in sources]
     # A recording never changes. Its analysis changes only with Sawtooth's version or the run's other ranks.

@@ -23,7 +23,7 @@ OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
 LEAST_OUTSIDE = 0.001  # share of a view: a smaller rest is a rounding error
 OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has all of them
 NAME_LENGTH = 60  # Longer names of operations are cut to this many characters.
-OCCURRENCES_MOST = 1000  # flags on the timeline: more flags could not be distinguished
+MAX_OCCURRENCES = 1000  # flags on the timeline: more flags could not be distinguished
 
 
 def _slice(request: Request) -> Response:
@@ -144,9 +144,9 @@ def _occurrences(request: Request) -> Response:
         raise UsageError("This run has no such finding.")
     with opened(request) as rank:
         origin = timeline.extent(rank.recording).start_ns
-        longest = sorted(finding.places, key=lambda place: place[0] - place[1])[:OCCURRENCES_MOST]
+        longest = sorted(finding.places, key=lambda place: place[0] - place[1])[:MAX_OCCURRENCES]
         places = [(start - origin, end - origin) for start, end in sorted(longest)]
-        places = places or tables.occurrences(rank, finding.explains.causes, OCCURRENCES_MOST)
+        places = places or tables.occurrences(rank, finding.explains.causes, MAX_OCCURRENCES)
     return json({"places": places})
 
 

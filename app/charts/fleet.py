@@ -11,13 +11,13 @@ from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import Colour, colour_of_quantity
 
 IDLE = Colour("0 %", "#DDE3EA", "#2E353D")  # not the page's colour, which a span without samples has
-MOST_ROWS = 128  # rows that are drawn, the worst first: more rows would be too thin to distinguish
+MAX_ROWS = 128  # rows that are drawn, the worst first: more rows would be too thin to distinguish
 UNITS = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
 def chart(fleet: Fleet, *, dark: bool) -> Chart:
     """Draw a row per GPU, the worst on top; a span without samples stays empty."""
-    shown = fleet.rows[:MOST_ROWS]
+    shown = fleet.rows[:MAX_ROWS]
     length_s = (fleet.end_ns - fleet.start_ns) / 1e9
     _, unit_s, unit = next(entry for entry in UNITS if length_s >= entry[0])
     count = len(shown[0].cells)

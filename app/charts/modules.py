@@ -11,7 +11,7 @@ from sawtooth.app.charts.waterfall import directed
 from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mixed
 
 DRAWN_FROM = 0.004  # share of a step's GPU time: narrower modules would be lines without a name
-DRAWN_MOST = 300  # modules in each picture: the browser needs a second for more
+MAX_DRAWN = 300  # modules in each picture: the browser needs a second for more
 HALF = 0.5  # share of A's time: a larger change has the same colour as this one
 ROOT = "step"
 
@@ -23,7 +23,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     """
     placed = rows[rows["module"].notna() | (rows["parent"].isna() & (rows["ms_a"] > 0))]
     whole = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())
-    placed = placed[placed["ms_a"] >= DRAWN_FROM * whole].nlargest(DRAWN_MOST, "ms_a")
+    placed = placed[placed["ms_a"] >= DRAWN_FROM * whole].nlargest(MAX_DRAWN, "ms_a")
     known = {_key(module) for module in placed["module"]}
     placed = placed[[pd.isna(parent) or _key(parent) in known for parent in placed["parent"]]]
     changes = [float(b - a) for a, b in zip(placed["ms_a"], placed["ms_b"], strict=True)]

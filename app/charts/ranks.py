@@ -121,7 +121,7 @@ def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
 MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
 NUMBERED, NUMBERED_STEPS = 96, 12  # squares, and steps beside each other, up to which each square contains its number
 SCALED_ROWS = 5  # rows: with fewer, the colour scale would be higher than the picture
-LEAST_RANGE = 0.1  # share of the largest value: a smaller range gets no strong colour difference
+MIN_RANGE = 0.1  # share of the largest value: a smaller range gets no strong colour difference
 BELOW = 0.15  # share of the range: added below the smallest value, so that it is not white
 UNUSUAL = 1.5  # times the usual step: the text mentions a longer longest step
 UNDER_TEXT = 0.45  # mix of a colour with the page's colour: black on white and white on black remain readable on it
@@ -173,7 +173,7 @@ def _ends(values: pd.DataFrame) -> tuple[float, float]:
     high = float(values.max(axis=None))
     if len(values) < SCALED_ROWS:
         return 0.0, high
-    low = min(float(values.min(axis=None)), (1 - LEAST_RANGE) * high)
+    low = min(float(values.min(axis=None)), (1 - MIN_RANGE) * high)
     return max(low - BELOW * (high - low), 0.0), high
 
 

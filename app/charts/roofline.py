@@ -25,7 +25,7 @@ FEW_DECADES = 2.2  # powers of ten on an axis: with fewer, they alone would give
 HEIGHT = 350
 LINE, AWAY = 16, 30  # pixels: the height of a number, and its distance from the dot
 RIGHT = 0.6  # share of an axis: to the right of this the roof has its name, so a number goes to the left of its dot
-LEAST_TIME_SHARE = 0.001  # share of the operators' time: dots of shorter operators would only hide others
+MIN_TIME_SHARE = 0.001  # share of the operators' time: dots of shorter operators would only hide others
 COLUMNS = {
     "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
     "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "gb_per_s": "GB/s",
@@ -95,7 +95,7 @@ def named(row: Mapping[Any, Any]) -> str:
 
 def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the operators that get a dot, largest opportunity first."""
-    return rows[rows["ms"] >= LEAST_TIME_SHARE * rows["ms"].sum()].head(POINTS)
+    return rows[rows["ms"] >= MIN_TIME_SHARE * rows["ms"].sum()].head(POINTS)
 
 
 def _moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> go.Figure:

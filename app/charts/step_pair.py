@@ -14,7 +14,7 @@ TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2
 APART = 0.12  # share of the axis: closer tick labels would touch on a phone
 MEASURED, PREDICTED = "95\u00a0%", "80\u00a0%"  # what the intervals contain
 ROOM = 0.06  # share of the axis that remains free at both ends
-LEAST_DECADES = math.log10(1.25)  # a shorter axis would enlarge noise
+MIN_DECADES = math.log10(1.25)  # a shorter axis would enlarge noise
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
     """Return the axis of ``ratios``; it always contains 1, where both steps take the same time."""
     ends = [math.log10(end) for ratio in ratios for end in (ratio.low, ratio.high, ratio.value)]
     low, high = min(0.0, *ends), max(0.0, *ends)
-    missing = max(LEAST_DECADES - (high - low), 0.0) / 2
+    missing = max(MIN_DECADES - (high - low), 0.0) / 2
     low, high = low - missing, high + missing
     pad = (high - low) * ROOM
     low, high = low - pad, high + pad

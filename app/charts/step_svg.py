@@ -16,7 +16,7 @@ WIDTH = 920  # px: the width of a notebook's output on a laptop
 BAR, VALUE = 28, 150  # px: height of a bar, and room for its time on the right
 CAPTION, GAP, RIBBON = 20, 14, 44  # px: above a bar, below it, and between two bars with ribbons
 LETTER = 6.6  # px: mean width of a character at 12 px, rounded up so that a label never leaves its part
-LEAST_NAMED = 0.01  # share of the longest bar: smaller parts have no legend entry
+MIN_NAMED = 0.01  # share of the longest bar: smaller parts have no legend entry
 INK = Colour("text", "#1F2328", "#E6E8EB")
 _LINES = {
     "/": "M-2 2l4-4M0 8l8-8M6 10l4-4",
@@ -213,7 +213,7 @@ def _legend(
     """Return the names of the colours in lines below the bars, and where they end."""
     longest = max((bar.ms for bar in bars), default=1.0)
     named = [
-        c for c in colours if max(part.ms for bar in bars for part in bar.parts if part.colour == c) >= LEAST_NAMED * longest
+        c for c in colours if max(part.ms for bar in bars for part in bar.parts if part.colour == c) >= MIN_NAMED * longest
     ]
     pieces, x = [], 0.0
     for colour in named:

@@ -21,7 +21,7 @@ HEIGHT = 392  # pixels: that of the table beside it
 AREA = 340 * 300  # square pixels of the tiles, about: the width follows the page, and frames need room too
 LETTER, LINE = 6.4, 14.5  # pixels of a letter's width and a line's height
 SEPARATOR = "\u241f"  # between the names of an id; no name of a kernel or module contains this symbol
-LEAST_LETTERS = 14  # a narrower tile has only its time: a name in pieces of some letters cannot be read
+MIN_LETTERS = 14  # a narrower tile has only its time: a name in pieces of some letters cannot be read
 ROOT = "all"
 _WORD = re.compile(r"[^_\s]+_?\s?|_")  # a name may break after each
 
@@ -98,7 +98,7 @@ def _text(tile: Tile, whole: float) -> str:
     time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
     side = math.sqrt(tile.ms / whole * AREA)
     letters, lines = int(side / LETTER), int(side / LINE) - 1
-    name = _wrapped(fmt.clean(tile.label, LABEL), letters, lines) if letters >= LEAST_LETTERS else []
+    name = _wrapped(fmt.clean(tile.label, LABEL), letters, lines) if letters >= MIN_LETTERS else []
     return "<br>".join(
         fmt.plain(line, None) for line in [*name, f"{time} · {share}" if letters >= len(time + share) + 3 else time]
     )

@@ -27,7 +27,7 @@ from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
 PIECE_BYTES = 1 << 20
-LEAST_FREE_BYTES = 2_000_000_000  # A large trace and its recording need about this much space.
+MIN_FREE_BYTES = 2_000_000_000  # A large trace and its recording need about this much space.
 
 
 def doctor(
@@ -57,7 +57,7 @@ def _access(folder: DataFolder) -> Iterator[str]:
         yield f"Other users of this machine can read the data folder. To prevent it: chmod 700 {folder.root}"
     if not os.access(folder.root, os.W_OK):
         yield "The data folder cannot be written, so no new file can be ingested."
-    if shutil.disk_usage(folder.root).free < LEAST_FREE_BYTES:
+    if shutil.disk_usage(folder.root).free < MIN_FREE_BYTES:
         yield "The disk is almost full. `sawtooth runs prune --max-size 20GB` removes old runs."
 
 

@@ -18,7 +18,7 @@ from sawtooth.ingest.dumps.memory_snapshot import is_snapshot, read_snapshot
 from sawtooth.ingest.dumps.opened import head_of
 from sawtooth.ingest.errors import UsageError
 
-FILES_MOST = 100_000  # No job has more ranks, and each rank writes one file.
+MAX_FILES = 100_000  # No job has more ranks, and each rank writes one file.
 
 
 def collectives(
@@ -38,8 +38,8 @@ def collectives(
     files = [file for path in dumps for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
     if any(path.is_dir() for path in dumps):
         files = [file for file in files if file in dumps or is_flight_recorder(head_of(file))]
-    if not files or len(files) > FILES_MOST:
-        raise UsageError(f"Found {len(files):,} dumps of NCCL's flight recorder. Give 1 to {FILES_MOST:,}.")
+    if not files or len(files) > MAX_FILES:
+        raise UsageError(f"Found {len(files):,} dumps of NCCL's flight recorder. Give 1 to {MAX_FILES:,}.")
     _answer_flight(files, format_for(format, output, TableFormat, as_json=as_json), output)
 
 

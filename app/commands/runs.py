@@ -34,7 +34,7 @@ from sawtooth.ingest.runs.proposals import needed
 from sawtooth.ingest.schema import DataFolder
 
 UNITS = " kmgt"  # each unit is 1000 times the previous one, or 1024 times if an i follows it
-LEAST_SIZE = 10**6  # bytes: a smaller number without a unit is probably a mistake
+MIN_SIZE = 10**6  # bytes: a smaller number without a unit is probably a mistake
 OLDER = "analysed by an older version: open it or run `sawtooth report {run}`"
 HEALTH_SECONDS = 2.0  # time in which a server must answer: the user waits for the browser
 WIDE = 400  # columns of a line if the output is not a terminal, because other programs cut lines themselves
@@ -243,7 +243,7 @@ def size_of(text: str) -> int:
         size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** UNITS.index(parts[2] or " ")) if parts else int(text)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a size. Write 20GB or 500MB.") from None
-    if size < LEAST_SIZE and text.strip().isdigit():  # nobody means one byte by "1"
+    if size < MIN_SIZE and text.strip().isdigit():  # nobody means one byte by "1"
         raise UsageError(f"{text!r} has no unit. Write 20GB or 500MB.")
     return size
 

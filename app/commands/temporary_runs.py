@@ -1,7 +1,7 @@
 """Files that a command reads without storing them as runs, cached for the next command.
 
 Each set of files has its own folder inside the data folder, with the content of a data folder with only these runs. If all
-these folders exceed MOST_BYTES, the least recently used ones are deleted. A deleted folder is created again when needed.
+these folders exceed MAX_BYTES, the least recently used ones are deleted. A deleted folder is created again when needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sawtooth.ingest.typed import from_json
 
 FOLDER = "read"
 COMPLETE = "read.json"  # written last: a folder that contains it is complete
-MOST_BYTES = 1_000_000_000  # The files of a few large traces fit into this limit.
+MAX_BYTES = 1_000_000_000  # The files of a few large traces fit into this limit.
 ABANDONED_S = 86_400  # an incomplete folder of this age is a leftover of a killed command
 
 
@@ -111,7 +111,7 @@ def _whole(kept: Path) -> FilesRead | None:
 
 
 def _make_room(place: Path) -> None:
-    """Delete the least recently used folders until MOST_BYTES are left, and leftovers of killed commands."""
+    """Delete the least recently used folders until MAX_BYTES are left, and leftovers of killed commands."""
     used: list[tuple[float, int, Path]] = []
     for path in place.iterdir():
         try:
@@ -125,7 +125,7 @@ def _make_room(place: Path) -> None:
             continue  # another command is deleting it
     left = sum(size for _, size, _ in used)
     for _, size, path in sorted(used, key=lambda one: one[0]):
-        if left <= MOST_BYTES:
+        if left <= MAX_BYTES:
             return
         shutil.rmtree(path, ignore_errors=True)
         left -= size

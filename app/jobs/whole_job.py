@@ -23,7 +23,7 @@ from sawtooth.ingest.runs.manifests import register_job
 from sawtooth.ingest.schema import DataFolder
 
 OUTSIDE = "{url} is outside the named locations, so it was not opened. If you trust the summaries, add --sources {place}"
-MOST_SAMPLED = 16  # telemetry files that are ingested, as many as there are representative ranks
+MAX_SAMPLED = 16  # telemetry files that are ingested, as many as there are representative ranks
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def bring_in_job(
     if not any(ref.kind == "trace" for ref in refs):
         raise SawtoothError(f"None of the {len(chosen)} traces to be opened can be read. {notices[0]}")
     hosts = [None if pd.isna(host) else str(host) for host in chosen["host"]]
-    telemetry = JobTables(folder.summaries_file(summaries_id)).telemetry_sources(hosts)[:MOST_SAMPLED]
+    telemetry = JobTables(folder.summaries_file(summaries_id)).telemetry_sources(hosts)[:MAX_SAMPLED]
     sampled, further = _open(folder, telemetry, places)
     manifest = register_job(
         folder,

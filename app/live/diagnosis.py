@@ -16,7 +16,7 @@ from sawtooth.app.live.series import WINDOW_NS
 
 # Kinds of findings about changes over hours, which the last minutes neither show nor exclude.
 SLOW = ("utilization-trend", "memory-growth", "idle-stretch", "several-jobs")
-MOST_ROWS = 8000  # rows per GPU: five minutes at 25 Hz; if there are more, only every n-th row is used
+MAX_ROWS = 8000  # rows per GPU: five minutes at 25 Hz; if there are more, only every n-th row is used
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:
     if not series:
         return None
     times = np.unique(np.concatenate([at for at, _ in series.values()]))
-    times = times[:: -(-len(times) // MOST_ROWS)]
+    times = times[:: -(-len(times) // MAX_ROWS)]
     return _device(gpu, times, {column: _at(times, *line) for column, line in series.items()})
 
 

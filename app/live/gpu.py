@@ -14,7 +14,7 @@ from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.quantities.throttling import holding
 from sawtooth.ingest.telemetry.session import is_time
 
-MOST_PROCESSES = 16  # At most this many processes of a GPU are stored. A training has fewer.
+MAX_PROCESSES = 16  # At most this many processes of a GPU are stored. A training has fewer.
 MEMORY_NEAR = 0.95  # Share of the GPU's memory. If more is in use, a larger batch or fragmentation can end the run.
 CLOCK_LIMITED = 0.95  # Share of the session's highest SM clock. A smaller drop hardly matters.
 BUSY_PCT = 20.0  # Utilization in percent. A GPU with less work lowers its clocks without being throttled.

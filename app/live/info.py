@@ -17,7 +17,7 @@ from sawtooth.ingest.typed import from_json
 
 FRESH_SECONDS = 10.0  # a session without new samples for this time is no longer live; a push takes up to two seconds
 NAME_LENGTH = 200  # characters: a pusher may send thousands, and each refresh of the page would escape them again
-MOST_INFOS = 4096  # twice the number of sessions that a receiver accepts
+MAX_INFOS = 4096  # twice the number of sessions that a receiver accepts
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _Meta(msgspec.Struct, frozen=True):
     pid: int | None = None
 
 
-@lru_cache(maxsize=MOST_INFOS)
+@lru_cache(maxsize=MAX_INFOS)
 def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
     """Return a meta.json, cached until it changes: the Live page reads all of them each second."""
     return from_json(without_checksum(path.read_bytes()), _Meta)

@@ -15,11 +15,11 @@ from sawtooth.ingest.quantities.registry import GAP_PERIODS
 WINDOW_NS = 330 * 10**9  # time for which all samples are stored: slightly more than the page's five-minute window
 # Old samples are removed when they reach this age. Removing copies the arrays, which about every half minute is cheap.
 TRIMMED_AT_NS = WINDOW_NS * 11 // 10
-SAMPLES_MOST = 40_000  # stored samples: 330 s at 100 Hz are 33,000; a sender whose timestamps hardly advance could send more
+MAX_SAMPLES = 40_000  # stored samples: 330 s at 100 Hz are 33,000; a sender whose timestamps hardly advance could send more
 BUCKETS = 1000  # buckets of the whole session: each has a low and a high, so 2000 points are drawn
 FIRST_BUCKET_NS = 10**8  # first length of a bucket, one sample at 10 Hz; the length doubles as the session grows
 SHORTEST_GAP_NS = 10**9  # a shorter pause is a late sample; as a gap, it would make the line flicker
-POINTS_MOST = 2000  # points of a line: enough for a screen, which is about 1,500 pixels wide
+MAX_POINTS = 2000  # points of a line: enough for a screen, which is about 1,500 pixels wide
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -46,8 +46,8 @@ class LiveSeries:
         self._value.append(value)
         if time_ns - self._time[0] > TRIMMED_AT_NS:
             self._forget(int(np.searchsorted(np.array(self._time), time_ns - WINDOW_NS)))
-        elif len(self._time) > SAMPLES_MOST * 11 // 10:
-            self._forget(len(self._time) - SAMPLES_MOST)
+        elif len(self._time) > MAX_SAMPLES * 11 // 10:
+            self._forget(len(self._time) - MAX_SAMPLES)
         self._into_buckets(time_ns, value)
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class LiveSeries:
         ends = (np.array(self._bucket, np.int64) + 1) * self._bucket_ns
         return ends, np.array(self._sum) / np.maximum(np.array(self._count), 1)
 
-    def line(self, start_ns: int, points: int = POINTS_MOST) -> tuple[I64, F64]:
+    def line(self, start_ns: int, points: int = MAX_POINTS) -> tuple[I64, F64]:
         """Return the points to draw from ``start_ns`` on, about ``points`` at most.
 
         The points keep the lows and highs of the samples. In a telemetry gap there is a NaN, at which the line breaks.
@@ -122,7 +122,7 @@ class LiveSeries:
         self._count = array("q", np.add.reduceat(np.array(self._count), starts).tolist())
 
 
-def thinned(time: I64, value: F64, points: int = POINTS_MOST) -> tuple[I64, F64]:
+def thinned(time: I64, value: F64, points: int = MAX_POINTS) -> tuple[I64, F64]:
     """Return about ``points`` samples: the lowest and the highest of each of equal parts, in their order."""
     if len(time) <= points:
         return time, value

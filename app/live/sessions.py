@@ -18,7 +18,7 @@ from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import find_steady
 from sawtooth.analysis.telemetry.summary import ACTIVITY, SM_ACTIVITY
 from sawtooth.app.live.diagnosis import LiveFinding, findings, sampled
-from sawtooth.app.live.gpu import MOST_PROCESSES, LiveGpu
+from sawtooth.app.live.gpu import MAX_PROCESSES, LiveGpu
 from sawtooth.app.live.step_rate import LiveStepRate
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import possible
@@ -35,9 +35,9 @@ SAWTOOTH_SAMPLES = 700  # most samples that are searched: a minute at 10 Hz, or 
 # Bytes that the first look at a long session reads, in a few seconds. Older samples are not drawn, and the page says so.
 CATCH_UP_BYTES = 32 << 20
 LOOK_BYTES = 4 << 20  # bytes that each later look reads, once per second: 200 times what eight GPUs write in a second
-MOST_SAMPLES = 4_000_000  # stored samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
-MOST_EVENTS = 50  # events that are stored, the newest ones
-GPUS_MOST = 64  # GPUs of one session; the largest hosts have 16
+MAX_SAMPLES = 4_000_000  # stored samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
+MAX_EVENTS = 50  # events that are stored, the newest ones
+MAX_GPUS = 64  # GPUs of one session; the largest hosts have 16
 
 
 class LiveSession:
@@ -78,7 +78,7 @@ class LiveSession:
                     self._take(record)
             self._looked = True
             every = [series for gpu in self.gpus.values() for series in gpu.series.values()]
-            if sum(map(len, every)) > MOST_SAMPLES:
+            if sum(map(len, every)) > MAX_SAMPLES:
                 for series in every:
                     series.halve()
 
@@ -156,7 +156,7 @@ class LiveSession:
         self._columns = [str(c) for c in record.get("columns", self._columns)]
         for entry in record.get("devices", []):
             device = int(entry["device"])
-            if len(self.gpus) >= GPUS_MOST and device not in self.gpus:
+            if len(self.gpus) >= MAX_GPUS and device not in self.gpus:
                 continue
             gpu = self.gpus.setdefault(device, LiveGpu(device, str(entry.get("name") or "GPU"), None))
             gpu.memory_bytes = possible("mem_total_bytes", float(entry.get("memory_bytes") or 0)) or gpu.memory_bytes
@@ -190,10 +190,10 @@ class LiveSession:
                 for d, pid, held, name in listed
                 if d == gpu.device
             ]
-            gpu.processes = sorted(own, key=lambda one: -(one[1] or 0.0))[:MOST_PROCESSES]
+            gpu.processes = sorted(own, key=lambda one: -(one[1] or 0.0))[:MAX_PROCESSES]
 
     def _event(self, record: dict[str, Any], now: int) -> None:
-        self.events = [*self.events, {"time_ns": now, **record}][-MOST_EVENTS:]
+        self.events = [*self.events, {"time_ns": now, **record}][-MAX_EVENTS:]
         gpu = self.gpus.get(record.get("device", -1))
         if gpu is not None and record.get("e") in ("gpu_lost", "gpu_back"):
             gpu.lost = record["e"] == "gpu_lost"

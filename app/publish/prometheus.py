@@ -1,6 +1,6 @@
 """The server's metrics for Prometheus: live trainings, and the newest run of each name.
 
-Values are in base units and ratios, as Prometheus recommends. Runs are labelled with their names. There are at most RUNS_MOST
+Values are in base units and ratios, as Prometheus recommends. Runs are labelled with their names. There are at most MAX_RUNS
 runs, because each run is a time series.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from sawtooth.app.publish.values import values_of
 
-RUNS_MOST = 50  # At most this many runs are exported, because each adds several series.
+MAX_RUNS = 50  # At most this many runs are exported, because each adds several series.
 LOST = "lost_ms/"
 # By the name in ``values_of``: the metric, the factor to its unit, and its help text.
 OF_RUN = {
@@ -83,7 +83,7 @@ class _Collector:
         named: set[str] = set()
         for result in self._results:
             run = str(result.manifest.name)
-            if run in named or len(named) == RUNS_MOST:
+            if run in named or len(named) == MAX_RUNS:
                 continue
             named.add(run)
             for key, value in values_of(result, "").items():

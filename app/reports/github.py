@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import SawtoothError
 COMMENT_CHARACTERS = 65_536  # more is refused
 SUMMARY_BYTES = 1 << 20  # limit per workflow step; GitHub drops a longer summary completely
 CUT = "\n\n… the rest is in the job's files.\n"
-PAGES_MOST = 20  # At most this many pages of 100 comments or artifacts are read.
+MAX_PAGES = 20  # At most this many pages of 100 comments or artifacts are read.
 SECONDS = 30  # A request to GitHub ends after this time.
 REFUSED = (401, 403, 404)  # how GitHub answers a token that may not write
 
@@ -102,7 +102,7 @@ class Job:
             raise SawtoothError(f"The artifact {name} cannot be read from GitHub ({error}).") from None
 
     def _pages(self, path: str) -> Any:
-        for page in range(1, PAGES_MOST + 1):
+        for page in range(1, MAX_PAGES + 1):
             listed = self._ask("GET", f"{path}?per_page=100&page={page}")
             yield from listed
             if len(listed) < 100:

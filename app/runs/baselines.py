@@ -11,7 +11,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 
 ARTIFACT = "artifact:"
 SUFFIX = ".sawtooth"
-FILES_IN_ARTIFACT_MOST = 100  # An artifact with more files is refused.
+MAX_FILES_IN_ARTIFACT = 100  # An artifact with more files is refused.
 
 
 def fetch_baseline(place: str, name: str, to: Path) -> Path | None:
@@ -59,7 +59,7 @@ def _from_artifact(artifact: str, name: str, to: Path) -> Path | None:
     if packed is None:
         return None
     with zipfile.ZipFile(packed) as archive:
-        members = [member for member in archive.infolist() if member.filename.endswith(SUFFIX)][:FILES_IN_ARTIFACT_MOST]
+        members = [member for member in archive.infolist() if member.filename.endswith(SUFFIX)][:MAX_FILES_IN_ARTIFACT]
         chosen = next((m for m in members if Path(m.filename).name == f"{name}{SUFFIX}"), members[0] if members else None)
         if chosen is None:
             raise NotFoundError(f"The artifact {artifact} contains no {SUFFIX} file.")

@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import causes_of
 from sawtooth.analysis.store.rank_causes import RankCauses
-from sawtooth.analysis.store.sql import ROWS_MOST, SECONDS_MOST, SQL_CHARACTERS_MOST, QueryResult, run_query
+from sawtooth.analysis.store.sql import MAX_ROWS, MAX_SECONDS, MAX_SQL_CHARACTERS, QueryResult, run_query
 from sawtooth.analysis.store.sql_examples import EXAMPLES
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current_result, frame, panel
@@ -30,7 +30,7 @@ def main() -> None:
     tables = {column.table for column in columns()}
     cards.headline(
         f"Query the {len(tables)} tables of this run",
-        f"Queries only read. They take at most {SECONDS_MOST:g} s and return the first {ROWS_MOST:,} rows.",
+        f"Queries only read. They take at most {MAX_SECONDS:g} s and return the first {MAX_ROWS:,} rows.",
     )
     with st.container(key="sql_console"), st.grid(min_column_width=520, gap="medium"):
         with st.container():
@@ -77,7 +77,7 @@ def _take_from_address() -> None:
     linked = st.query_params.get("sql")
     if linked is not None and linked != st.session_state.get("sql_linked"):
         st.session_state["sql_linked"] = linked
-        st.session_state["sql_text"] = linked[:SQL_CHARACTERS_MOST]
+        st.session_state["sql_text"] = linked[:MAX_SQL_CHARACTERS]
         st.session_state.pop("sql_to_run", None)  # a query of another person must not run before the viewer has read it
 
 
@@ -105,7 +105,7 @@ def _form(chosen: RecordingRef) -> None:
     titles = [example.title for example in EXAMPLES if example.kind == chosen.kind]
     st.pills("Start from", titles, key="sql_example", on_change=_take_example)
     with st.form("sql_form", border=False):
-        st.text_area("Query", key="sql_text", height=150, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
+        st.text_area("Query", key="sql_text", height=150, max_chars=MAX_SQL_CHARACTERS, placeholder="SELECT …")
         st.form_submit_button("Run", icon=":material/play_arrow:", type="primary", help="Ctrl+Enter", on_click=_run)
 
 

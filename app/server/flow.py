@@ -28,9 +28,9 @@ LOOK_EVERY_SECONDS = 0.02  # time between two checks whether a script can run; a
 OPENED_PER_SECOND = 10.0  # pages of all peers together: each costs the event loop a session and a first run of its script
 OPENED_AT_ONCE = 10.0  # This many pages may open at once, for example when a browser restores its tabs.
 MESSAGE_BYTES = 1 << 20  # a page sends the values of its widgets; the longest is a query
-MOST_WEBSOCKETS = 400  # each has its own session; a team has a few dozen
-MOST_WEBSOCKETS_PER_PEER = 100  # all viewers behind a proxy count as one peer; a trusted proxy has no limit of its own
-MOST_CONNECTIONS = 3000  # pages have about five each; slow_clients closes most idle ones before this limit
+MAX_WEBSOCKETS = 400  # each has its own session; a team has a few dozen
+MAX_WEBSOCKETS_PER_PEER = 100  # all viewers behind a proxy count as one peer; a trusted proxy has no limit of its own
+MAX_CONNECTIONS = 3000  # pages have about five each; slow_clients closes most idle ones before this limit
 
 
 class TokenBucket:
@@ -63,7 +63,7 @@ class Sockets:
 
     def full(self, peer: str, *, trusted: bool) -> bool:
         """Return whether ``peer`` (an address) may open no further socket."""
-        return self._open.total() >= MOST_WEBSOCKETS or (not trusted and self._open[peer] >= MOST_WEBSOCKETS_PER_PEER)
+        return self._open.total() >= MAX_WEBSOCKETS or (not trusted and self._open[peer] >= MAX_WEBSOCKETS_PER_PEER)
 
     def opened(self, peer: str) -> None:
         """Count a socket that opens."""
@@ -141,4 +141,4 @@ def limit_connections(servers: list[uvicorn.Server]) -> None:
     """
     for server in servers:
         server.config.ws_max_size = MESSAGE_BYTES
-        server.config.limit_concurrency = MOST_CONNECTIONS
+        server.config.limit_concurrency = MAX_CONNECTIONS

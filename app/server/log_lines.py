@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 EVERY_SECONDS = 10.0  # The same line is logged at most once in this time.
-TEXTS_MOST = 100  # remembered texts; uvicorn has three different lines about invalid requests
+MAX_TEXTS = 100  # remembered texts; uvicorn has three different lines about invalid requests
 LOGGERS = ("uvicorn.error", "websockets.server")  # they log invalid requests before any middleware can refuse them
 
 
@@ -23,7 +23,7 @@ class Seldom(logging.Filter):
         """Return whether the line is written; the next written line says how many were left out."""
         if record.levelno != logging.WARNING:
             return True
-        if len(self._seen) > TEXTS_MOST:
+        if len(self._seen) > MAX_TEXTS:
             self._seen.clear()
         text, now = str(record.msg), self._clock()
         last, left_out = self._seen.get(text, (float("-inf"), 0))

@@ -29,8 +29,8 @@ SESSION_SECONDS = 30 * 24 * 3600.0  # a session ends after this time without a r
 LINK_SECONDS = 24 * 3600.0  # short, because a link stays readable in a terminal or in a container's log
 SEEN_EVERY_SECONDS = 300.0  # accuracy of "last seen", because each update is a write
 BELIEVED_SECONDS = 1.0  # after this time, a session is read from the folder again, because it may have been ended
-MOST_SESSIONS = 500  # the least recently used ones are removed, so that a script that logs in often does not fill the folder
-MOST_LINKS = 100  # At most this many unused links are valid at a time.
+MAX_SESSIONS = 500  # the least recently used ones are removed, so that a script that logs in often does not fill the folder
+MAX_LINKS = 100  # At most this many unused links are valid at a time.
 TEXT_LENGTH = 300  # characters of a browser's name; only its end distinguishes Edge from Chrome
 
 
@@ -85,7 +85,7 @@ class Sessions:
 
         With ``user``, only this user of this machine can use it.
         """
-        self._remove_oldest("link-", MOST_LINKS)
+        self._remove_oldest("link-", MAX_LINKS)
         code = secrets.token_urlsafe(24)
         self._write(_name("link", code), _Link(self._clock() + LINK_SECONDS, user))
         return code
@@ -106,7 +106,7 @@ class Sessions:
 
     def open(self, session: Session) -> str:
         """Start a session; return its secret, which is the cookie's value."""
-        self._remove_oldest("session-", MOST_SESSIONS)
+        self._remove_oldest("session-", MAX_SESSIONS)
         secret = secrets.token_urlsafe(32)
         self._write(_name("session", secret), session)
         return secret
@@ -127,7 +127,7 @@ class Sessions:
             if session is None:
                 self._believed.pop(name, None)
                 return None
-            if len(self._believed) > MOST_SESSIONS:
+            if len(self._believed) > MAX_SESSIONS:
                 self._believed.clear()
             self._believed[name] = (now, session)
         belongs = session.user is None or session.user == user

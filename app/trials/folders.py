@@ -12,14 +12,14 @@ import psutil
 
 LINKED = ("pyvenv.cfg",)  # a folder with this file is a virtual environment
 SKIPPED = ("__pycache__", ".git")  # folders without effect on a training, which other programs may write meanwhile
-MOST_LISTED = 200_000  # files that are listed: of a larger data set, the rest is not checked
+MAX_LISTED = 200_000  # files that are listed: of a larger data set, the rest is not checked
 
 
 def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
-    """Return size and modification time of up to MOST_LISTED files in ``folder``, but not in ``without``."""
+    """Return size and modification time of up to MAX_LISTED files in ``folder``, but not in ``without``."""
     listed: dict[str, tuple[int, int]] = {}
     for path in _files(folder):
-        if len(listed) >= MOST_LISTED:
+        if len(listed) >= MAX_LISTED:
             break
         if path.is_relative_to(without):
             continue
@@ -40,7 +40,7 @@ def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) 
 
 def added(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
     """Return the files that are not in ``before``, without those that a process has open."""
-    return _closed(listing(folder, without).keys() - before.keys()) if len(before) < MOST_LISTED else []
+    return _closed(listing(folder, without).keys() - before.keys()) if len(before) < MAX_LISTED else []
 
 
 def _closed(paths: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.app.trials import endings, steps
-from sawtooth.app.trials.endings import FEWEST_STEPS, LONGEST, How
+from sawtooth.app.trials.endings import LONGEST, MIN_STEPS, How
 from sawtooth.app.trials.output import names_taken_port
 from sawtooth.app.trials.processes import Training
 from sawtooth.ingest.capture.command import settings as hook
@@ -201,9 +201,9 @@ class _Watch:
         ranks = len(list(self._parts.glob("marks-*.jsonl")))
         if self._order.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
             seconds, enough = 2 * seconds + PROFILE_S, _never
-        if (trained_s >= seconds and len(took) >= FEWEST_STEPS) or loop_s >= LONGEST * seconds:
+        if (trained_s >= seconds and len(took) >= MIN_STEPS) or loop_s >= LONGEST * seconds:
             return True
-        return trained_s >= min(steps.LEAST_S, seconds / 2) and len(took) >= steps.LEAST_STEPS and enough(took)
+        return trained_s >= min(steps.MIN_S, seconds / 2) and len(took) >= steps.MIN_STEPS and enough(took)
 
     @property
     def limit_s(self) -> float:

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from sawtooth.analysis.quantiles import student_t
 
-LEAST_STEPS = 40  # with fewer steps, their variation is not known
+MIN_STEPS = 40  # with fewer steps, their variation is not known
 # The first second is not representative: a loader's queue is full and caches are cold. A step of 3.4 ms took 4.8 ms there.
-LEAST_S = 5.0
+MIN_S = 5.0
 BLOCKS = 8  # blocks of neighbouring steps: their means are nearly independent, and eight of them suffice for an interval
 WARM_UP = 0.2  # share of the steps at the start that is left out
 TAIL = 0.975  # Quantile of Student's t distribution for a 95 % interval.
@@ -58,5 +58,5 @@ def halves(took: Sequence[float]) -> tuple[float, float] | None:
 
 def _blocks(counted: Sequence[float]) -> list[float]:
     """Return the means of BLOCKS blocks of neighbouring steps; empty for too few steps."""
-    size = len(counted) // BLOCKS if len(counted) >= LEAST_STEPS else 0
+    size = len(counted) // BLOCKS if len(counted) >= MIN_STEPS else 0
     return [statistics.fmean(counted[at * size : (at + 1) * size]) for at in range(BLOCKS)] if size else []

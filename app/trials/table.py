@@ -9,7 +9,7 @@ from typing import Any
 from sawtooth.app import format as fmt
 from sawtooth.app.trials import steps
 from sawtooth.app.trials.choosing import Candidate, group_of
-from sawtooth.app.trials.endings import FEWEST_STEPS, LONGEST
+from sawtooth.app.trials.endings import LONGEST, MIN_STEPS
 from sawtooth.app.trials.session import TrialSession
 from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture.trials.changes import outermost
@@ -103,8 +103,8 @@ def _span(low_s: float, high_s: float) -> str:
 def _run_s(session: TrialSession) -> tuple[float, float]:
     """Return the shortest and the longest time in s of a run with its analysis, by the first base run."""
     base, seconds, step_s = session.bases[0], session.options.seconds, (session.base_ms or 0.0) / 1e3
-    longest_s = max(seconds, min(FEWEST_STEPS * step_s, LONGEST * seconds))
-    shortest_s = min(max(min(steps.LEAST_S, seconds / 2), steps.LEAST_STEPS * step_s), longest_s)
+    longest_s = max(seconds, min(MIN_STEPS * step_s, LONGEST * seconds))
+    shortest_s = min(max(min(steps.MIN_S, seconds / 2), steps.MIN_STEPS * step_s), longest_s)
     around_s = (base.ran.start_s or 0.0) + base.analysis_s
     return around_s + shortest_s, around_s + longest_s
 

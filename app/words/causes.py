@@ -36,7 +36,7 @@ ACTIONS = {  # short actions for a headline, by cause or by owner; causes that n
     "exposed_memcpy": "Copy less",
 }
 COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
-LEAST_SAID_SHARE = 0.01  # share of a lost time; smaller parts are less than its rounding error
+MIN_SAID_SHARE = 0.01  # share of a lost time; smaller parts are less than its rounding error
 NEXT_BATCH = "the DataLoader's next batch"
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)(?: of (?:[\w.]*\.)?(\w+) object at 0x[0-9a-f]+)?>")
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
@@ -86,9 +86,9 @@ def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> s
 
     It is "" if that time is too short to be seen.
     """
-    if transfer_ms < LEAST_SAID_SHARE * ms:
+    if transfer_ms < MIN_SAID_SHARE * ms:
         return ""
-    if transfer_ms > (1 - LEAST_SAID_SHARE) * ms:
+    if transfer_ms > (1 - MIN_SAID_SHARE) * ms:
         return ", part of its busy time"
     does = "communicating" if (cause or owner) in COMMUNICATION else "copying" if cause else "copying or communicating"
     return f", {fmt.duration_ms(transfer_ms)} of it {does}"

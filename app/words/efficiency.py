@@ -16,7 +16,7 @@ from sawtooth.app.words.run import mfu_peak
 
 SAME_SHARE = 0.01  # share of the MFU; values that differ by less look equal
 OTHER_DTYPES = 1.05  # ratio to the MFU above which the cost of wider dtypes is shown
-LEAST_ROW_SHARE = 0.01  # share of the step; smaller parts are added up in one row
+MIN_ROW_SHARE = 0.01  # share of the step; smaller parts are added up in one row
 ROUNDING = 1e-9  # Sums of floating-point numbers may differ by this share of the step.
 LOWER_CLOCK = 0.98  # share of the rated clock; a smaller reduction is not mentioned
 NOTABLE = 0.005  # share of the peak's clock; a smaller difference is rounding
@@ -75,7 +75,7 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
         "idle": waits["idle"], "exposed_memcpy": waits["exposed_memcpy"], "exposed_comm": waits["exposed_comm"],
         "other_kernels": compute - flop_kernels, "dtype": dtype, "clock": slower, "slow_kernels": left - slower,
     }  # fmt: skip
-    shown: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= LEAST_ROW_SHARE * step}
+    shown: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= MIN_ROW_SHARE * step}
     shown |= {"rest": max(step - peak - sum(shown.values()), 0.0), "peak": peak}
     return [PeakPart(key, ms, ms / step) for key, ms in shown.items() if ms > ROUNDING * step or key == "peak"]
 

@@ -21,13 +21,13 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": fmt.bytes_,
     "share": fmt.share,
 }
-MOST_COLUMNS = 4  # More columns do not fit next to the change.
-MOST_NUMBERS = 2  # This many columns of numbers come before other texts.
+MAX_COLUMNS = 4  # More columns do not fit next to the change.
+MAX_NUMBERS = 2  # This many columns of numbers come before other texts.
 # Columns without cells: a link shows times better, and other columns name what the ids mean.
 _PLACE = ("start_ns", "end_ns", "devices", "recording")
 # These columns have names to search for in the code. The most reliable column comes first.
 _NAMED_BY = ("place", "operator", "flop_operator", "module")
-_LEAST_USEFUL = ("cause", "owner", "phase")  # The finding's title usually contains them.
+_MIN_USEFUL = ("cause", "owner", "phase")  # The finding's title usually contains them.
 _HEADINGS = {"ms": "Time", "us": "Time", "ns": "Time", "share": "Share", "bytes": "Bytes"}
 
 
@@ -38,17 +38,17 @@ def table(finding: Finding) -> Rows:
     """
     rows = [row for row in finding.evidence if row.keys() == finding.evidence[0].keys()]
     known = [key for key in (rows[0] if rows else ()) if key not in _PLACE and any(row[key] not in (None, "") for row in rows)]
-    constant = {key for key in _LEAST_USEFUL if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
+    constant = {key for key in _MIN_USEFUL if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
     known = [key for key in known if key not in constant]
     numbers = [key for key in known if all(isinstance(row[key], int | float | None) for row in rows)]
     name = next((key for key in _NAMED_BY if key in known), None)
 
     def place(key: str) -> int:
-        if key == name or key in numbers[:MOST_NUMBERS]:
+        if key == name or key in numbers[:MAX_NUMBERS]:
             return 0
-        return 3 if key in _LEAST_USEFUL else 2 if key in numbers else 1
+        return 3 if key in _MIN_USEFUL else 2 if key in numbers else 1
 
-    kept = set(sorted(known, key=place)[:MOST_COLUMNS])
+    kept = set(sorted(known, key=place)[:MAX_COLUMNS])
     shown = [key for key in known if key in kept]
     return [_heading(key) for key in shown], [[_cell(key, row[key]) for key in shown] for row in rows]
 

@@ -16,7 +16,7 @@ from sawtooth.app.words.efficiency import throttled
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-LEAST_SAID_SHARE = 0.01  # share of the step; a shorter mean time between steps is not mentioned
+MIN_SAID_SHARE = 0.01  # share of the step; a shorter mean time between steps is not mentioned
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
@@ -91,7 +91,7 @@ def between_steps(result: RunResult) -> str | None:
     best, step_ms = result.lead.best, result.lead.best.ms
     if not step_ms:
         return None
-    pauses = [_taken(pause, step_ms) for pause in best.pauses if pause.ms_per_step >= LEAST_SAID_SHARE * step_ms]
+    pauses = [_taken(pause, step_ms) for pause in best.pauses if pause.ms_per_step >= MIN_SAID_SHARE * step_ms]
     return " ".join([*([best.round.sentence] if best.round is not None else ()), *pauses]) or None
 
 

@@ -16,7 +16,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
-LEAST_ROW_SHARE = 0.01  # share of the largest cause; smaller causes are added up in one row
+MIN_ROW_SHARE = 0.01  # share of the largest cause; smaller causes are added up in one row
 NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a part of it
 REST = "everything else"
 LINE = re.compile(r"\.py:[0-9]+")  # Matches a line of the user's own code.
@@ -73,7 +73,7 @@ def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingPro
         part = mine.get(key) or others[key]
         ms, other_ms = (side[key].ms if key in side else 0.0 for side in (mine, others))
         transfer_ms = mine[key].transfer_ms if key in mine else 0.0
-        if ms <= LEAST_ROW_SHARE * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
+        if ms <= MIN_ROW_SHARE * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
             small, small_other, small_transfer = small + ms, small_other + other_ms, small_transfer + transfer_ms
         else:
             named.append(LostTimeRow(part.owner, part.cause, ms, other_ms, transfer_ms, names.get(part.cause or "", "")))
@@ -114,7 +114,7 @@ def sentence(rank: RankResult, column: Column, of: Sequence[LostTimeRow], hidden
 
 def differ(of: Sequence[LostTimeRow]) -> bool:
     """Return whether the time of any cause differs between the two bases."""
-    return any(row.owner and row.other_ms and abs(row.ms - row.other_ms) > LEAST_ROW_SHARE * row.ms for row in of)
+    return any(row.owner and row.other_ms and abs(row.ms - row.other_ms) > MIN_ROW_SHARE * row.ms for row in of)
 
 
 def largest_part(place: str, *, with_stack: bool) -> str:
@@ -130,8 +130,8 @@ def busy_meanwhile(of: Sequence[LostTimeRow]) -> str | None:
     Most other tools count this time as busy.
     """
     ms = sum(row.transfer_ms for row in of)
-    if ms < LEAST_ROW_SHARE * total_ms(of) or not ms:
+    if ms < MIN_ROW_SHARE * total_ms(of) or not ms:
         return None
     idle_ms = max(total_ms(of) - ms, 0.0)
-    still = f"; for the other {fmt.duration_ms(idle_ms)} it does nothing" if idle_ms >= LEAST_ROW_SHARE * ms else ""
+    still = f"; for the other {fmt.duration_ms(idle_ms)} it does nothing" if idle_ms >= MIN_ROW_SHARE * ms else ""
     return f"For {fmt.duration_ms(ms)} of this the GPU copies or communicates while nothing computes{still}."

@@ -103,7 +103,7 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     return f"The GPU is busy {busy} of {per}. {_compute(verdict)}"
 
 
-LEAST_UNKNOWN_SHARE = 0.05  # share of the compute time; a smaller unknown part does not change the answer
+MIN_UNKNOWN_SHARE = 0.05  # share of the compute time; a smaller unknown part does not change the answer
 
 
 def _compute(verdict: RunJudgement) -> str:
@@ -113,7 +113,7 @@ def _compute(verdict: RunJudgement) -> str:
     unknown = verdict.tensor_unknown_share
     if unknown == 1:
         return "The trace does not show how much of its compute time uses tensor cores."
-    if share < 0.5 and unknown >= LEAST_UNKNOWN_SHARE:
+    if share < 0.5 and unknown >= MIN_UNKNOWN_SHARE:
         return f"{fmt.share(share)} of its compute time is known to use tensor cores; for {fmt.share(unknown)} it is unknown."
     if share >= 0.5:
         return f"{fmt.share(share)} of its compute time is tensor-core work: the remaining gains are inside the kernels."

@@ -33,7 +33,7 @@ from sawtooth.app.words.answer.title import (
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU (or the host, without a GPU) only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
 # Compute counts as avoidable if its removal is at least this share of the first change's gain.
-LEAST_AVOIDED = 0.25
+MIN_AVOIDED = 0.25
 UNDIVIDED_DARK = "#64748B"  # on a dark page, MUTED would look like the gaps between kernels
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 
@@ -113,7 +113,7 @@ def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
         return stairs
     kept = _compute(stairs.choices[first])
     avoided = sum(max(ms - kept.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
-    if avoided < LEAST_AVOIDED * (stairs.now.ms - stairs.choices[first].ms):
+    if avoided < MIN_AVOIDED * (stairs.now.ms - stairs.choices[first].ms):
         return stairs
     return replace(stairs, choices={choice: _divided(step, kept) for choice, step in stairs.choices.items()})
 

@@ -15,7 +15,7 @@ from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
-TEXT_MOST = 1200  # At most this many characters of shapes and arguments are shown.
+MAX_TEXT = 1200  # At most this many characters of shapes and arguments are shown.
 HOST_AHEAD = "The steps are the GPU's. The host launches a step before the GPU runs it, so the same step begins earlier on the host's lanes."
 Facts = list[tuple[str, str]]
 
@@ -39,7 +39,7 @@ def slice_facts(details: Details) -> Facts:
         facts.append(("Operator", str(row["operator"])))
     for key, label in (("input_dims", "Shapes"), ("input_types", "Types"), ("concrete_inputs", "Arguments")):
         if any(c not in '[],"' for c in row.get(key) or ""):
-            facts.append((label, fmt.clean(str(row[key]), TEXT_MOST)))
+            facts.append((label, fmt.clean(str(row[key]), MAX_TEXT)))
     if row.get("grid_x") is not None:
         grid, block = ("×".join(str(row[f"{what}_{axis}"]) for axis in "xyz") for what in ("grid", "block"))
         facts.append(("Grid × block", f"{grid} blocks of {block} threads"))
@@ -53,7 +53,7 @@ def slice_facts(details: Details) -> Facts:
         facts.append(("CUDA graph", str(row["graph_id"])))
     if row.get("gpu_ops"):
         facts.append(("Launched", fmt.many(row["gpu_ops"], "GPU operation")))
-    return [*facts, ("Full name", fmt.clean(str(row["name"]), TEXT_MOST))]
+    return [*facts, ("Full name", fmt.clean(str(row["name"]), MAX_TEXT))]
 
 
 def _roof(details: Details) -> Facts:

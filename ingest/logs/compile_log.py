@@ -28,7 +28,7 @@ ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \
 CLOCK = re.compile(rb'\t"ts": (\d{16})')
 STORED_EVENTS = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
 PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # limits of stored lines per payload, and of characters per text
-MOST_ENTRIES = 1_000_000  # limit of stored entries, so that a hostile file cannot fill the memory
+MAX_ENTRIES = 1_000_000  # limit of stored entries, so that a hostile file cannot fill the memory
 PLACE = re.compile(r"in user code at (.{1,400}):(\d{1,7})$", re.MULTILINE)
 REASON_ENDS = re.compile(r"\n\s*(?:Explanation: |Developer debug context|User code traceback|Traceback )")
 REASON_TITLE = re.compile(r"Graph Break Reason:(?: Encountered graph break when attempting to trace [^\n]*)?", re.IGNORECASE)
@@ -139,10 +139,10 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
         if entry is not None:
             yield from _of_entry(entry, b"\n".join(payload), now)
             count += 1
-        if count > MOST_ENTRIES:
+        if count > MAX_ENTRIES:
             raise SourceError(
                 "E-LIMIT",
-                f"The log of torch.compile has more than {MOST_ENTRIES:,} compilations, recompilations and graph breaks. Record fewer steps.",
+                f"The log of torch.compile has more than {MAX_ENTRIES:,} compilations, recompilations and graph breaks. Record fewer steps.",
             )
         entry, payload = None, []
         begun = ENTRY.match(line)

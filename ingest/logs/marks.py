@@ -25,7 +25,7 @@ from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
-MOST_LINES, LONGEST_SITE = 16, 1000  # limits of lines per stack and of characters, because the file may be hostile
+MAX_LINES, LONGEST_SITE = 16, 1000  # limits of lines per stack and of characters, because the file may be hostile
 SIGNATURE = b'{"k": "marks"'
 # The whole line must match, because samples of telemetry have more fields.
 PLAIN = re.compile(rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}')
@@ -140,7 +140,7 @@ def _sites(marks: Sequence[_MarkLine]) -> pa.Array:
 
     This is the stack that any mark from this place recorded, else the place's number. All are NULL if there is only one place and no stack.
     """
-    lines = {mark.place: site_of_lines(mark.at[:MOST_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
+    lines = {mark.place: site_of_lines(mark.at[:MAX_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
     numbers = {place: site_of_number(place) for place in {mark.place for mark in marks}}
     named = {**numbers, **lines} if lines or len(numbers) > 1 else {}
     return pa.array([named.get(mark.place) for mark in marks], pa.string())

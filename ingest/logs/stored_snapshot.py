@@ -15,8 +15,8 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import Writer
 
-TEXT_MOST = 400  # stored characters of a name; mangled C++ names have thousands
-FRAMES_MOST = 200  # stored frames of a stack; the innermost are stored, because they show what an allocation is for
+MAX_TEXT = 400  # stored characters of a name; mangled C++ names have thousands
+MAX_FRAMES = 200  # stored frames of a stack; the innermost are stored, because they show what an allocation is for
 
 
 class _Stacks:
@@ -31,7 +31,7 @@ class _Stacks:
         if not isinstance(frames, Sequence) or isinstance(frames, str | bytes) or not frames:
             return -1
         if id(frames) not in self._seen:
-            text = msgspec.json.encode([frame for each in frames[:FRAMES_MOST] if (frame := _frame(each))]).decode()
+            text = msgspec.json.encode([frame for each in frames[:MAX_FRAMES] if (frame := _frame(each))]).decode()
             self._seen[id(frames)] = self.numbers.setdefault(text, len(self.numbers))
         return self._seen[id(frames)]
 
@@ -142,4 +142,4 @@ def _frame(raw: Any) -> dict[str, Any] | None:
 
 def _text(value: str) -> str:
     """Return a text of limited length without lone surrogates, which UTF-8 cannot encode."""
-    return value[:TEXT_MOST].encode(errors="replace").decode()
+    return value[:MAX_TEXT].encode(errors="replace").decode()

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 LONG_STEP_RATIO = 3.0  # A step whose work takes more than this many times the median has work that usual steps lack.
-LEAST_SHARE = 0.05  # Such work is ignored below this share of the loop's time, because it may be other load on the host.
+MIN_SHARE = 0.05  # Such work is ignored below this share of the loop's time, because it may be other load on the host.
 WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # phase of the mark that ends a step -> kind of work
 
 
@@ -137,6 +137,6 @@ def _apart_ms(steps: Sequence[StepSpan]) -> tuple[tuple[str, float], ...]:
     apart_ns: dict[str, float] = defaultdict(float)
     for step, kind in zip(steps, kinds, strict=True):
         apart_ns[kind] += step.work_ns - usual_ns
-    least_ns = LEAST_SHARE * sum(step.ns for step in steps)
+    least_ns = MIN_SHARE * sum(step.ns for step in steps)
     known = {kind: ns for kind, ns in apart_ns.items() if kind != "usual" and ns >= least_ns}
     return tuple((kind, ns / 1e6 / len(steps)) for kind, ns in sorted(known.items(), key=lambda item: -item[1]))

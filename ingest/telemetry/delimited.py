@@ -27,7 +27,7 @@ DEFAULT_INTERVAL_NS = 1_000_000_000  # assumed time between samples without time
 CACHED_CELLS = 100_000  # cell texts per column whose numbers are cached, because most values of a log recur
 LARGEST_RATIO = 1.0  # If no value of a column without a unit is larger, the values are ratios from 0 to 1, not percent.
 BATCH = 8192  # lines read at once, because whole columns are converted faster than single rows
-MOST_LINES_OF_ROW = 4  # A row with line breaks inside its cells has at most this many lines.
+MAX_LINES_OF_ROW = 4  # A row with line breaks inside its cells has at most this many lines.
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
 EXAMPLE_CHARACTERS = 200  # shown of a row that cannot be read
@@ -54,7 +54,7 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
 def _joined_rows(text: Iterator[str]) -> Iterator[str]:
     """Yield the rows. If a quoted cell contains line breaks, the lines of its row are joined.
 
-    If a quote is not closed within MOST_LINES_OF_ROW lines, its lines are yielded separately.
+    If a quote is not closed within MAX_LINES_OF_ROW lines, its lines are yielded separately.
     """
     open_row: list[str] = []  # lines of a row with an open quote
     for line in text:
@@ -65,7 +65,7 @@ def _joined_rows(text: Iterator[str]) -> Iterator[str]:
         if sum(part.count('"') for part in open_row) % 2 == 0:
             yield "\n".join(open_row)
             open_row = []
-        elif len(open_row) == MOST_LINES_OF_ROW:
+        elif len(open_row) == MAX_LINES_OF_ROW:
             yield from open_row
             open_row = []
     yield from open_row

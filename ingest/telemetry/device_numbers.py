@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from sawtooth.ingest.telemetry.headers import Header
-from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
+from sawtooth.ingest.telemetry.table import MAX_DEVICES, SampleTable
 from sawtooth.ingest.telemetry.values import number
 
 _NUMBER_AT_END = re.compile(r"(?:(?:gpu|card|cuda|nvidia|device|npu|renderd?)[ :_#-]*)?(\d+)", re.IGNORECASE)
@@ -61,7 +61,7 @@ class DeviceNumbers:
             if match is None and (index[:1] == "-" or not (index or uuid or self.position is None)):
                 return None
             own_number = int(match.group(1)) if match else len(self.devices)
-            if own_number >= MOST_DEVICES or len(self.devices) >= MOST_DEVICES:
+            if own_number >= MAX_DEVICES or len(self.devices) >= MAX_DEVICES:
                 return None
             taken = set(self.devices.values())
             device = own_number if own_number not in taken else next(n for n in itertools.count() if n not in taken)

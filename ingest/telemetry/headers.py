@@ -11,8 +11,8 @@ from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
 from sawtooth.ingest.telemetry.values import UNITS, cells
 
 DELIMITERS = ",;\t|"
-MOST_CHARACTERS = 1 << 16  # longest header line; those of nvitop and W&B have some thousand columns
-MOST_TITLE_CHARACTERS = 1000  # longest title; Grafana's contain all labels of a series
+MAX_CHARACTERS = 1 << 16  # longest header line; those of nvitop and W&B have some thousand columns
+MAX_TITLE_CHARACTERS = 1000  # longest title; Grafana's contain all labels of a series
 MARKUP = ("{", "[", "<", "}")  # a line that begins with these is JSON or XML, not a table's header
 HEADER_SEARCH_LINES = 40  # number of lines in which a header is searched; banners, warnings and comments can precede it
 # In order of preference, if a table has several: an absolute time is better than a time since the start.
@@ -149,7 +149,7 @@ def plain(title: str) -> tuple[str, str]:
 
 def header_of(line: str) -> Header:
     """Return the header that a line contains; its columns are empty if no title is known."""
-    if len(line) > MOST_CHARACTERS or line.lstrip().startswith(MARKUP):
+    if len(line) > MAX_CHARACTERS or line.lstrip().startswith(MARKUP):
         return Header(",", [])
     delimiter = max(DELIMITERS, key=line.count)
     titles = [cell.strip() for cell in cells(line.lstrip("# "), delimiter)]
@@ -157,7 +157,7 @@ def header_of(line: str) -> Header:
     best: dict[tuple[str, int | None], tuple[int, SourceColumn]] = {}
     xcd_clocks: list[SourceColumn] = []  # clocks of the dies (XCDs) of an AMD GPU
     for position, title in enumerate(titles):
-        if len(title) > MOST_TITLE_CHARACTERS:
+        if len(title) > MAX_TITLE_CHARACTERS:
             continue
         name, _ = plain(title)
         if _take_role(header, position, _name(title)):

@@ -25,13 +25,13 @@ PREFIXES = tuple(
 LINES = 20  # All of the first lines, up to this number, must have the prefix.
 # End of the note on the prefix. The key says whether the prefix has a time and the reader takes dates.
 TIME_USE = {True: ", and its time is used if the lines have none", False: ""}
-LEAST_LINES = 2  # A single line with such a beginning may be any text.
+MIN_LINES = 2  # A single line with such a beginning may be any text.
 
 
 def prefix_of(head: bytes) -> re.Pattern[bytes] | None:
     """Return the pattern of the prefix that all of the first lines have; None if they have none."""
     first = [line for line in head.split(b"\n")[:LINES] if line.strip()]
-    if len(first) < LEAST_LINES:
+    if len(first) < MIN_LINES:
         return None
     return next((prefix for prefix in PREFIXES if all(prefix.match(line) for line in first)), None)
 

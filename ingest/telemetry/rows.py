@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.telemetry.reader import TelemetryTables
-from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable, Series
+from sawtooth.ingest.telemetry.table import MAX_DEVICES, SampleTable, Series
 from sawtooth.ingest.telemetry.timestamps import Timestamps, with_corrected_days
 from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
 SECOND = 1_000_000_000  # Number of nanoseconds in a second.
 CLOCK_WAS_SET = 946_684_800 * SECOND  # 2000-01-01; a host with an earlier date has not set its clock yet
-MOST_CLOCK_STEPS = 3  # If times go back more often, no clock was set: the rows are unordered.
+MAX_CLOCK_STEPS = 3  # If times go back more often, no clock was set: the rows are unordered.
 # The end of summer time sets a local clock back by an hour. SLACK allows for the time between two samples.
 HOUR, SLACK = 3600 * SECOND, 300 * SECOND
-MOST_SWAPPED_ROWS = 2  # If at most this many rows are too early after a step back, lines were swapped. A clock that is set back affects more rows.
+MAX_SWAPPED_ROWS = 2  # If at most this many rows are too early after a step back, lines were swapped. A clock that is set back affects more rows.
 SHARED_SHARE = 0.2  # If at least this share of timestamps belongs to several rows, timestamps are coarser than the sampling.
 
 
@@ -121,7 +121,7 @@ class Printouts:
 
     def add(self, device: int, values: list[float]) -> None:
         """Add a GPU's values of this printout; ``NaN`` means not recorded."""
-        if 0 <= device < MOST_DEVICES:
+        if 0 <= device < MAX_DEVICES:
             self._rows.add(device, self._times.ns(self.count - 1), values)
 
     def telemetry(self) -> TelemetryTables:
@@ -157,14 +157,14 @@ def _move_rows_before_first_date(times: I64, table: SampleTable) -> I64:
 def _move_rows_after_backward_step(times: I64, table: SampleTable) -> I64:
     """Move the rows after a step back of the clock so that they follow one usual period later."""
     last_before_step = np.flatnonzero(np.diff(times) < 0)
-    if not len(last_before_step) or len(last_before_step) > MOST_CLOCK_STEPS:
+    if not len(last_before_step) or len(last_before_step) > MAX_CLOCK_STEPS:
         return times
     period, moved = _usual_period(times), times.copy()
     for i in last_before_step.tolist():
         too_early = moved[i + 1 :] <= moved[i]
         summer_time_ends = table.clock == "local" and abs(int(moved[i] - moved[i + 1]) - HOUR) < SLACK
         overlaps = moved[i + 1 :].max() >= moved[: i + 1].min()
-        if not summer_time_ends and (int(too_early.sum()) <= MOST_SWAPPED_ROWS or not overlaps):
+        if not summer_time_ends and (int(too_early.sum()) <= MAX_SWAPPED_ROWS or not overlaps):
             continue  # swapped lines, or an older log that was appended to a newer one
         moved[i + 1 :] += moved[i] - moved[i + 1] + period
         table.note("clock_step", "info", "The clock was set while sampling; the sample times were corrected.")

@@ -22,10 +22,10 @@ from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per read and segment, so that one read of a long session stays short
-MOST_EVENTS = 1000  # stored in the recording's metadata; a session of a faulty GPU can have thousands
+MAX_EVENTS = 1000  # stored in the recording's metadata; a session of a faulty GPU can have thousands
 # Our code raises these errors if JSON has an unexpected structure.
 INVALID_RECORD_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
-MOST_DEVICES = 1024  # larger device numbers are damage; the largest hosts have 16 GPUs
+MAX_DEVICES = 1024  # larger device numbers are damage; the largest hosts have 16 GPUs
 # NTP slews a clock by at most 0.05 %. If the difference of wall and monotonic time changes by more than 1 ms + 0.1 %, the clock was set.
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001
 
@@ -204,7 +204,7 @@ class SessionTable:
             self.table_.diagnostics.pop("clock_step", None)
             self.table_.note("clock_step", "info", note)
         self.table_.metadata["processes"] = self._by_device()
-        self.table_.metadata["events"] = self.events[:MOST_EVENTS]
+        self.table_.metadata["events"] = self.events[:MAX_EVENTS]
         return self.table_
 
     def _by_device(self) -> dict[str, list[int]]:
@@ -225,7 +225,7 @@ class SessionTable:
         self.table_.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
         for gpu in record.get("devices", []):
             device = int(gpu["device"])
-            if not 0 <= device < MOST_DEVICES:
+            if not 0 <= device < MAX_DEVICES:
                 raise ValueError(device)
             major, minor = (gpu.get("compute_capability") or [None, None])[:2]
             memory = possible("mem_total_bytes", float(gpu.get("memory_bytes") or 0))

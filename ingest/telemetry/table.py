@@ -17,7 +17,7 @@ from sawtooth.ingest.telemetry.reader import SampleGap, TelemetryTables
 
 BUFFER_GAP_NS = 3_000_000_000  # longer gaps in a driver's buffer mean a failed read; polled values fill them
 SHORTEST_GAP_NS = 1_000_000  # shorter gaps are jitter
-MOST_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
+MAX_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
 LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
 # The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
 BLANK = "blank_value", "info", "Blank or impossible values were left out as not recorded."
@@ -87,7 +87,7 @@ class SampleTable:
 
     def _is_possible(self, device: object, time_ns: object) -> bool:
         """Return whether device and time are possible; if not, note the line as unreadable."""
-        if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS:
+        if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MAX_DEVICES and 0 <= time_ns < LAST_NS:
             return True
         self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
         return False
@@ -122,7 +122,7 @@ class SampleTable:
 
     def device_numbers(self) -> list[int]:
         """Return the devices that have values or a description."""
-        described = {device for device in self.devices if 0 <= device < MOST_DEVICES}
+        described = {device for device in self.devices if 0 <= device < MAX_DEVICES}
         return sorted(described | {device for device, _ in self.polled} | {device for device, _ in self.finer})
 
     def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -18,7 +18,7 @@ DAY = 86_400 * SECOND
 HALF_DAY = DAY // 2
 SHORTEST_TIME = 10  # characters of the shortest absolute time: a Unix time in seconds has ten digits
 FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # 2000 and 2100
-LEAST_UNIX_SECONDS = 1e8  # in 1973; smaller numbers count from the start of the recording
+MIN_UNIX_SECONDS = 1e8  # in 1973; smaller numbers count from the start of the recording
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
 _ZONE = r"\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
 YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$)(?:" + _CLOCK + _ZONE + r")?")
@@ -72,7 +72,7 @@ class Timestamps:
         return None
 
     def _number(self, value: float, text: str) -> int | None:
-        if value * self._unit_s < LEAST_UNIX_SECONDS:
+        if value * self._unit_s < MIN_UNIX_SECONDS:
             self._unknown("The file's times count from the start of the log. Enter its start time to show them with a trace.")
             return round(value * self._unit_s * 1e6) * 1000
         for least, ns_per_unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):

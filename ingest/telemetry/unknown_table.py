@@ -23,7 +23,7 @@ RECORD_SERIES = (
 XID_ADVICE = "Look them up in NVIDIA's list of Xid errors. Samples of DCGM or nvidia-smi show what the GPUs did before."
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d+)")
 TITLES_SHOWN = 8  # An error lists at most this many titles.
-LEAST_ROWS = 2  # A table has at least this many rows.
+MIN_ROWS = 2  # A table has at least this many rows.
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
 NO_SUGGESTION = "?"  # in place of a column's title if none can be suggested
 # A title that names a GPU but no quantity. Grafana's titles have the host before the GPU, or all labels of a series.
@@ -85,17 +85,17 @@ def refuse_unknown_table(head: bytes) -> None:
 
 def _refuse_without_header(lines: list[bytes]) -> None:
     """Raise SourceError if the lines are rows of samples, without a header that names their columns."""
-    rows = [cells(line, ",") for line in list(text_of(iter(lines)))[: LEAST_ROWS + 1]]
+    rows = [cells(line, ",") for line in list(text_of(iter(lines)))[: MIN_ROWS + 1]]
     times = Timestamps(SampleTable())
-    if len(rows) > LEAST_ROWS and all(row and all(map(_unit_of, row)) for row in rows[1:]):
+    if len(rows) > MIN_ROWS and all(row and all(map(_unit_of, row)) for row in rows[1:]):
         raise SourceError(
             "E-TYPE",
             f"This table has no column of times, so its samples cannot be placed in time. A row is {as_shown(', '.join(rows[1]))}. "
             "Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu,memory.used --format=csv -l 1.",
         )
-    rows = rows[:LEAST_ROWS]
+    rows = rows[:MIN_ROWS]
     dated = [row for row in rows if len(row) > 1 and sum(times.ns(cell) is not None and ":" in cell for cell in row) == 1]
-    if len(dated) < LEAST_ROWS:
+    if len(dated) < MIN_ROWS:
         return
     if any(not any(number(cell) is not None for cell in row[1:]) for row in dated):
         return  # The lines are a log without numbers.
@@ -124,7 +124,7 @@ def _unit_of(cell: str) -> str | None:
 
 
 def _has_rows(header: Header, lines: list[bytes]) -> bool:
-    """Return whether LEAST_ROWS lines have the header's number of cells and a number or a time."""
+    """Return whether MIN_ROWS lines have the header's number of cells and a number or a time."""
     table = SampleTable()
     times = Timestamps(table)
     rows = 0
@@ -132,7 +132,7 @@ def _has_rows(header: Header, lines: list[bytes]) -> bool:
         row = cells(line, header.delimiter)
         if len(row) == len(header.titles) and any(times.ns(cell) is not None for cell in row):
             rows += header_of(line).titles != header.titles
-    return rows >= LEAST_ROWS
+    return rows >= MIN_ROWS
 
 
 def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | None:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from sawtooth.ingest.telemetry.table import SampleTable
 
 MIB = 1 << 20
-MOST_CHARACTERS = 1 << 16  # read of a line; the widest W&B tables have some thousand columns
+MAX_CHARACTERS = 1 << 16  # read of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
 HOUR = timedelta(hours=1)  # the shift of summer time; only Lord Howe Island has another
 # The shift of an hour is recognised if the time between two samples changes it by less than this.
@@ -65,12 +65,12 @@ def number(cell: str, factor: float = 1.0) -> float | None:
 
 def cells(line: str, delimiter: str = ",") -> list[str]:
     """Return the cells of one line of CSV; an unclosed quote affects only this line."""
-    return next(csv.reader([line[:MOST_CHARACTERS]], delimiter=delimiter, skipinitialspace=True), [])
+    return next(csv.reader([line[:MAX_CHARACTERS]], delimiter=delimiter, skipinitialspace=True), [])
 
 
 def rows_of(lines: Sequence[str], delimiter: str) -> list[list[str]]:
     """Return what ``cells`` returns for each line, but faster."""
-    if any('"' in line or len(line) > MOST_CHARACTERS for line in lines):
+    if any('"' in line or len(line) > MAX_CHARACTERS for line in lines):
         return [cells(line, delimiter) for line in lines]
     return list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
 

@@ -17,7 +17,7 @@ from sawtooth.analysis.run.model import Finding
 SYMPTOM = "reads"  # Copies to the host are an effect of another difference, which comes first in the list.
 PADDING = "padding"  # Key of the difference in sizes of layers.
 SIZES = 3  # Sizes that a line names.
-LEAST_PART_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
+MIN_PART_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def effects(changes: Sequence[SetupDifference], waterfall: Sequence[RunRow]) -> 
     moved = [
         row
         for row in waterfall
-        if row.change_ms * change > 0 and abs(row.change_ms) >= LEAST_PART_SHARE * abs(change) and row.resolved
+        if row.change_ms * change > 0 and abs(row.change_ms) >= MIN_PART_SHARE * abs(change) and row.resolved
     ]
     groups: list[tuple[list[SetupDifference], list[RunRow]]] = []
     for difference in changes:

@@ -23,7 +23,7 @@ FEWEST = 4  # Smallest number of shapes. With fewer, any two networks of square 
 # at least 0.33 (widths padded from 4093 to 4096), and usually all shapes. Different models can share as much if they have common
 # sizes, up to 0.67 (a GPT and a T5). So ``same_model`` also compares the weights.
 OF_ONE_MODEL = 0.3
-LEAST_SCALED = 2  # Shapes that scale by the same ratio. A single one may do so by chance.
+MIN_SCALED = 2  # Shapes that scale by the same ratio. A single one may do so by chance.
 SAME_RATIO = (
     0.02  # Difference of the ratio's logarithm. Work that does not grow with the batch is less than 2 % of the operations.
 )
@@ -124,7 +124,7 @@ def _scaled_by(a: Collection[str], b: Collection[str]) -> set[Fraction]:
     """Return the ratios that turn each shape of A alone into a shape of B alone; empty for too few shapes."""
     only_a, only_b = set(a) - set(b), set(b) - set(a)
     ratios = [{ratio for other in only_b if (ratio := _one_dimension(shape, other)) is not None} for shape in only_a]
-    return set.intersection(*ratios) if len(ratios) >= LEAST_SCALED else set()
+    return set.intersection(*ratios) if len(ratios) >= MIN_SCALED else set()
 
 
 def _one_dimension(a: str, b: str) -> Fraction | None:

@@ -16,7 +16,7 @@ FEWEST = 4
 # in a pair of a CuPy and a PyTorch program.
 HARDLY_ANY = 0.1
 # Least share of a side's time in kernels with names to compare. Kernels in CUDA graphs or from Triton have none.
-KNOWN_LEAST = 0.5
+MIN_KNOWN = 0.5
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
 _LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
@@ -30,7 +30,7 @@ def shared_kernels(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> float 
     template arguments, which change with dtype and shape.
     """
     times = [_by_kind(side) for side in (a, b)]
-    if any(len(side) < FEWEST for side in times) or any(_named_share(side) < KNOWN_LEAST for side in (a, b)):
+    if any(len(side) < FEWEST for side in times) or any(_named_share(side) < MIN_KNOWN for side in (a, b)):
         return None
     shared = times[0].keys() & times[1].keys()
     return max(sum(side[kind] for kind in shared) / sum(side.values()) for side in times)

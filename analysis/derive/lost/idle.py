@@ -22,7 +22,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER
 
 OTHER_STREAM_NS = 20_000  # hardware latencies are below 10 µs, so an operation that starts 20 µs late waited for another stream
-MOST_LATENCY_NS = 50_000  # in all measured traces, queued operations started within 20 µs: a longer delay has an unknown cause
+MAX_LATENCY_NS = 50_000  # in all measured traces, queued operations started within 20 µs: a longer delay has an unknown cause
 SHIFT_LIMIT_NS = 10_000  # a launch returns 1.5 to 2.5 µs before its kernel starts: more than 10 µs is not launch latency
 _NONE = np.empty(0, np.int64)
 REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]
@@ -97,7 +97,7 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
         results.append(Pieces(rows[mask], start[mask], end[mask], cause[mask], next_op[mask], start[mask], wait_call))
 
     late = _waited_for_stream(schedule, order, next_op, begin, queued)
-    started_late = end - np.where(queued, begin, host_end) > MOST_LATENCY_NS
+    started_late = end - np.where(queued, begin, host_end) > MAX_LATENCY_NS
     latency_code = np.where(
         late, CODE["comm_wait"], np.where(started_late, CODE["unattributed"], CODE["launch_latency"])
     ).astype(np.int8)

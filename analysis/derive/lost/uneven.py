@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_STEPS = 3  # With fewer counted steps, no step is typical.
+MIN_STEPS = 3  # With fewer counted steps, no step is typical.
 SLOW_FROM = 2.0  # Times the median wait of all steps. A step with a longer wait is slow.
 # Share of a cause's total time. If the slow steps' waits exceed the median by less in sum, the mean describes every step.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def uneven_waits(pieces: Iterable[tuple[str, float]], counted: int) -> dict[str,
 
     ``pieces`` has one pair of cause and ms per step that has the wait. ``counted`` is the number of counted steps.
     """
-    if counted < LEAST_STEPS:
+    if counted < MIN_STEPS:
         return {}
     by_cause: dict[str, list[float]] = {}
     for cause, ms in pieces:
@@ -47,6 +47,6 @@ def _uneven(ms: NDArray[np.float64]) -> UnevenWait | None:
     usual = float(np.median(ms))
     slow = ms > SLOW_FROM * usual
     many = int(slow.sum())
-    if not many or 2 * many >= len(ms) or float((ms[slow] - usual).sum()) < LEAST_SHARE * float(ms.sum()):
+    if not many or 2 * many >= len(ms) or float((ms[slow] - usual).sum()) < MIN_SHARE * float(ms.sum()):
         return None
     return UnevenWait(many, len(ms), float(ms[slow].mean()), float(ms[~slow].mean()))

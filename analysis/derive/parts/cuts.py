@@ -37,7 +37,7 @@ from sawtooth.analysis.derive.steps.host import find_host_steps, marked_steps
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.derive.steps.joined_marks import with_marks_of_gpu
 from sawtooth.analysis.derive.steps.lost_launches import lost_launches
-from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
+from sawtooth.analysis.derive.unprofiled.problem import MIN_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
 
 # Operators, calls and GPU operations: 25 MB of columns; two parts and their results need several times that.
@@ -188,6 +188,6 @@ def _borders(begins: I64, moments: I64) -> list[int]:
     """
     borders: list[int] = []
     for step in np.searchsorted(begins, moments).tolist():
-        if step - (borders[-1] if borders else 0) >= FEWEST_STEPS and len(begins) - step >= FEWEST_STEPS:
+        if step - (borders[-1] if borders else 0) >= MIN_STEPS and len(begins) - step >= MIN_STEPS:
             borders.append(step)
     return borders

@@ -16,8 +16,8 @@ from sawtooth.analysis.derive.events import I64, Calls, TraceEvents
 from sawtooth.analysis.derive.host import POLLED
 
 POLL = re.compile(r"^((cuda|hip)(Event|Stream)Query|cu(Event|Stream)Query)$")
-LEAST_POLLS = 3  # fewer polls need not be a loop
-LEAST_NS = 20_000  # a shorter series of polls costs less than the error of its times
+MIN_POLLS = 3  # fewer polls need not be a loop
+MIN_NS = 20_000  # a shorter series of polls costs less than the error of its times
 CLOCK_SKEW_NS = 20_000  # the clocks of host and GPU differ by up to this time
 
 
@@ -53,10 +53,10 @@ def _series(calls: Calls, is_poll: NDArray[np.bool_], work_end: I64) -> tuple[I6
     follows = polls[1:] & polls[:-1] & (thread[1:] == thread[:-1])
     begins = np.flatnonzero(polls & ~np.concatenate([[False], follows]))
     ends = np.flatnonzero(polls & ~np.concatenate([follows, [False]]))
-    long = ends - begins + 1 >= LEAST_POLLS
+    long = ends - begins + 1 >= MIN_POLLS
     first, before_last, last = order[begins[long]], order[ends[long] - 1], order[ends[long]]
     work_ends = np.sort(work_end)
     after = np.searchsorted(work_ends, calls.start[before_last] - CLOCK_SKEW_NS)
     until = np.searchsorted(work_ends, calls.end[last] + CLOCK_SKEW_NS, side="right")
-    waits = (until > after) & (calls.end[last] - calls.start[first] >= LEAST_NS)
+    waits = (until > after) & (calls.end[last] - calls.start[first] >= MIN_NS)
     return first[waits], last[waits]

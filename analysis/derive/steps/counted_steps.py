@@ -18,7 +18,7 @@ SLOW_SIGMAS = 3.0  # A step is slow above this many standard deviations. One ste
 SLOW_SHARE = 0.10  # smaller excess is ordinary jitter, even if the MAD is smaller
 RECURS_FROM = 0.5  # a later step with this share of the excess shows that slow steps recur: recurring waits differ by up to a factor of two
 # Fewest complete steps that follow a complete step; only their begin is certain, and one step has no spread.
-FEWEST_BORDERED = 2
+MIN_BORDERED = 2
 
 I64 = NDArray[np.int64]
 
@@ -65,7 +65,7 @@ def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool
     """
     lacks = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
     bordered = ~lacks[1:] & ~lacks[:-1]
-    if not lacks.any() or bordered.sum() < FEWEST_BORDERED:
+    if not lacks.any() or bordered.sum() < MIN_BORDERED:
         return table, np.zeros(len(table), bool)
     cycle = table["cycle"].to_numpy()
     begins = np.concatenate(([0], (np.diff(cycle) != 0) | (np.diff(lacks.astype(int)) != 0)))

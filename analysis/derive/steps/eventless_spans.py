@@ -13,7 +13,7 @@ import numpy as np
 from sawtooth.analysis.derive.events import I64, columns_of
 from sawtooth.analysis.intervals import Intervals
 
-FEWEST_STEPS = 3  # One step that lacks launches, and two that agree.
+MIN_STEPS = 3  # One step that lacks launches, and two that agree.
 # Share of the launches. Equal steps differ by no more, for example by an allocation or an event record.
 LAUNCHES_DIFFER = 0.005
 LACKING = 0.02  # Share of the launches. A step lacks launches if it has fewer by this share.
@@ -36,7 +36,7 @@ def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     not checked, because it initializes, and the last one, because the recording may end within it.
     """
     no_rows = np.zeros(0, np.int64)
-    if len(steps.starts) < FEWEST_STEPS or not launching:
+    if len(steps.starts) < MIN_STEPS or not launching:
         return no_rows
     listed = ", ".join(map(str, launching))
     sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({listed}) ORDER BY start"

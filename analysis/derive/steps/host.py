@@ -28,16 +28,16 @@ NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d"
 NUMBER = re.compile(r"\d+")
 UPDATE_NAME = "Optimizer.step#"
 
-MOST_TURNS = 8  # most optimizers of one class that take turns; more are parameter groups, which share one backward pass
+MAX_TURNS = 8  # most optimizers of one class that take turns; more are parameter groups, which share one backward pass
 FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # Matches the kernels of an optimizer that updates all parameters at once.
 TIMES_SPREAD = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
 APART = 1.5  # least ratio of the kernel times of two optimizers; a generator and its critic differ by more
-LEAST_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance
+MIN_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance
 # Largest difference in driver calls of one optimizer's steps: an event record, a synchronization at the profile's end.
 CALLS_OFF = 2
 RECORDED = 0.5  # Share of the calls of a marked step. Fewer calls between two marks may come from outside the loop.
 JOINED = 0.1  # Share of a step. Marks this close follow each other, because a waiting schedule leaves at least a whole step.
-FEWEST_CALLS = 10  # more than the profiler's own calls when it starts and stops (3 in 171 traces)
+MIN_CALLS = 10  # more than the profiler's own calls when it starts and stops (3 in 171 traces)
 
 
 def find_host_steps(events: TraceEvents) -> HostSteps:
@@ -126,7 +126,7 @@ def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
     rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
     calls = np.sort(events.calls.start)
     call_counts = np.searchsorted(calls, events.ops.end[rows]) - np.searchsorted(calls, events.ops.start[rows])
-    for turns in range(2, min(MOST_TURNS, len(rows) // 2) + 1):
+    for turns in range(2, min(MAX_TURNS, len(rows) // 2) + 1):
         of_turn = [call_counts[turn::turns] for turn in range(turns)]
         same_calls = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
         if same_calls and np.ptp(call_counts) > 2 * CALLS_OFF:
@@ -140,7 +140,7 @@ def _fused_turns(took: I64) -> int:
 
     1 if there is only one, or if the times do not show it.
     """
-    for turns in range(2, min(MOST_TURNS, len(took) // LEAST_ROUNDS) + 1):
+    for turns in range(2, min(MAX_TURNS, len(took) // MIN_ROUNDS) + 1):
         of_turn = [took[turn::turns] for turn in range(turns)]
         means = [float(part.mean()) for part in of_turn]
         if min(means) <= 0 or max(means) < APART * min(means):
@@ -216,8 +216,8 @@ def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, 
     in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
     borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)
     between = np.append(borders[0], len(calls)) - np.insert(borders[1], 0, 0)
-    recorded = between >= max(RECORDED * in_step, FEWEST_CALLS)
-    partly = between[1:-1] >= FEWEST_CALLS
+    recorded = between >= max(RECORDED * in_step, MIN_CALLS)
+    partly = between[1:-1] >= MIN_CALLS
     missing = np.concatenate(([1], np.diff(numbers) - 1, [1]))
     single = np.flatnonzero(recorded[1:-1] & (missing[1:-1] == 1)) + 1
     joined = (missing[1:-1] > 0) & (starts[1:] - ends[:-1] < JOINED * (ends - starts)[:-1])

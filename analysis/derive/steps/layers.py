@@ -11,7 +11,7 @@ import numpy as np
 
 from sawtooth.analysis.derive.events import I64, TraceEvents
 
-FEWEST_LINKS = 10  # Backward operators with a known forward operator. Fewer are no evidence.
+MIN_LINKS = 10  # Backward operators with a known forward operator. Fewer are no evidence.
 # Share of these operators that run in the same or the next period. In a loop nearly all do, in a pass those of two layers.
 ITERATIONS_FROM = 0.5
 
@@ -28,7 +28,7 @@ def are_layers(events: TraceEvents, starts: I64) -> bool:
     place = np.searchsorted(number, ops.sequence[backward])
     known = place < len(number)
     known[known] = number[place[known]] == ops.sequence[backward[known]]
-    if known.sum() < FEWEST_LINKS:
+    if known.sum() < MIN_LINKS:
         return False
     went, came = (
         np.searchsorted(starts, ops.start[rows], side="right") for rows in (forward[first[place[known]]], backward[known])

@@ -40,7 +40,7 @@ class LostLaunches:
 # Two launches at the same place of their steps are of one graph if this share of their kernel names is common.
 SAME_GRAPH = 0.5
 SCATTERED = 0.6  # share of launches at one place with different kernel counts; several graphs would repeat their counts
-FEWEST_LAUNCHES = 2  # fewest launches at one place of the steps, because a single one cannot be compared
+MIN_LAUNCHES = 2  # fewest launches at one place of the steps, because a single one cannot be compared
 
 
 def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals | None = None) -> LostLaunches:
@@ -97,7 +97,7 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
     usual = int(np.bincount(missing_each[missing_each > 0]).argmax())
     usual_first = first[missing_each == usual]
     missing: list[int] = []
-    for place in range(usual if len(usual_first) >= FEWEST_LAUNCHES else 0):
+    for place in range(usual if len(usual_first) >= MIN_LAUNCHES else 0):
         launches = moments[usual_first + place].tolist()
         size = {start: sum(kinds[start].values()) for start in launches}
         largest = max(launches, key=size.__getitem__)

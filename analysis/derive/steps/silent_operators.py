@@ -14,7 +14,7 @@ from sawtooth.analysis.derive.events import I64, columns_of
 from sawtooth.analysis.intervals import Intervals
 
 # The first step of a profile initializes libraries and searches algorithms, so it may launch more. Two other steps are needed.
-FEWEST_STEPS = 3
+MIN_STEPS = 3
 COMPARABLE = 0.5  # Share of the launches that must be comparable. Below it, the steps differ by design.
 # Share of the usual number of operators. Steps that differ by more are not compared: steps that evaluate have more operators, and
 # a compiler runs operators on tensors without data, which launch nothing.
@@ -59,7 +59,7 @@ def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: lis
 
     ``launching`` are the names of calls that launch, ``steps`` are host intervals relative to ``origin``.
     """
-    if len(steps.starts) < FEWEST_STEPS or not launching:
+    if len(steps.starts) < MIN_STEPS or not launching:
         return np.zeros(0, np.int64)
     sql = _WORK.format(origin=origin, launching=", ".join(map(str, launching)))
     con.execute(sql, {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()})

@@ -15,7 +15,7 @@ import numpy as np
 from sawtooth.analysis.derive.events import GPU_KINDS, I64, TraceEvents
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 
-FEWEST_KERNELS = 10  # Per iteration. A range with fewer kernels may be only a part of an iteration.
+MIN_KERNELS = 10  # Per iteration. A range with fewer kernels may be only a part of an iteration.
 SPARSE = 0.75  # Share of the intervals that must divide exactly. The other intervals contain work of another kind.
 NUMBER = re.compile(r"\d{1,18}")
 
@@ -82,7 +82,7 @@ def _borders(kinds: I64, period: int) -> I64 | None:
     """
     if len(kinds) == period:
         return np.zeros(0, np.int64)
-    if period < FEWEST_KERNELS or len(kinds) % period or not np.array_equal(kinds[period:], kinds[:-period]):
+    if period < MIN_KERNELS or len(kinds) % period or not np.array_equal(kinds[period:], kinds[:-period]):
         return None
     return np.arange(period, len(kinds), period)
 

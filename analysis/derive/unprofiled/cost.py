@@ -29,17 +29,17 @@ WRAPPERS = {  # (wrapper, the only operator it calls): the wrapper's own time re
     ("aten::transpose", "aten::as_strided"): 1.0,
     ("aten::detach", "detach"): 0.55,
 }
-FEWEST_WRAPPERS = 10  # fewer wrappers of a kind give no reliable median
+MIN_WRAPPERS = 10  # fewer wrappers of a kind give no reliable median
 OPERATOR_PER_WRAPPER = 1.2  # recording an operator costs this factor times a wrapper's own time
 LAUNCH_PER_EXCESS = 4.5  # a launch call costs this factor times its time above NATIVE_LAUNCH_NS
 NATIVE_LAUNCH_NS = 1_500  # no measured host launched faster than this
 CALL_PER_LAUNCH = 0.5  # another runtime call costs this share of a launch call's time
 INSIDE_LAUNCH = 0.4  # share of a launch call's time that is recording; the rest of the cost is removed from the gap before it
 FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, page fault or full queue
-LEAST_WRAPPER_NS, MOST_WRAPPER_NS = 400, 6_000  # measured wrappers took 0.9 to 4.3 µs; longer ones do other work
-LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # measured launch calls took 3.3 to 7.3 µs
+MIN_WRAPPER_NS, MAX_WRAPPER_NS = 400, 6_000  # measured wrappers took 0.9 to 4.3 µs; longer ones do other work
+MIN_LAUNCH_NS, MAX_LAUNCH_NS = 2_000, 9_000  # measured launch calls took 3.3 to 7.3 µs
 DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # middle of the measured values, if a trace has no calls to calibrate on
-LEAST_SHARE = 0.2  # host time never shrinks below this share, in case the estimate removes too much
+MIN_SHARE = 0.2  # host time never shrinks below this share, in case the estimate removes too much
 SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
 LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
 
@@ -80,12 +80,12 @@ def recording_cost(events: TraceEvents) -> RecordingCost:
     calibrated = (
         wrapper is not None
         and launch is not None
-        and LEAST_WRAPPER_NS < wrapper < MOST_WRAPPER_NS
-        and LEAST_LAUNCH_NS < launch < MOST_LAUNCH_NS
+        and MIN_WRAPPER_NS < wrapper < MAX_WRAPPER_NS
+        and MIN_LAUNCH_NS < launch < MAX_LAUNCH_NS
     )
     at_limit = wrapper is not None and launch is not None and not calibrated
-    wrapper = float(np.clip(DEFAULT_WRAPPER_NS if wrapper is None else wrapper, LEAST_WRAPPER_NS, MOST_WRAPPER_NS))
-    launch = float(np.clip(DEFAULT_LAUNCH_NS if launch is None else launch, LEAST_LAUNCH_NS, MOST_LAUNCH_NS))
+    wrapper = float(np.clip(DEFAULT_WRAPPER_NS if wrapper is None else wrapper, MIN_WRAPPER_NS, MAX_WRAPPER_NS))
+    launch = float(np.clip(DEFAULT_LAUNCH_NS if launch is None else launch, MIN_LAUNCH_NS, MAX_LAUNCH_NS))
     return RecordingCost(
         round(OPERATOR_PER_WRAPPER * wrapper),
         round(LAUNCH_PER_EXCESS * (launch - NATIVE_LAUNCH_NS)),
@@ -113,7 +113,7 @@ def _wrapper_ns(events: TraceEvents) -> float | None:
     costs = []
     for (around, within), ratio in WRAPPERS.items():
         mine = own[(ops.name[outer] == ids.get(around, -1)) & (ops.name[inner] == ids.get(within, -1))]
-        if len(mine) >= FEWEST_WRAPPERS:
+        if len(mine) >= MIN_WRAPPERS:
             costs.append(float(np.median(mine)) / ratio)
     return float(np.mean(costs)) if costs else None
 
@@ -137,11 +137,11 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
     inside = np.where(host.launches, cost.inside_ns, cost.call_ns)
     spent = cost.operator_ns * host.operators + cost.call_ns * host.calls + cost.python_call_ns * host.python_calls
     spent += np.where(host.launches, cost.launch_ns - cost.inside_ns, 0)
-    new = np.maximum((LEAST_SHARE * old).astype(np.int64), old - spent)
+    new = np.maximum((MIN_SHARE * old).astype(np.int64), old - spent)
     shrunk = _scaled(parts[:, slowed], np.minimum(new, old))
     parts[:, slowed] = np.where(host.paced[:, None], shrunk, parts[:, slowed])
     parts[:, HOST_CAUSES.index("profiler")] = 0
-    own_ns = np.maximum((LEAST_SHARE * host.own).astype(np.int64), host.own - inside)
+    own_ns = np.maximum((MIN_SHARE * host.own).astype(np.int64), host.own - inside)
     return with_gap_parts(replace(problem, host=replace(host, own=own_ns)), parts)
 
 

@@ -28,8 +28,8 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSE
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
 USUAL_EVENTS = 60_000  # Host nodes and operations per replay. Each edit replays all; more change the mean little.
-MAX_EVENTS = 150_000  # Upper limit if FEWEST_STEPS large steps need more.
-FEWEST_STEPS = 6  # The mean of fewer steps depends too much on chance.
+MAX_EVENTS = 150_000  # Upper limit if MIN_STEPS large steps need more.
+MIN_STEPS = 6  # The mean of fewer steps depends too much on chance.
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
 
 
@@ -188,7 +188,7 @@ def _choose_steps(events: TraceEvents, steps: StepTable, max_events: int | None,
     usual, most = (
         int(np.searchsorted(size - size[0], limit, side="right")) for limit in (min(USUAL_EVENTS, max_events), max_events)
     )
-    chosen = order[: max(usual, min(FEWEST_STEPS, most), min(3, len(order)))]
+    chosen = order[: max(usual, min(MIN_STEPS, most), min(3, len(order)))]
     total = len(order) + further
     notes = [] if len(chosen) == total else [f"the replay covers the first {len(chosen)} of {total} steps"]
     return chosen.astype(np.int64), notes

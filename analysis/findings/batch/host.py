@@ -12,7 +12,7 @@ from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 
-MOST_HOST_SPEED = 3.0  # The search covers host speeds from a third to three times that of the trace.
+MAX_HOST_SPEED = 3.0  # The search covers host speeds from a third to three times that of the trace.
 SEARCH_HALVINGS = 10  # Steps of the bisection of that range; they give a precision of 0.2 %.
 # Upper limit of the host's time ÷ its time in the replay, while the GPU hides it. One of nine loops had 1.75.
 SLOWEST_HOST = 1.8
@@ -29,8 +29,8 @@ def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
     run_ms = best.ms
     _, factor = turning_point(
         lambda factor: (whatif.step_ms((FasterHost(factor),)) or 0.0) < run_ms,
-        1 / MOST_HOST_SPEED,
-        MOST_HOST_SPEED,
+        1 / MAX_HOST_SPEED,
+        MAX_HOST_SPEED,
         halvings=SEARCH_HALVINGS,
         geometric=True,
     )

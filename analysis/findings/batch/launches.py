@@ -12,7 +12,7 @@ from sawtooth.analysis.findings.queries.convolution_searches import searching_co
 from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 
-LEAST_RATE_FACTOR = 1.3  # Smallest gain in samples per second that is reported.
+MIN_RATE_FACTOR = 1.3  # Smallest gain in samples per second that is reported.
 FREE = 0.5  # A doubled batch fits if at least this share of the GPU's memory is free.
 # Limits for the predicted sample rate ÷ the rate of a step that launches alone limit. Outside these limits, the prediction is
 # reported: below, the loader or kernels limit the step; above, kernels grow less than the batch.
@@ -60,4 +60,4 @@ def fills_launches(context: RuleContext) -> LargerBatch | None:
             best.rate,
             f"a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
         )
-    return LargerBatch(rate, how, busy, use[1] - use[0], larger) if rate >= LEAST_RATE_FACTOR else None
+    return LargerBatch(rate, how, busy, use[1] - use[0], larger) if rate >= MIN_RATE_FACTOR else None

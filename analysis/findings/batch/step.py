@@ -48,7 +48,7 @@ QUICKEST_HOST = 0.75  # Smallest likely host time, relative to the replay, which
 # (kernel_time.toml); the rest of the time is latency.
 SLOWEST = 8.0
 # Largest latency of a kernel. Longer kernels have work, however slow, such as a batch norm over channel planes.
-MOST_LATENCY_NS = 50_000
+MAX_LATENCY_NS = 50_000
 NOT_PREDICTED = "Not predicted: a prediction needs shapes, a replay, a loader that keeps up, and samples that go through the model together."
 NEXT = (2.0, 4.0)  # Batch factors that a user would try next.
 ZERO_GRAD = r"^Optimizer\.zero_grad#"
@@ -287,7 +287,7 @@ def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: fl
     # Limits for the streaming part of the time. It is at most the whole time, because an operator need not read all of its
     # inputs. It is not much less than an eighth.
     stream = np.minimum(stream_ns, now)
-    latency = np.minimum(MOST_LATENCY_NS, now / rounds)
+    latency = np.minimum(MAX_LATENCY_NS, now / rounds)
     work = np.where(np.isnan(stream), now, np.maximum(SLOWEST * stream, now - latency))
     grows = np.minimum(now - np.minimum(now, SHORTEST_NS), work)
 

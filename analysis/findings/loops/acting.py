@@ -35,11 +35,11 @@ from sawtooth.analysis.replay.edits import (
 )
 from sawtooth.analysis.run.model import Action
 
-FEWEST_PASSES = 4  # In the recording. Fewer passes may be a test of the model.
-FEWEST_KERNELS = 2  # A pass has at least two kernels: a product, and the choice of an action.
-MOST_BYTES = 4_000_000  # Of one action or observation. Larger copies are data sets or checkpoints.
+MIN_PASSES = 4  # In the recording. Fewer passes may be a test of the model.
+MIN_KERNELS = 2  # A pass has at least two kernels: a product, and the choice of an action.
+MAX_BYTES = 4_000_000  # Of one action or observation. Larger copies are data sets or checkpoints.
 # A pass has at most this share of the rows of an update's products. The batches of an evaluation are as large as the training's.
-MOST_ROWS = 0.5
+MAX_ROWS = 0.5
 # Without recorded shapes: a pass takes at most this share of an update's GPU time. An evaluation takes about a third.
 MOST_OF_UPDATE = 0.25
 PRODUCTS = r"^aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|convolution|_convolution|linear|lstm|gru)$"
@@ -92,7 +92,7 @@ def acting(context: RuleContext) -> Acting | None:
     ids = launches["gpu_op_id"].to_numpy(np.int64)
     learns = np.isin(ids, launched_inside(recording, device, f"^{AUTOGRAD_NODE}"))
     learns |= np.isin(ids, launched_by_optimizer(recording, device)) | np.isin(ids, launched_inside(recording, device, LOSS))
-    small = launches["bytes"].to_numpy(np.int64) <= MOST_BYTES
+    small = launches["bytes"].to_numpy(np.int64) <= MAX_BYTES
     up, down = launches["up"].to_numpy(bool), launches["down"].to_numpy(bool)
     begins = up & ~np.concatenate([[False], up[:-1]])
     part = np.cumsum(begins)  # A part begins where a copy to the GPU follows something else.
@@ -114,13 +114,13 @@ def acting(context: RuleContext) -> Acting | None:
     loaded = np.searchsorted(loads, follows) > np.searchsorted(loads, starts)
     acts = (
         (parts.index > 0) & parts["down"] & parts["product"] & ~parts["learns"] & ~parts["large"]
-        & (parts["kernels"] >= FEWEST_KERNELS) & ~loaded
+        & (parts["kernels"] >= MIN_KERNELS) & ~loaded
     ).to_numpy(bool)  # fmt: skip
     updates = parts["learns"].to_numpy(bool)
     if not updates.any():
         return None
     acts = acts & _smaller(context, frame, parts, updates)
-    if acts.sum() < FEWEST_PASSES:
+    if acts.sum() < MIN_PASSES:
         return None
     return _acting(context, frame, parts, acts, updates)
 
@@ -140,7 +140,7 @@ def _smaller(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, upd
     of_updates = of_parts[updates].median()
     busy = parts["dur_ns"].to_numpy(float)
     by_time = busy <= MOST_OF_UPDATE * median(busy[updates])
-    return np.where(of_parts.notna() & (of_updates > 0), of_parts <= MOST_ROWS * of_updates, by_time)
+    return np.where(of_parts.notna() & (of_updates > 0), of_parts <= MAX_ROWS * of_updates, by_time)
 
 
 def _rows(operator: str, dims: list[Any]) -> int:

@@ -23,7 +23,7 @@ GIVES_BACK = "Free|Unmap|Release"
 LARGE = 1 << 20  # Bytes. Smaller requests come from a separate pool, which cannot use the free blocks of the large pool.
 # Share of the reserved peak that must be free at the peak of use. The allocator rounds blocks up to 2 MB, which wastes a few
 # percent in any program.
-LEAST_FREE_SHARE = 0.1
+MIN_FREE_SHARE = 0.1
 # Without the caching allocator, at least this share of the calls of NEW_TENSORS ask the driver. With it, 0.6 % asked in a loop
 # with ``empty_cache()``.
 NEARLY_ALL = 0.5
@@ -174,4 +174,4 @@ def _by_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
     allocated, reserved = (known.get(f"{kind}_bytes.all.peak") for kind in ("allocated", "reserved"))
     if not isinstance(allocated, int | float) or not isinstance(reserved, int | float) or min(allocated, reserved) <= 0:
         return None
-    return reserved - allocated >= LEAST_FREE_SHARE * reserved, max(float(reserved - allocated), 0.0), float(reserved)
+    return reserved - allocated >= MIN_FREE_SHARE * reserved, max(float(reserved - allocated), 0.0), float(reserved)

@@ -30,7 +30,7 @@ LINEAR_ALGEBRA = (
     r"|^(Linalg|Cholesky|TriangularSolve|LuSolve|Svd|Inverse|Logdet|Slogdet|Ormqr)\w*Backward\d*$"
 )
 EVIDENCE_ROWS = 5  # The largest events are enough evidence; more rows only lengthen the page.
-PLACES_MOST = 1000  # More marks cannot be distinguished on a timeline.
+MAX_PLACES = 1000  # More marks cannot be distinguished on a timeline.
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class CountedEvents:
             for r in longest.to_dict("records")
         ]
 
-    def places(self, limit: int = PLACES_MOST) -> tuple[tuple[int, int], ...]:
+    def places(self, limit: int = MAX_PLACES) -> tuple[tuple[int, int], ...]:
         """Return the start and end of the longest ``limit`` events, absolute ns, in order of time."""
         spans = self.frame[["start_ns", "end_ns"]]
         if len(spans) > limit:

@@ -28,12 +28,12 @@ SUBTRACTS = ("aten::sub", "aten::sub_")
 # Time of a fused kernel ÷ time of the slowest kernel of its chain. It is little more, because the fused kernel reads each input
 # and writes the result only once.
 FUSED_COST = 1.1
-MOST_FUSED = 64  # Inductor fuses at most this many operations (max_fusion_size).
+MAX_FUSED = 64  # Inductor fuses at most this many operations (max_fusion_size).
 # Inductor makes about three kernels of the kernels between two products: 138 kernels for 52 such groups on the mixer of
 # tests/recordings_after, 97 for 36 on gpt_compiled. Together these took 1.19 and 0.88 times the longest kernel that they
 # replace.
 COMPILED_KERNELS = 3
-LEAST_FUSED = 0.8  # Lower bound as a share of FUSED_COST, the same for every predicted kernel time.
+MIN_FUSED = 0.8  # Lower bound as a share of FUSED_COST, the same for every predicted kernel time.
 # A kernel with at least this share of the time of its chain's longest kernel moves the same number of elements, perhaps in fewer
 # bits. The fused kernel may also need only these fewer bits.
 NARROW = 0.4
@@ -132,7 +132,7 @@ def between_products(
     A group has kernels that only move data and follow one another on a stream. No product, attention or copy to or from the
     host lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
     ``captured`` belong to CUDA graphs, which have no operators. Their groups count only between two products of a step, because
-    an optimizer in the graph may follow the last product. A captured group of more than MOST_FUSED rows may be a loop over time,
+    an optimizer in the graph may follow the last product. A captured group of more than MAX_FUSED rows may be a loop over time,
     where each operation needs the one before, so it does not count either.
     """
     captured = np.zeros(len(work), bool) if captured is None else captured
@@ -145,7 +145,7 @@ def between_products(
         products = np.flatnonzero(work["category"].isin(PRODUCTS).to_numpy()[places])
         inside = (products.min(initial=len(places)), products.max(initial=-1))
         for first, last in zip(*where_true(moves[places]), strict=True):
-            known = not captured[places[first]] or (last - first <= MOST_FUSED and inside[0] < first < inside[1])
+            known = not captured[places[first]] or (last - first <= MAX_FUSED and inside[0] < first < inside[1])
             if last - first >= SHORTEST_CHAIN and known:
                 joined.append(places[first:last])
     return joined
@@ -282,7 +282,7 @@ def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list
         kernel_ns = min(int(part.max() * FUSED_COST), int(part.sum()) // kernels)
         narrow = int(part[part >= NARROW * part.max()].min())
         timed += [kernel_ns] * len(rows[:kernels])
-        least_ns += [min(int(LEAST_FUSED * kernel_ns), int(FUSED_COST * narrow))] * len(rows[:kernels])
+        least_ns += [min(int(MIN_FUSED * kernel_ns), int(FUSED_COST * narrow))] * len(rows[:kernels])
         removed += ids[rows[kernels:]].tolist()
     return [TimedOps(tuple(kept), tuple(timed), tuple(least_ns)), WithoutOps(tuple(removed))] if kept else []
 

@@ -7,7 +7,7 @@ from sawtooth.analysis.findings.queries.calls import CountedEvents, operators
 
 CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
 # A convolution launches 1 to 5 kernels, including gradients and layout conversions. A search launches 20 or more.
-LEAST_SEARCH_KERNELS = 12
+MIN_SEARCH_KERNELS = 12
 # Many kernels alone do not show a search, because an FFT convolution launches three kernels for each part of its batch. But a
 # search measures each algorithm, so the host waits for the GPU inside the operator.
 _SEARCHING = (
@@ -22,7 +22,7 @@ def searching_convolutions(context: RuleContext) -> CountedEvents:
     """Return the convolutions of the counted steps for which cuDNN benchmarks algorithms."""
     if not context.recording.named(CONVOLUTION):  # The query below would take longer.
         return operators(context, CONVOLUTION)
-    ids = [int(row[0]) for row in context.recording.rows(_SEARCHING, [CONVOLUTION, LEAST_SEARCH_KERNELS])]
+    ids = [int(row[0]) for row in context.recording.rows(_SEARCHING, [CONVOLUTION, MIN_SEARCH_KERNELS])]
     convolutions = operators(context, CONVOLUTION)
     return convolutions.where(convolutions.frame["id"].isin(ids))
 
@@ -32,6 +32,6 @@ def calls_of_searches(context: RuleContext) -> set[int]:
     if not context.recording.named(CONVOLUTION):
         return set()
     rows = context.recording.rows(
-        f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, LEAST_SEARCH_KERNELS]
+        f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, MIN_SEARCH_KERNELS]
     )
     return {int(row[0]) for row in rows}

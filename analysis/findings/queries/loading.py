@@ -23,7 +23,7 @@ from sawtooth.ingest.manifest import UserFacts
 
 COLLATE_COUNTS = 0.25  # Share of the time of a batch's samples. A shorter collation changes no advice.
 UNSLOWED = 0.05  # Share by which the profiler makes a step longer. Below it, one number is enough for both steps.
-MOST_SEEN = 0.5  # Share of the largest gain that more workers could bring if they kept up with the step.
+MAX_SEEN = 0.5  # Share of the largest gain that more workers could bring if they kept up with the step.
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # Matches the start of an epoch of a loader.
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
 
@@ -116,7 +116,7 @@ def at_their_limit(context: RuleContext) -> Feeding | None:
     fed = feeding(context.run.manifest.facts)
     if fed is None or not context.step_ms or not fed.limits(context.step_ms) or mostly_hidden(context) is not None:
         return None
-    return fed if context.lost_ms("data_wait") < MOST_SEEN * (most_to_gain_ms(context) or math.inf) else None
+    return fed if context.lost_ms("data_wait") < MAX_SEEN * (most_to_gain_ms(context) or math.inf) else None
 
 
 def most_to_gain_ms(context: RuleContext) -> float | None:

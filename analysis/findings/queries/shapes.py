@@ -7,7 +7,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext, once
 
 UNLIKE = 1.1  # Largest FLOPs of a step ÷ smallest. Sorting batches is not useful for a difference below 10 %.
-LEAST_STEPS = 2  # Two different steps prove that steps differ.
+MIN_STEPS = 2  # Two different steps prove that steps differ.
 
 
 @once
@@ -19,7 +19,7 @@ def unlike_steps(context: RuleContext) -> pd.Series | None:
     work = context.work
     flops = work.groupby("step")["flops"].sum()
     flops = flops[flops > 0]
-    if len(flops) < LEAST_STEPS or flops.max() < UNLIKE * flops.min():
+    if len(flops) < MIN_STEPS or flops.max() < UNLIKE * flops.min():
         return None
     products = work[work["flop_op_id"].notna()].drop_duplicates("flop_op_id").sort_values(["step", "start_ns"])
     operators_of_step = products.groupby("step")["flop_operator"].agg(tuple)

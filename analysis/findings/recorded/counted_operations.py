@@ -26,8 +26,8 @@ from sawtooth.analysis.store.library import Recording
 # This covers at least the replayed operations. Further steps of a huge trace would only repeat these.
 USUAL_OPERATIONS = 60_000
 # In traces with large steps, more operations are read until there are this many steps, as in the replay.
-MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6
-MOST_EVIDENCE = 6  # Groups of operators that a finding names.
+MAX_OPERATIONS, MIN_STEPS = 150_000, 6
+MAX_EVIDENCE = 6  # Groups of operators that a finding names.
 OPTIMIZER_STEP = r"^Optimizer\.step#"
 # Rows with equal values in all these columns are launches of the same kernel on the same shapes.
 SAME_LAUNCH = (
@@ -66,7 +66,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     are decoded lists, None if not recorded. ``flops`` are the operator's FLOPs, divided among its kernels by their time, NaN
     if unknown. ``launch_kind`` is one number for all rows that are equal in SAME_LAUNCH, ``example`` the first of these rows.
     """
-    columns = recording.objects(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
+    columns = recording.objects(_WORK, [device, USUAL_OPERATIONS, MIN_STEPS, MAX_OPERATIONS])
     texts = recording.once(_texts)
     columns |= {
         name: pd.Series(texts[columns[name].to_numpy()], dtype=object) for name in ("kernel", "operator", "flop_operator")
@@ -198,7 +198,7 @@ def numel(shape: Any) -> int:
 
 
 def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel")) -> list[Row]:
-    """Return the MOST_EVIDENCE longest groups of ``rows`` by the columns ``by``, longest first.
+    """Return the MAX_EVIDENCE longest groups of ``rows`` by the columns ``by``, longest first.
 
     Each group has its time per step, its count per step and the place of its longest kernel.
     """
@@ -208,7 +208,7 @@ def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator",
     total_ns = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.add.at(total_ns, group, dur_ns)
     evidence: list[Row] = []
-    for longest_group in np.argsort(-total_ns, kind="stable")[:MOST_EVIDENCE].tolist():
+    for longest_group in np.argsort(-total_ns, kind="stable")[:MAX_EVIDENCE].tolist():
         part = np.flatnonzero(group == longest_group)
         longest = rows.iloc[part[np.argmax(dur_ns[part])]]
         dims = longest["flop_dims"] if longest["flop_dims"] is not None else longest["dims"]

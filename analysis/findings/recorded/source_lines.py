@@ -32,7 +32,7 @@ __all__ = [
     "without_stale_lines",
 ]
 
-MOST_FRAMES = 200  # Deeper stacks are recursion, whose line would not help.
+MAX_FRAMES = 200  # Deeper stacks are recursion, whose line would not help.
 _AT_HOST_EVENT = """
 WITH begun AS (SELECT thread_id FROM python_calls WHERE start_ns = $start UNION SELECT thread_id FROM runtime_calls WHERE start_ns = $start
     UNION SELECT thread_id FROM cpu_ops WHERE start_ns = $start)
@@ -165,7 +165,7 @@ def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int,
     )
     call = frames_at[0][0] if frames_at else None
     frames: list[tuple[int, str]] = []
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         if call is None:
             break
         parent, name = recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
@@ -181,7 +181,7 @@ def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
     """
     line: dict[int, str] = {}
     at = {int(call): int(call) for call in calls}
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         if not at:
             break
         frame_ids = sorted(set(at.values()))

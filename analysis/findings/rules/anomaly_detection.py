@@ -33,7 +33,7 @@ from sawtooth.analysis.units import in_words, percent
 
 # A stack trace of a few Python frames takes at least 20 µs, and usually 100 µs or more. Recording without one takes less than 5 µs.
 SHORTEST_TRACE_NS = 20_000
-MOST_TRACE_SHARE = 0.95  # Largest share of the host's time that stack traces can take, because other work always remains.
+MAX_TRACE_SHARE = 0.95  # Largest share of the host's time that stack traces can take, because other work always remains.
 # Own time of operators (without the operators and calls inside them), with and without recording by autograd. The query
 # returns both medians, and the total extra time of the recorded operators.
 _OWN_TIME = """
@@ -96,7 +96,7 @@ def _stack_traces(context: RuleContext, tests: tuple[int, ...]) -> float:
     counted = [call for (call,) in context.recording.rows(_CALLS, [context.rank.device])]
     in_steps, in_tests = np.isin(host.call, np.array(counted, np.int64)), np.isin(host.call, np.array(tests, np.int64))
     outside_tests = in_steps & ~in_tests & (host.pred >= 0)  # a call without a predecessor has no measured gap
-    return min(float(ns) / max(int((host.gap + host.own)[outside_tests].sum()), 1), MOST_TRACE_SHARE)
+    return min(float(ns) / max(int((host.gap + host.own)[outside_tests].sum()), 1), MAX_TRACE_SHARE)
 
 
 RULE = Rule(

@@ -66,7 +66,7 @@ FEW_WORKERS = Action(
     ", or make a sample cheaper: decode smaller images, cache decoded samples.",
 )
 SEVERAL = ", with pinned memory and persistent workers. Use more only if the host has cores for them."
-LEAST_RATE_FACTOR = 1.1  # More workers must raise the sample rate by this factor to justify their memory.
+MIN_RATE_FACTOR = 1.1  # More workers must raise the sample rate by this factor to justify their memory.
 COPIES = "Each worker has its own copy of the dataset object. A dataset of Python lists then takes its memory once per worker."
 PACED = " {workers} {ms} to load the samples of a step, so the step cannot become shorter."
 FED = "Predicted without the wait for batches, but not faster than the workers deliver samples."
@@ -241,7 +241,7 @@ def _at_the_loaders_rate(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     fastest = max(further, key=lambda rate: rate.value, default=loaded)
     more = next((rate for rate in further if rate.value >= 2 * loaded.value), fastest)
     limited, _ = limited_by(facts) or ("", "")
-    helps = more.value > LEAST_RATE_FACTOR * loaded.value
+    helps = more.value > MIN_RATE_FACTOR * loaded.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
     more_workers = followed_by(_use_workers(False, more.workers, workers), f"They can load {more.value:,.0f} samples/s.")
     yield Finding(

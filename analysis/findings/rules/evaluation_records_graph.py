@@ -23,7 +23,7 @@ from sawtooth.analysis.units import in_number
 
 LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
 # Share of the layers. Casts of weights have sequence numbers even under no_grad, but layers only if the graph is recorded.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 
 CHANGES = (
     CodeChange(
@@ -46,7 +46,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         [LAYERS, context.rank.device],
     )
     layers, numbered, backward = rows[0]
-    if backward or not layers or numbered < LEAST_SHARE * layers:
+    if backward or not layers or numbered < MIN_SHARE * layers:
         return
     steps = max(len(context.rank.counted), 1)
     yield Evidence(

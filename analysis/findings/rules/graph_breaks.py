@@ -32,8 +32,8 @@ from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
-LEAST_PER_STEP = 0.5  # Breaks in fewer than every second step belong to another code path, such as an evaluation or logging.
-MOST_ROWS = 20  # The evidence table lists at most this many breaks, so that it fits on a page.
+MIN_PER_STEP = 0.5  # Breaks in fewer than every second step belong to another code path, such as an evaluation or logging.
+MAX_ROWS = 20  # The evidence table lists at most this many breaks, so that it fits on a page.
 BETWEEN_PIECES = "between pieces of the backward pass; the trace does not show which break each belongs to"
 UNKNOWN_COST = (
     " Their cost is unknown: the trace cannot be replayed, or the host reaches the kernels after them as quickly as others."
@@ -72,9 +72,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     log = context.run.compile_log
     if abandoned := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
         yield _abandoned(context, abandoned)
-    if (calls := uncompiled(context)) >= LEAST_PER_STEP:
+    if (calls := uncompiled(context)) >= MIN_PER_STEP:
         yield _uncompiled_calls(context, calls, log)
-    if broken.per_step < LEAST_PER_STEP:
+    if broken.per_step < MIN_PER_STEP:
         return
     cost, count = broken.host_ms, f"{significant(broken.per_step)} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
     share = f" ({100 * context.share(cost):.2g} %)"
@@ -129,7 +129,7 @@ def _abandoned(context: RuleContext, entries: list[CompileReason]) -> Evidence:
         severity="warning",
         rows=[
             {"place": entry.place, "reason": entry.reason, "hint": entry.hint, "times": entry.times}
-            for entry in entries[:MOST_ROWS]
+            for entry in entries[:MAX_ROWS]
         ],
     )
 
@@ -161,7 +161,7 @@ def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[Row]:
     A row has the region before and after the break, the host's lost time, and the log's reason.
     """
     steps, lost = max(len(broken.context.rank.counted), 1), broken.ms_of_each
-    for (within, name), rows in list(broken.rows.groupby(["within", "name"], sort=False))[:MOST_ROWS]:
+    for (within, name), rows in list(broken.rows.groupby(["within", "name"], sort=False))[:MAX_ROWS]:
         entry = log.break_in(within.rpartition(" ")[2]) if log is not None else None
         row, ms = rows.iloc[0], float(lost[rows.index].sum()) if lost is not None else None
         yield {

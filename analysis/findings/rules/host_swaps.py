@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-LEAST_SWAP_BPS = 1e6  # About 250 pages of 4 KB per second. Each page is a wait of at least a tenth of a millisecond.
+MIN_SWAP_BPS = 1e6  # About 250 pages of 4 KB per second. Each page is a wait of at least a tenth of a millisecond.
 
 CHANGES = (
     CodeChange(
@@ -35,10 +35,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if at least LEAST_SWAP_BPS are read back from swap."""
+    """Yield a finding if at least MIN_SWAP_BPS are read back from swap."""
     host = context.run.telemetry.host
     rate = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
-    if host is None or rate < LEAST_SWAP_BPS:
+    if host is None or rate < MIN_SWAP_BPS:
         return
     used, total = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
     yield Evidence(

@@ -66,7 +66,7 @@ WAITS_FIRST = 0.01
 PYTHON_SHARE = 0.1  # If Python takes at least this share of the step between operators, the note mentions it.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
-FEWEST_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
+MIN_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
 
 STEP_FIX = Action(
     "Launch",
@@ -168,7 +168,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         yield from outside_graphs(context, least)
         return
     kernels, short = _kernels(context)
-    if kernels < FEWEST_KERNELS * len(context.rank.counted):
+    if kernels < MIN_KERNELS * len(context.rank.counted):
         return  # A graph would save nothing. If there are only copies, the rule small-copies reports them.
     tokens = generation(context)
     advice, unknown = _advice(context, tokens), _why_unknown(context, lost, tokens)

@@ -26,9 +26,9 @@ from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
-LEAST_STEPS = 3  # Two equal increases are needed, because a single one may have any reason.
-LEAST_BYTES = 1_000_000  # Per step. Slower growth takes about a day to fill a GPU.
-MOST_RATIO = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
+MIN_STEPS = 3  # Two equal increases are needed, because a single one may have any reason.
+MIN_BYTES = 1_000_000  # Per step. Slower growth takes about a day to fill a GPU.
+MAX_RATIO = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
 LONG_RUN_STEPS = 100_000  # Usual length of a run. If memory suffices for more steps, the growth is no danger.
 
 
@@ -41,7 +41,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         [context.rank.device],
     )
     growth = [after[3] - before[3] for before, after in pairwise(rows)]
-    if len(rows) < LEAST_STEPS or min(growth) < LEAST_BYTES or max(growth) > MOST_RATIO * min(growth):
+    if len(rows) < MIN_STEPS or min(growth) < MIN_BYTES or max(growth) > MAX_RATIO * min(growth):
         return
     each = sum(growth) / len(growth)
     use = memory_use(context)
@@ -56,7 +56,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="None, unless other code reads the stored values.",
             changes=DETACHED,
         ),
-        confidence="high" if len(rows) > LEAST_STEPS else "medium",
+        confidence="high" if len(rows) > MIN_STEPS else "medium",
         severity="critical" if dies else "warning",
         rows=[{"step": int(r[0]), "start_ns": int(r[1]), "end_ns": int(r[2]), "allocated_bytes": int(r[3])} for r in rows],
         ends_the_run=dies,

@@ -38,10 +38,10 @@ from sawtooth.analysis.units import in_words
 ALIGNED_KERNEL = "align8"  # CUTLASS puts the alignment of a kernel's loads, in elements, into its name.
 PADDED_TO = 64  # The fix advises multiples of this number, because they fill whole tiles.
 
-LEAST_HEAD, MOST_HEAD = 32, 256  # Head sizes of attention in use.
+MIN_HEAD, MAX_HEAD = 32, 256  # Head sizes of attention in use.
 # A layer has at most this many times the model's width: 3 for queries, keys and values, 4 and 8/3 for an MLP.
 MOST_OF_WIDTH = 8
-MOST_MULTIPLES = 128 * MOST_OF_WIDTH  # A width has at most about 128 heads.
+MAX_MULTIPLES = 128 * MOST_OF_WIDTH  # A width has at most about 128 heads.
 NEAR = 0.07  # Share of a size. A width of 774 becomes 768, because the model hardly shrinks.
 
 HEAD_SIZES = """SELECT DISTINCT TRY_CAST(s.input_dims->>'$[0][#-1]' AS BIGINT) FROM named_cpu_ops JOIN signatures s USING (signature_id)
@@ -96,7 +96,7 @@ class _ModelWidth:
     def resized(self, sizes: Iterable[int]) -> dict[int, int]:
         """Return the new values of those of ``sizes`` that are multiples of the width, or of the head size."""
         old, new = self.head or self.width
-        return {n: n // old * new for n in sizes if n % old == 0 and n // old <= MOST_MULTIPLES}
+        return {n: n // old * new for n in sizes if n % old == 0 and n // old <= MAX_MULTIPLES}
 
 
 def _aligned(size: int) -> int:
@@ -114,16 +114,16 @@ def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | No
     ``odd`` are misaligned, ``sizes`` are all sizes of the products and attentions. A padded size would no longer be a multiple of the width, so the
     width itself must change. None if the sizes are independent.
     """
-    features = [n for n in sorted(odd) if n >= LEAST_HEAD]
+    features = [n for n in sorted(odd) if n >= MIN_HEAD]
     for base in features:
         if base >= VOCABULARY:
             break
-        most = MOST_MULTIPLES if base <= MOST_HEAD else MOST_OF_WIDTH
+        most = MAX_MULTIPLES if base <= MAX_HEAD else MOST_OF_WIDTH
         multiples = sorted(n for n in sizes if n > base and n % base == 0 and n // base <= most)
         if not multiples:
             continue
         widths = [n for n in multiples if n in odd]
-        if base > MOST_HEAD or not widths:
+        if base > MAX_HEAD or not widths:
             return _ModelWidth((base, _aligned(base)), None, tuple(multiples))
         width, head = widths[0], (base, _aligned(base))
         follow = tuple(n for n in multiples if n > width and n % width == 0)

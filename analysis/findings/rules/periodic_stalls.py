@@ -35,7 +35,7 @@ from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times, in_words, significant
 
 SLOWER = 1.5  # Multiple of the median step. Clocks and batches change steps by less.
-LEAST_STEPS = 4  # Among three steps, any one can be the median.
+MIN_STEPS = 4  # Among three steps, any one can be the median.
 SEVERE = 0.1  # Share of the mean step. From it on, the finding is a warning.
 MOSTLY = 0.5  # Share of the slow steps' cost. From it on, waits for data explain the slow steps.
 
@@ -125,7 +125,7 @@ def _how_often(pauses: Pauses, step_ms: float) -> str:
 
 def _in_profile(context: RuleContext) -> Iterator[Evidence]:
     times = sorted(context.rank.device_step_ms)
-    if len(times) < LEAST_STEPS:
+    if len(times) < MIN_STEPS:
         return
     median = float(np.median(times))
     slow = [ms for ms in times if ms >= SLOWER * median]

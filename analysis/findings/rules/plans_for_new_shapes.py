@@ -39,7 +39,7 @@ MOSTLY = 0.5  # Share of the time. Above it, attention dominates, and another ba
 ATTENTION = r"^aten::_cudnn_attention_"
 CONVOLUTION = "convolution"  # Its sizes usually belong to images, not to sequence lengths.
 # Time of flash attention's kernels relative to cuDNN's: 1.7 to 2.3 on Hopper (H100, training shapes), at most 1 elsewhere.
-FLASH_LASTS, FLASH_LEAST, FLASH_MOST = 1.7, 1.0, 2.3
+FLASH_LASTS, MIN_FLASH, MAX_FLASH = 1.7, 1.0, 2.3
 
 BACKEND_FIX = Action(
     "Use",
@@ -116,7 +116,7 @@ def _without_plans(context: RuleContext, builds: CountedEvents) -> list[Edit]:
     kernels = work.loc[work["cpu_op_id"].isin(calls), "gpu_op_id"]
     return [
         FasterHost(stays, tuple(int(row[0]) for row in rows), low=stays, high=stays),
-        ScaledOps(tuple(kernels.tolist()), FLASH_LASTS, FLASH_LEAST, FLASH_MOST),
+        ScaledOps(tuple(kernels.tolist()), FLASH_LASTS, MIN_FLASH, MAX_FLASH),
     ]
 
 

@@ -63,7 +63,7 @@ CHANGES = (
 
 BY_TELEMETRY = " Telemetry gives the run's step to within 10 %."
 AS_PROFILED = "Predicted with the time of the profiled steps, in which the loader kept up."
-MOST_WORKERS = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
+MAX_WORKERS = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
 IN_PROPORTION = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
 # Used if no timing shows why a sample is slow.
 EITHER = Action("Give", "the loader more workers", ", or make a sample cheaper.")
@@ -88,7 +88,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
     feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None and not pins_too_slowly(facts) else ""
     fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
     more = workers_for(context, fed_ms)
-    note = AS_PROFILED if fed_ms <= hidden.estimate_ms else MOST_WORKERS
+    note = AS_PROFILED if fed_ms <= hidden.estimate_ms else MAX_WORKERS
     if fed is None and more is not None and more.seen:
         in_proportion_ms = hidden.run_ms * more.seen / more.use
         if in_proportion_ms > fed_ms:

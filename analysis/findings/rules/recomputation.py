@@ -32,7 +32,7 @@ from sawtooth.analysis.units import percent
 # Host time of an operator without checkpointing's hooks on its tensors, relative to the time with hooks. One measured pair:
 # 0.7 forward, 0.8 backward.
 HOOKLESS = 0.75
-LEAST_HOOKLESS = 0.6  # The lower bound of the predicted range, below the measured pair.
+MIN_HOOKLESS = 0.6  # The lower bound of the predicted range, below the measured pair.
 REENTRANT = r"^CheckpointFunction$"
 FULL = 0.70  # Above 70 % of the device's memory there may be no space for the activations.
 
@@ -92,7 +92,7 @@ def _without_hooks(context: RuleContext, again: pd.DataFrame) -> list[Edit]:
     first = context.work[~(ids.isin(again["gpu_op_id"]) | ids.isin(others))]
     forward = first[~first["gpu_op_id"].isin(backward)]
     share = min(len(again) / max(len(forward), 1), 1.0)
-    likely, least = (1 - share * (1 - factor) for factor in (HOOKLESS, LEAST_HOOKLESS))
+    likely, least = (1 - share * (1 - factor) for factor in (HOOKLESS, MIN_HOOKLESS))
     return [FasterHost(likely, calls_of(context, first["gpu_op_id"].tolist()), low=least, high=1.0)]
 
 

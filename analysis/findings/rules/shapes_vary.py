@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.judging import reaches, severity_of
 from sawtooth.analysis.findings.loader_limits import MUCH_PADDING, stage_of
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT, FEW_LINES
-from sawtooth.analysis.findings.queries.shapes import LEAST_STEPS, unlike_steps
+from sawtooth.analysis.findings.queries.shapes import MIN_STEPS, unlike_steps
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, numel
 from sawtooth.analysis.replay.edits import ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
@@ -81,7 +81,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk=LESS_RANDOM,
             changes=CHANGES,
         ),
-        confidence="high" if len(flops) > LEAST_STEPS else "medium",
+        confidence="high" if len(flops) > MIN_STEPS else "medium",
         severity="info",
         rows=evidence,
     )

@@ -38,8 +38,8 @@ from sawtooth.analysis.units import in_words
 SKEW_SHARE = 0.03  # Share of a step. A smaller delay is not reported.
 
 EXPLAINED = 0.5  # Share of the late ranks' delay that their traces show and the other ranks' traces do not.
-MOST_ADVICE = 3  # At most this many late ranks have their own advice.
-MOST_ROWS = 16  # Rows of evidence. A job may have thousands of ranks.
+MAX_ADVICE = 3  # At most this many late ranks have their own advice.
+MAX_ROWS = 16  # Rows of evidence. A job may have thousands of ranks.
 SLOW_LOADER = CodeChange(
     "PyTorch",
     "DataLoader(dataset, …)",
@@ -98,7 +98,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     waits = [
         {"rank": w.rank, "wait_ms_per_profiled_step": w.wait_ms, "last_in_share_of_collectives": w.last_share}
-        for w in sorted(communication.ranks, key=lambda w: -w.late_ms)[:MOST_ROWS]
+        for w in sorted(communication.ranks, key=lambda w: -w.late_ms)[:MAX_ROWS]
     ]
     rows = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
     if communication.stragglers and (whole := communication.paced_ms or communication.step_ms or context.step_ms):
@@ -222,7 +222,7 @@ def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Act
     """Return the action; if several ranks are late for separate reasons, with the action for each."""
     first = stragglers[0]
     single = [each for each in stragglers if each.kind != "set" and each.reason is not None]
-    parts = single[:MOST_ADVICE] if first.kind == "set" and first.reason is None and first.kernel_ratio is None else []
+    parts = single[:MAX_ADVICE] if first.kind == "set" and first.reason is None and first.kernel_ratio is None else []
     action, *others = [_action_of(each, ranks) for each in parts or [first]]
     how = " ".join([action.how, *(other.sentence for other in others)])
     if not first.positions:

@@ -15,8 +15,8 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-MOST_CELLS = 240  # One cell takes about four pixels of a laptop's page.
-LEAST_SAMPLES_PER_CELL = 2  # A cell with one sample would often be empty, because samples are not exactly periodic.
+MAX_CELLS = 240  # One cell takes about four pixels of a laptop's page.
+MIN_SAMPLES_PER_CELL = 2  # A cell with one sample would often be empty, because samples are not exactly periodic.
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def fleet_of(result: RunResult, library: Library) -> Fleet | None:
     refs = {ref.id: ref for ref in result.manifest.telemetry}
     several = len({device.recording_id for device in sampled}) > 1
     period_s = max((device.period_s[column] for device in sampled for column in BUSY if column in device.period_s), default=1.0)
-    count = int(np.clip((end - start) / max(LEAST_SAMPLES_PER_CELL * period_s * 1e9, 1.0), 1, MOST_CELLS))
+    count = int(np.clip((end - start) / max(MIN_SAMPLES_PER_CELL * period_s * 1e9, 1.0), 1, MAX_CELLS))
     rows: list[FleetRow] = []
     for recording_id in dict.fromkeys(device.recording_id for device in sampled):
         with library.open(recording_id, derived=False) as recording:

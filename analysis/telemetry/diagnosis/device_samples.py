@@ -23,10 +23,10 @@ USED = (
     "pcie_gen", "pcie_max_gen", "pcie_width", "pcie_max_width", "ecc_corrected_count", "ecc_uncorrected_count", "xid_last", "process_count",
 )  # fmt: skip
 AT_WORK_PCT = 20.0  # A GPU that is busy for less of a window mostly waits.
-MOST_VALUES = 60_000_000  # 0.5 GB for all columns: 8 GPUs for three days at one sample per second.
+MAX_VALUES = 60_000_000  # 0.5 GB for all columns: 8 GPUs for three days at one sample per second.
 # A recording with fewer samples, or with less time in ns, says nothing about a run.
-LEAST_SAMPLES = 20
-LEAST_NS = 20_000_000_000
+MIN_SAMPLES = 20
+MIN_NS = 20_000_000_000
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class DeviceSamples:
     @property
     def enough(self) -> bool:
         """Whether there are enough samples to describe a run."""
-        return len(self.times) >= LEAST_SAMPLES and int(self.times[-1] - self.times[0]) >= LEAST_NS
+        return len(self.times) >= MIN_SAMPLES and int(self.times[-1] - self.times[0]) >= MIN_NS
 
     @property
     def coverage(self) -> float:
@@ -115,12 +115,12 @@ class DeviceSamples:
 def load(recording: Recording, clock: SampleClock = AS_RECORDED, host: str | None = None) -> list[DeviceSamples]:
     """Read all GPUs of a telemetry recording with one query; dropouts of counters are NaN.
 
-    If there are more than MOST_VALUES values, every n-th sample is read; rows are in order of GPU and time.
+    If there are more than MAX_VALUES values, every n-th sample is read; rows are in order of GPU and time.
     """
     available = recording.columns("samples")
     columns = [column for column in USED if column in available]
     listed = "".join(f', "{column}"::DOUBLE AS {column}' for column in columns)
-    stride = -(-int(recording.rows("SELECT count(*) FROM samples")[0][0]) * len(columns) // MOST_VALUES)
+    stride = -(-int(recording.rows("SELECT count(*) FROM samples")[0][0]) * len(columns) // MAX_VALUES)
     table = recording.cursor.execute(
         f"SELECT device, time_ns{listed} FROM samples WHERE rowid % {max(stride, 1)} = 0 ORDER BY device, time_ns"
     ).fetchnumpy()

@@ -31,7 +31,7 @@ ORDER = (
     "utilization-trend", "utilization-sawtooth", "irregular-dips", "several-jobs", "idle-stretch", "memory-growth", "low-activity", "narrow-pcie-link", "several-processes", "memory-bound", "power-throttling",
 )  # fmt: skip
 MOST_OF_ONE_KIND = 3  # If there are more of one kind, one observation names the worst GPU and counts the others.
-LEAST_UNSAMPLED_SHARE = 0.02  # A smaller share of the time without samples is not mentioned.
+MIN_UNSAMPLED_SHARE = 0.02  # A smaller share of the time without samples is not mentioned.
 
 
 def diagnose_recording(
@@ -115,9 +115,7 @@ def _basis(gpus: Sequence[DeviceSamples]) -> str:
     sentence = f"Based on {count:,} samples{per_gpu} over {duration(length)}, one every {duration(period)}."
     unsampled = 1 - float(np.mean([gpu.coverage for gpu in gpus]))
     return sentence + (
-        f" {percent(unsampled)} of that time has no samples and counts as unknown."
-        if unsampled >= LEAST_UNSAMPLED_SHARE
-        else ""
+        f" {percent(unsampled)} of that time has no samples and counts as unknown." if unsampled >= MIN_UNSAMPLED_SHARE else ""
     )
 
 

@@ -11,8 +11,8 @@ from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 # Dips at most this many seconds apart are waits for a loader. Checkpoints and evaluations are minutes apart.
 SHORT_PERIOD_S = 15.0
 LONG_PERIOD_S = 60.0
-LEAST_DISK_RATIO = 3.0  # The disk moves at least this many times as much in the dips as between them.
-LEAST_DISK_BPS = 10e6  # Bytes per second. A disk that moves less cannot explain a dip.
+MIN_DISK_RATIO = 3.0  # The disk moves at least this many times as much in the dips as between them.
+MIN_DISK_BPS = 10e6  # Bytes per second. A disk that moves less cannot explain a dip.
 BUSY_WORKERS_PCT = 80.0
 ARTICLE = {"data loader": "the ", "checkpoint": "a ", "evaluation": "an ", "checkpoint or evaluation": "a "}
 
@@ -31,7 +31,7 @@ def likely_source(period: float, low: float, gpu: DeviceSamples, in_dips: NDArra
 
         for column, source, does in (("disk_write_bps", "checkpoint", "writes"), ("disk_read_bps", "data loader", "reads")):
             moved, otherwise = means_of(column)
-            if moved >= max(LEAST_DISK_BPS, LEAST_DISK_RATIO * otherwise):
+            if moved >= max(MIN_DISK_BPS, MIN_DISK_RATIO * otherwise):
                 reason = f"the host {does} {moved / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise"
                 return source, reason, True
         workers = host.values.get("workers_cpu_pct")

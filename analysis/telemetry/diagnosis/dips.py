@@ -12,22 +12,22 @@ from sawtooth.analysis.intervals import where_true
 from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, F64, DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.dip_sources import ARTICLE, likely_source
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
-from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT, LEAST_SECONDS
+from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT, MIN_SECONDS
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, mid_sentence
 from sawtooth.analysis.telemetry.signal.sawtooth import find_sawtooth
 from sawtooth.analysis.units import percent
 
-LEAST_DIPS = 6
+MIN_DIPS = 6
 LOW_RATIO = 0.7  # Samples below this share of the level of work are a dip.
 WORK_PERCENTILE = 75  # This percentile of the busy signal is the level of work.
-MOST_SCATTER = 0.35  # The time between regular dips has at most this relative scatter.
+MAX_SCATTER = 0.35  # The time between regular dips has at most this relative scatter.
 SAMPLES_PER_PERIOD = 4  # A faster period cannot be resolved.
-LEAST_SHARE = 0.02  # Dips that take a smaller share of the time are not reported.
+MIN_SHARE = 0.02  # Dips that take a smaller share of the time are not reported.
 SHORT_RATIO = 0.25  # Dips shorter than this share of the usual length, such as single low samples, have another cause.
 # Irregular dips are reported if they take at least this share of the time and usually last at least this many seconds.
 IRREGULAR_SHARE = 0.05
 IRREGULAR_S = 5.0
-LEAST_HALF_SHARE = 0.15  # If one half of the run has less of the low time, the level changed once, which is a trend.
+MIN_HALF_SHARE = 0.15  # If one half of the run has less of the low time, the level changed once, which is a trend.
 SIMILAR_SHARE = 0.3  # GPUs whose low shares differ by at most this ratio are reported together.
 
 
@@ -67,17 +67,17 @@ def _dips(gpu: DeviceSamples) -> _Dips | None:
     """Return the dips of a GPU; None if they do not matter."""
     finite = np.isfinite(gpu.busy)
     times, values, weights = gpu.times[finite], gpu.busy[finite], gpu.weights[finite]
-    if len(times) < LEAST_DIPS * SAMPLES_PER_PERIOD:
+    if len(times) < MIN_DIPS * SAMPLES_PER_PERIOD:
         return None
     level = float(np.percentile(values, WORK_PERCENTILE))
     work = np.flatnonzero(values >= LOW_RATIO * level)
-    if level < 20 or len(work) < LEAST_DIPS:
+    if level < 20 or len(work) < MIN_DIPS:
         return None
     first, last = int(work[0]), int(work[-1]) + 1  # Start-up and end are left out.
     low = np.zeros(len(values), bool)
     low[first:last] = values[first:last] < LOW_RATIO * level
     share = float(weights[low].sum() / weights[first:last].sum())
-    if share < LEAST_SHARE:
+    if share < MIN_SHARE:
         return None
     low_samples = np.zeros(len(gpu.times), bool)
     low_samples[np.flatnonzero(finite)[low]] = True
@@ -89,13 +89,13 @@ def _dips(gpu: DeviceSamples) -> _Dips | None:
     spacing = np.diff(times[begins][counted]) / 1e9
     if (period := _period(spacing, lengths[counted], gpu.period_s)) is not None:
         return _Dips(period, share, low_samples, int(counted.sum()))
-    if int(counted.sum()) >= LEAST_DIPS and usual_s >= max(IRREGULAR_S, SAMPLES_PER_PERIOD * gpu.period_s):
+    if int(counted.sum()) >= MIN_DIPS and usual_s >= max(IRREGULAR_S, SAMPLES_PER_PERIOD * gpu.period_s):
         # Every dip is resolved, so a spectrum adds nothing.
         idle = float(weights[low & (values < IDLE_PCT)].sum()) > 0.5 * float(weights[low].sum())
         first_half = float(weights[low & (times < times[first] + (times[last - 1] - times[first]) // 2)].sum()) / float(
             weights[low].sum()
         )
-        other_kind = not LEAST_HALF_SHARE <= first_half <= 1 - LEAST_HALF_SHARE or (idle and usual_s >= LEAST_SECONDS)
+        other_kind = not MIN_HALF_SHARE <= first_half <= 1 - MIN_HALF_SHARE or (idle and usual_s >= MIN_SECONDS)
         return _Dips(None, share, low_samples, int(counted.sum())) if share >= IRREGULAR_SHARE and not other_kind else None
     tiles = next((c for c in BUSY if c in gpu), "") != "util_pct"
     period_found = find_sawtooth(times[first:last], values[first:last], windows_tile=tiles)
@@ -115,12 +115,12 @@ def _usual_length(lengths: F64) -> float:
 
 def _period(spacing: F64, lengths: F64, usual_s: float) -> float | None:
     """Return the mean time between regular dips, seconds; None if they are few or irregular."""
-    if len(spacing) < LEAST_DIPS - 1:
+    if len(spacing) < MIN_DIPS - 1:
         return None
     period = float(np.median(spacing))
-    if period < max(SAMPLES_PER_PERIOD * usual_s, 1e-9) or lengths.max() >= max(LEAST_SECONDS, period):
+    if period < max(SAMPLES_PER_PERIOD * usual_s, 1e-9) or lengths.max() >= max(MIN_SECONDS, period):
         return None
-    regular = np.abs(spacing / period - 1) <= MOST_SCATTER
+    regular = np.abs(spacing / period - 1) <= MAX_SCATTER
     return float(spacing[regular].mean()) if regular.mean() >= 0.8 else None
 
 

@@ -15,7 +15,7 @@ FEW_SMS_PCT = 50.0  # Mean SM activity. Below it, more than half of the SMs have
 NO_TENSOR_PCT = 5.0  # Mean tensor-core activity. Below it, almost no kernel uses tensor cores.
 MEMORY_PCT = 60.0  # HBM reaches some 90 % of its peak at best.
 LOW_POWER_SHARE = 0.5  # Below this share of its power limit, a GPU does no dense work.
-LEAST_SHARE = 0.1  # Less busy time says little about a run.
+MIN_SHARE = 0.1  # Less busy time says little about a run.
 
 
 def efficiency(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
@@ -33,7 +33,7 @@ def _limit(gpu: DeviceSamples) -> tuple[str, float, dict[str, float]] | None:
     """Return what limits the work, the activity and all means; None if nothing does."""
     counters = [c for c in ("gr_active_pct", "util_pct") if c in gpu]
     busy = np.nan_to_num(gpu.values[counters[0]]) >= IN_USE_PCT if counters else gpu.at_work
-    if gpu.share(busy) < LEAST_SHARE:
+    if gpu.share(busy) < MIN_SHARE:
         return None
     columns = ("sm_active_pct", "tensor_active_pct", "dram_active_pct", "power_w", "power_limit_w")
     means = {c: m for c in columns if (m := gpu.mean(c, busy)) is not None}

@@ -16,13 +16,13 @@ from sawtooth.analysis.units import percent, significant
 SWAP_BPS = 1e6  # 250 pages per second read from swap are more than the occasional page of an idle program.
 PRESSURE_PCT = 20.0  # Some task waits for memory in at least this share of the time.
 # A period with fewer samples, or with a smaller share of the recording's time, is not reported.
-LEAST_SAMPLES = 5
-LEAST_SHARE = 0.02
+MIN_SAMPLES = 5
+MIN_SHARE = 0.02
 
 
 def host_memory(gpus: Sequence[DeviceSamples], host: HostSeries | None) -> Iterator[Observation]:
     """Yield that the host swaps or that its tasks wait for memory, and the GPUs' utilization in that time."""
-    if host is None or len(host.times) < LEAST_SAMPLES or not gpus:
+    if host is None or len(host.times) < MIN_SAMPLES or not gpus:
         return
     zeros = np.zeros(len(host.times))
     swapped = np.nan_to_num(host.values.get("swap_in_bps", zeros))
@@ -30,7 +30,7 @@ def host_memory(gpus: Sequence[DeviceSamples], host: HostSeries | None) -> Itera
     weights = weights_ns(host.times).astype(np.float64)
     for swaps, mask in ((True, swapped >= SWAP_BPS), (False, waits >= PRESSURE_PCT)):
         share = float(weights[mask].sum() / weights.sum())
-        if int(mask.sum()) >= LEAST_SAMPLES and share >= LEAST_SHARE:
+        if int(mask.sum()) >= MIN_SAMPLES and share >= MIN_SHARE:
             size = float(np.average((swapped / 1e6 if swaps else waits)[mask], weights=weights[mask]))
             yield _observation(
                 gpus,

@@ -12,8 +12,8 @@ from sawtooth.analysis.units import percent, significant
 
 IDLE_PCT = 5.0  # Below this utilization, the GPU is idle.
 # An idle stretch is reported if it lasts at least this many seconds and this share of the recording.
-LEAST_SECONDS = 60.0
-LEAST_SHARE = 0.02
+MIN_SECONDS = 60.0
+MIN_SHARE = 0.02
 EDGE_SHARE = 0.02  # A stretch is at the recording's start or end if it is within this share of the recording's time from it.
 UNUSED_SHARE = 0.95  # If a GPU is idle for this share of the time, the run did not use it.
 SHORT_WORK_S = 5.0  # Shorter work between two idle stretches is a process that starts, not training.
@@ -54,7 +54,7 @@ def _stretches(gpu: DeviceSamples) -> list[Stretch]:
         else:
             joined.append(run)
     total_ns = float(gpu.times[-1] - gpu.times[0])
-    return [s for s in joined if s[1] - s[0] >= max(LEAST_SECONDS * 1e9, LEAST_SHARE * total_ns)]
+    return [s for s in joined if s[1] - s[0] >= max(MIN_SECONDS * 1e9, MIN_SHARE * total_ns)]
 
 
 def _interrupted_shortly(previous: Stretch, following: Stretch) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import where_true
-from sawtooth.analysis.telemetry.diagnosis.device_samples import AT_WORK_PCT, F64, I64, LEAST_NS, LEAST_SAMPLES, DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.device_samples import AT_WORK_PCT, F64, I64, MIN_NS, MIN_SAMPLES, DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, mid_sentence
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
@@ -22,15 +22,15 @@ from sawtooth.analysis.units import significant
 
 CONTEXT_BYTES = 256 << 20  # A process with a CUDA context uses more memory than this.
 WORKING_MEMORY_RATIO = 2.0  # A GPU with a working process uses at least this many times the memory that it uses without one.
-LEAST_UNUSED_SAMPLES = 2  # A single sample without a process may be a wrong reading.
+MIN_UNUSED_SAMPLES = 2  # A single sample without a process may be a wrong reading.
 SAME_JOB_OVERLAP = 0.8  # The spans of one job on several GPUs overlap by more than this share of the longer span.
 OTHER_JOB_OVERLAP = 0.2  # Spans that overlap by less than this share of the shorter span belong to different jobs.
 # A report of more jobs would be too long to read.
-MOST_DIAGNOSED = 4
-MOST_LISTED = 6
+MAX_DIAGNOSED = 4
+MAX_LISTED = 6
 # A shorter idle time before the first and after the last job belongs to the recording's start and end, so it is not reported.
-LEAST_IDLE_S = 60.0
-LEAST_WORK_S = 2.0  # Shorter work outside jobs belongs to the start or end of a program, so it is not reported.
+MIN_IDLE_S = 60.0
+MIN_WORK_S = 2.0  # Shorter work outside jobs belongs to the start or end of a program, so it is not reported.
 Span = tuple[int, int]
 
 
@@ -52,13 +52,13 @@ def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None =
 
     If the samples show no pause without a process, all work is one job.
     """
-    if len(times) < LEAST_SAMPLES:
+    if len(times) < MIN_SAMPLES:
         return []
     weights = weights_ns(times)
     present = where_true(~_without_process(busy, memory, processes))
     joined: list[tuple[int, int]] = []
     for a, b in zip(present.starts.tolist(), (present.ends - 1).tolist(), strict=True):
-        if joined and a - joined[-1][1] - 1 < LEAST_UNUSED_SAMPLES:
+        if joined and a - joined[-1][1] - 1 < MIN_UNUSED_SAMPLES:
             joined[-1] = (joined[-1][0], b)
         else:
             joined.append((a, b))
@@ -66,7 +66,7 @@ def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None =
     return [
         (int(times[a]), int(times[b]))
         for a, b in joined
-        if int(working[a : b + 1].sum()) >= LEAST_SAMPLES // 2 and int(weights[a : b + 1][working[a : b + 1]].sum()) >= LEAST_NS
+        if int(working[a : b + 1].sum()) >= MIN_SAMPLES // 2 and int(weights[a : b + 1][working[a : b + 1]].sum()) >= MIN_NS
     ]
 
 
@@ -120,7 +120,7 @@ def _different_time(a: Span, b: Span) -> bool:
 def longest(jobs: Sequence[SampledJob]) -> list[int]:
     """Return the indices of the longest jobs, as many as are diagnosed, in order of time."""
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].gpu_seconds)
-    return sorted(order[:MOST_DIAGNOSED])
+    return sorted(order[:MAX_DIAGNOSED])
 
 
 def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> Observation:
@@ -134,12 +134,12 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
     outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
     gpu_names = mid_sentence(gpus_in_words([gpu.device for gpu in reused], len(gpus)))
     outside_in_words = (
-        f" No job ran for {duration(outside)} before the first job and after the last one." if outside >= LEAST_IDLE_S else ""
+        f" No job ran for {duration(outside)} before the first job and after the last one." if outside >= MIN_IDLE_S else ""
     )
     work_s = max(gpu.seconds(gpu.at_work & ~_in_a_job(gpu, jobs)) for gpu in reused)
     outside_in_words += (
         f" Outside these jobs {gpu_names} worked for {duration(work_s)}, too briefly for a diagnosis."
-        if work_s >= LEAST_WORK_S
+        if work_s >= MIN_WORK_S
         else ""
     )
     evidence = f"Between the jobs, work stops and memory use falls to that of a GPU without a process. {_listed(gpus, jobs)}{outside_in_words} {_diagnosed(jobs)} Each GPU's averages cover its longest job."
@@ -200,14 +200,14 @@ def _during(gpu: DeviceSamples, job: SampledJob) -> NDArray[np.bool_]:
 
 
 def _listed(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> str:
-    listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MOST_LISTED]))
-    further = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
+    listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MAX_LISTED]))
+    further = f"; and {len(jobs) - MAX_LISTED} more" if len(jobs) > MAX_LISTED else ""
     return f"After the log's start: {listed}{further}."
 
 
 def _diagnosed(jobs: Sequence[SampledJob]) -> str:
-    if len(jobs) > MOST_DIAGNOSED:
-        return f"Only the {MOST_DIAGNOSED} longest are diagnosed, each on its own."
+    if len(jobs) > MAX_DIAGNOSED:
+        return f"Only the {MAX_DIAGNOSED} longest are diagnosed, each on its own."
     return "Each is diagnosed on its own."
 
 

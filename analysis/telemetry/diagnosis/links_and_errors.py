@@ -11,8 +11,8 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation, count
 from sawtooth.analysis.telemetry.signal.means import counter_rises
 from sawtooth.analysis.units import in_times, percent
 
-LEAST_NARROW_SHARE = 0.5  # A link may be retrained for a moment, so at least this share of the busy samples has to show it.
-LEAST_CORRECTED = 10  # Fewer corrected memory errors are ordinary.
+MIN_NARROW_SHARE = 0.5  # A link may be retrained for a moment, so at least this share of the busy samples has to show it.
+MIN_CORRECTED = 10  # Fewer corrected memory errors are ordinary.
 # Meanings of NVIDIA's list of Xid errors; those of the hardware come first in severity.
 XIDS = {13: "a kernel accessed invalid memory", 31: "a kernel accessed invalid memory", 43: "a process stopped its work", 45: "a process was stopped",
         48: "memory error that cannot be corrected", 62: "the GPU's controller halted", 63: "a memory row was remapped", 64: "a memory row could not be remapped",
@@ -57,7 +57,7 @@ def _link(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observa
         highest = gpu.values[highest_column] if highest_column in gpu else np.full(len(gpu.times), peers)
         reduced = busy & (gpu.values[column] < highest)
         recorded = busy & np.isfinite(gpu.values[column]) & np.isfinite(highest)
-        if not recorded.any() or reduced.sum() < LEAST_NARROW_SHARE * recorded.sum():
+        if not recorded.any() or reduced.sum() < MIN_NARROW_SHARE * recorded.sum():
             continue
         current, possible = float(np.median(gpu.values[column][reduced])), float(np.median(highest[reduced]))
         values = (
@@ -83,7 +83,7 @@ def _errors(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
         recorded = np.flatnonzero(np.isfinite(values))
         rises = counter_rises(values[recorded])
         count = float(rises.sum())
-        if count < (1 if kind == "uncorrected" else LEAST_CORRECTED):
+        if count < (1 if kind == "uncorrected" else MIN_CORRECTED):
             continue
         rise_times = gpu.times[recorded][1:][rises > 0]
         yield _observed(

@@ -27,7 +27,7 @@ Kind = Literal[
     "gpu-lost",
     "several-processes",
 ]
-MOST_GPUS_NAMED = 4  # If there are more, a sentence counts them instead of naming them.
+MAX_GPUS_NAMED = 4  # If there are more, a sentence counts them instead of naming them.
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def gpus_in_words(devices: Sequence[int], total: int) -> str:
         return "The GPU" if total == 1 else f"All {total} GPUs"
     if len(devices) == 1:
         return f"GPU {devices[0]}"
-    if len(devices) > MOST_GPUS_NAMED:
+    if len(devices) > MAX_GPUS_NAMED:
         return f"{len(devices)} of {total} GPUs"
     return f"GPUs {', '.join(map(str, devices[:-1]))} and {devices[-1]}"
 

@@ -9,20 +9,20 @@ import numpy as np
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation
 
-LEAST_GPUS = 4  # With fewer GPUs, it is not clear which of them is the unusual one.
+MIN_GPUS = 4  # With fewer GPUs, it is not clear which of them is the unusual one.
 WINDOWS = 20  # The time is divided into this many windows, and the GPUs are compared in each.
-LEAST_BUSY_PCT = 20.0  # Windows in which the peers are idle show nothing.
+MIN_BUSY_PCT = 20.0  # Windows in which the peers are idle show nothing.
 # A GPU differs from its peers by at least these percentage points and median absolute deviations.
-LEAST_POINTS = 10.0
-LEAST_DEVIATIONS = 6.0
-LEAST_TIME_SHARE = 0.8  # It differs in at least this share of the windows in which the peers work.
-MOST_UNLIKE_SHARE = 1 / 3  # If more GPUs differ, they are a second group with another role or job.
+MIN_POINTS = 10.0
+MIN_DEVIATIONS = 6.0
+MIN_TIME_SHARE = 0.8  # It differs in at least this share of the windows in which the peers work.
+MAX_UNLIKE_SHARE = 1 / 3  # If more GPUs differ, they are a second group with another role or job.
 
 
 def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield GPUs whose share of busy time differs from that of their peers for most of the time."""
     gpus = [gpu for gpu in gpus if np.isfinite(gpu.busy).any()]
-    if len(gpus) < LEAST_GPUS:
+    if len(gpus) < MIN_GPUS:
         return
     start, end = max(int(g.times[0]) for g in gpus), min(int(g.times[-1]) for g in gpus)
     if end <= start:
@@ -31,19 +31,19 @@ def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     level = np.array([gpu.windows(None, edges) for gpu in gpus])
     complete = np.isfinite(level).all(axis=0)
     usual = np.median(level[:, complete], axis=0)
-    working = usual >= LEAST_BUSY_PCT
+    working = usual >= MIN_BUSY_PCT
     if int(working.sum()) < WINDOWS / 4:
         return
     difference = level[:, complete][:, working] - usual[working]
     middle = np.median(difference, axis=1)
     spread = float(np.median(np.abs(middle - np.median(middle))))
-    least_difference = max(LEAST_POINTS, LEAST_DEVIATIONS * spread)
+    least_difference = max(MIN_POINTS, MIN_DEVIATIONS * spread)
     unlike = [
         i
         for i in range(len(gpus))
-        if abs(middle[i]) > least_difference and (np.sign(difference[i]) == np.sign(middle[i])).mean() >= LEAST_TIME_SHARE
+        if abs(middle[i]) > least_difference and (np.sign(difference[i]) == np.sign(middle[i])).mean() >= MIN_TIME_SHARE
     ]
-    if len(unlike) > MOST_UNLIKE_SHARE * len(gpus):
+    if len(unlike) > MAX_UNLIKE_SHARE * len(gpus):
         return
     for i in unlike:
         gpu, own_pct, peers_pct = gpus[i], float(np.median(level[i][complete][working])), float(np.median(usual[working]))

@@ -20,15 +20,15 @@ from sawtooth.analysis.units import percent
 from sawtooth.ingest.quantities.throttling import bits_of, holding
 
 HEAT, POWER, HARDWARE = bits_of("heat"), bits_of("power"), bits_of("hardware")
-# A reason is reported if at least LEAST_SAMPLES samples have it, and if it lasts for LEAST_SHARE of the time or for
-# LEAST_SECONDS.
-LEAST_SHARE = 0.05
-LEAST_SECONDS = 20.0
-LEAST_SAMPLES = 3  # Single samples with a reason are ordinary.
+# A reason is reported if at least MIN_SAMPLES samples have it, and if it lasts for MIN_SHARE of the time or for
+# MIN_SECONDS.
+MIN_SHARE = 0.05
+MIN_SECONDS = 20.0
+MIN_SAMPLES = 3  # Single samples with a reason are ordinary.
 POWER_SHARE = 0.2  # Below this share of the time, the power cap hardly changes the mean clock.
-LEAST_CLOCK_LOSS = 0.03  # A smaller loss is within the spread of boost clocks.
+MIN_CLOCK_LOSS = 0.03  # A smaller loss is within the spread of boost clocks.
 PEER_CLOCK_RATIO = 0.9  # A clock below this share of the peers' median clock is reported.
-LEAST_PEERS = 3  # The median of fewer other GPUs of the same model is not a norm.
+MIN_PEERS = 3  # The median of fewer other GPUs of the same model is not a norm.
 REASONS = "clocks_event_reasons.active, clocks.sm, clocks.max.sm, temperature.gpu and power.draw with nvidia-smi --query-gpu"
 
 
@@ -59,7 +59,7 @@ def _peer_clock(gpu: DeviceSamples, gpus: Sequence[DeviceSamples], unthrottled: 
     """Return the median unthrottled clock of the other GPUs of the same model; None if there are too few."""
     others = [peer for peer in gpus if peer is not gpu and peer.name == gpu.name]
     peers = [clock for peer in others if (clock := unthrottled[peer.device]) is not None]
-    return float(np.median(peers)) if len(peers) >= LEAST_PEERS else None
+    return float(np.median(peers)) if len(peers) >= MIN_PEERS else None
 
 
 def _throttled_samples(gpu: DeviceSamples, kind: str, bits: int, violation: str | None) -> NDArray[np.bool_] | None:
@@ -74,9 +74,9 @@ def _throttled_samples(gpu: DeviceSamples, kind: str, bits: int, violation: str 
         mask |= np.nan_to_num(gpu.values[violation]) > 0
     if np.isfinite(gpu.busy).any():
         mask &= gpu.at_work
-    share, least_share = gpu.share(mask), POWER_SHARE if kind == "power-throttling" else LEAST_SHARE
-    long = kind != "power-throttling" and gpu.seconds(mask) >= LEAST_SECONDS
-    return mask if int(mask.sum()) >= LEAST_SAMPLES and (share >= least_share or long) else None
+    share, least_share = gpu.share(mask), POWER_SHARE if kind == "power-throttling" else MIN_SHARE
+    long = kind != "power-throttling" and gpu.seconds(mask) >= MIN_SECONDS
+    return mask if int(mask.sum()) >= MIN_SAMPLES and (share >= least_share or long) else None
 
 
 def _unthrottled_clock(gpu: DeviceSamples) -> float | None:
@@ -86,7 +86,7 @@ def _unthrottled_clock(gpu: DeviceSamples) -> float | None:
     clock = gpu.values["clock_sm_mhz"]
     reason_bits = np.nan_to_num(gpu.values.get("clock_event_mask", np.zeros(len(clock)))).astype(np.int64)
     mask = np.isfinite(clock) & gpu.at_work & ((reason_bits & (HEAT | HARDWARE | POWER)) == 0)
-    return float(np.percentile(clock[mask], 75)) if int(mask.sum()) >= LEAST_SAMPLES else None
+    return float(np.percentile(clock[mask], 75)) if int(mask.sum()) >= MIN_SAMPLES else None
 
 
 def _clock_ratio(clock: float | None, unthrottled: float | None) -> float | None:
@@ -96,7 +96,7 @@ def _clock_ratio(clock: float | None, unthrottled: float | None) -> float | None
 def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], unthrottled: float | None, gpu_count: int) -> Observation:
     clock, unthrottled = gpu.mean("clock_sm_mhz", mask), unthrottled or _highest([gpu])
     share, ratio = gpu.share(mask), _clock_ratio(clock, unthrottled)
-    slowed_ratio = ratio if ratio is not None and ratio < 1 - LEAST_CLOCK_LOSS else None
+    slowed_ratio = ratio if ratio is not None and ratio < 1 - MIN_CLOCK_LOSS else None
     reason = {"thermal-throttling": "Heat", "hardware-throttling": "The hardware"}[kind]
     gpu_name = mid_sentence(gpus_in_words([gpu.device], gpu_count))
     if slowed_ratio is not None:
@@ -219,9 +219,9 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
     The power cap does not explain it, because peers at the same limit do the same work at a higher clock.
     """
     working = {
-        g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > LEAST_SHARE
+        g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > MIN_SHARE
     }
-    if len(working) - 1 < LEAST_PEERS:  # without the GPU itself
+    if len(working) - 1 < MIN_PEERS:  # without the GPU itself
         return
     usual = float(np.median(list(working.values())))
     for gpu in gpus:

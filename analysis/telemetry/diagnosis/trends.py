@@ -14,15 +14,15 @@ from sawtooth.analysis.units import significant
 
 F64 = NDArray[np.float64]
 WINDOWS = 40  # The time is divided into this many windows. Each needs SAMPLES_PER_WINDOW samples for a mean.
-LEAST_WINDOWS = 20  # With fewer windows, a random level can look like a trend.
+MIN_WINDOWS = 20  # With fewer windows, a random level can look like a trend.
 SAMPLES_PER_WINDOW = 3
 # A drift below this share of the higher level, or below this many percentage points, is ordinary.
-LEAST_CHANGE = 0.10  # as a share of the higher level
-LEAST_POINTS = 8.0  # in percentage points
-LEAST_CORRELATION = 0.75  # Rank correlation of level and time. Without a trend, 40 windows stay below 0.5 in 999 of 1,000 runs.
-LEAST_LEVEL = 0.1  # Windows below this share of the highest level are a pause, start-up or the end.
+MIN_CHANGE = 0.10  # as a share of the higher level
+MIN_POINTS = 8.0  # in percentage points
+MIN_CORRELATION = 0.75  # Rank correlation of level and time. Without a trend, 40 windows stay below 0.5 in 999 of 1,000 runs.
+MIN_LEVEL = 0.1  # Windows below this share of the highest level are a pause, start-up or the end.
 STEP_FIT = 0.85  # The change is a step if two levels explain this share of the scatter.
-LEAST_LEVEL_WINDOWS = 4  # Each of the two levels lasts at least this long.
+MIN_LEVEL_WINDOWS = 4  # Each of the two levels lasts at least this long.
 SUDDEN = "another job on the host, a lost worker, storage that slows down, or another phase of the training"
 GRADUAL = "data that grows with each step, slower storage, or longer inputs"
 LINE_FIT = 0.85  # If a line explains less of the scatter, the means of the first and last fifth are used.
@@ -30,10 +30,10 @@ CURVATURE = 0.10  # If a parabola explains this much more of the scatter, a line
 # If other GPUs drift, this share of the least drift is enough for a GPU whose drift is similar to their mean.
 PEER_DRIFT = 0.7
 PEER_DIFFERENCE = 0.4  # Similar drifts differ by at most this share of the mean.
-LEAST_MEMORY_LEVEL = 0.3  # Windows below this share of the highest level are start-up, pauses and the end.
+MIN_MEMORY_LEVEL = 0.3  # Windows below this share of the highest level are start-up, pauses and the end.
 # Memory grows if it gains this share and these bytes.
-LEAST_GROWTH = 0.05
-LEAST_BYTES = 256 << 20
+MIN_GROWTH = 0.05
+MIN_BYTES = 256 << 20
 STEADY_GROWTH = 0.9  # Smallest rank correlation of memory and time for steady growth.
 LATER_GROWTH = 0.3  # The second half must grow at this share of the first half's rate.
 
@@ -53,7 +53,7 @@ def trends(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
 
 def _edges(gpu: DeviceSamples) -> NDArray[np.int64] | None:
     count = min(WINDOWS, len(gpu.times) // SAMPLES_PER_WINDOW)
-    return np.linspace(gpu.times[0], gpu.times[-1] + 1, count + 1).astype(np.int64) if count >= LEAST_WINDOWS else None
+    return np.linspace(gpu.times[0], gpu.times[-1] + 1, count + 1).astype(np.int64) if count >= MIN_WINDOWS else None
 
 
 def order(values: F64) -> float:
@@ -95,8 +95,8 @@ def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
     if edges is None:
         return None
     level = gpu.windows(None, edges)
-    loop = np.isfinite(level) & (level >= LEAST_LEVEL * float(np.nanmax(level, initial=0.0)))
-    if int(loop.sum()) < LEAST_WINDOWS:
+    loop = np.isfinite(level) & (level >= MIN_LEVEL * float(np.nanmax(level, initial=0.0)))
+    if int(loop.sum()) < MIN_WINDOWS:
         return None
     # The first and the last window contain start-up and end.
     inner = np.flatnonzero(loop)[1:-1]
@@ -109,13 +109,13 @@ def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
     stepped = by_step >= STEP_FIT and by_step > by_line
     if stepped:
         ends = float(values[:at].mean()), float(values[at:].mean())
-    elif abs(order(values)) < LEAST_CORRELATION:
+    elif abs(order(values)) < MIN_CORRELATION:
         return None
     elif by_line >= LINE_FIT:
         ends = float(np.polyval(line, inner[0])), float(np.polyval(line, inner[-1]))
     else:
         ends = float(values[:part].mean()), float(values[-part:].mean())
-    if abs(ends[1] - ends[0]) < least * max(LEAST_POINTS, LEAST_CHANGE * max(ends)):
+    if abs(ends[1] - ends[0]) < least * max(MIN_POINTS, MIN_CHANGE * max(ends)):
         return None
     if not stepped and by_parabola - by_line < CURVATURE:  # The drift continues in the outer windows.
         ends = float(np.polyval(line, inner[0] - 1.5)), float(np.polyval(line, inner[-1] + 1.5))
@@ -133,7 +133,7 @@ def _step(values: F64) -> tuple[int, float]:
     """Return the index that best splits the values into two levels, and the scatter that it explains."""
     fits = [
         (at, _explained(values, np.where(np.arange(len(values)) < at, values[:at].mean(), values[at:].mean())))
-        for at in range(LEAST_LEVEL_WINDOWS, len(values) - LEAST_LEVEL_WINDOWS + 1)
+        for at in range(MIN_LEVEL_WINDOWS, len(values) - MIN_LEVEL_WINDOWS + 1)
     ]
     return max(fits, key=lambda fit: fit[1])
 
@@ -192,12 +192,12 @@ def _growth(gpu: DeviceSamples) -> _Growth | None:
     if edges is None or "mem_used_bytes" not in gpu:
         return None
     level = gpu.windows("mem_used_bytes", edges)
-    working = np.flatnonzero(np.isfinite(level) & (level >= LEAST_MEMORY_LEVEL * float(np.nanmax(level, initial=0.0))))[1:]
+    working = np.flatnonzero(np.isfinite(level) & (level >= MIN_MEMORY_LEVEL * float(np.nanmax(level, initial=0.0))))[1:]
     values = level[working]
-    if len(values) < LEAST_WINDOWS or order(values) < STEADY_GROWTH:
+    if len(values) < MIN_WINDOWS or order(values) < STEADY_GROWTH:
         return None
     start, end, half = float(values[0]), float(values[-1]), len(values) // 2
-    if end - start < max(LEAST_GROWTH * start, LEAST_BYTES):
+    if end - start < max(MIN_GROWTH * start, MIN_BYTES):
         return None
     first_half, last_half = values[half] - start, end - values[half]
     if last_half < LATER_GROWTH * first_half or np.diff(values).max() > 0.5 * (end - start):

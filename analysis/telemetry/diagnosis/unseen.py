@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, LEAST_NS, LEAST_SAMPLES, DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, MIN_NS, MIN_SAMPLES, DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, duration
 
 
@@ -84,7 +84,7 @@ def unseen(gpus: Sequence[DeviceSamples]) -> tuple[Unseen, ...]:
         seconds = int(longest.times[-1] - longest.times[0]) / 1e9
         reason = (
             f"{'1 sample is' if len(longest.times) == 1 else f'{len(longest.times)} samples over {duration(seconds)} are'} too few; "
-            f"at least {LEAST_SAMPLES} samples over {LEAST_NS / 1e9:.0f} s are needed"
+            f"at least {MIN_SAMPLES} samples over {MIN_NS / 1e9:.0f} s are needed"
         )
         return tuple(Unseen(need.kind, reason) for need in NEEDS)
     tools = _tool_family(gpus)

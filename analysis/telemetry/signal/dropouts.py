@@ -19,14 +19,14 @@ F64 = NDArray[np.float64]
 COUNTERS = tuple(quantity.column for quantity in QUANTITIES if quantity.gpm_id is not None)
 
 WINDOW_NS = 1_000_000_000 // 6  # NVML's shortest window of utilization. In denser samples, utilization lags behind the power.
-LEAST_WORKING = 10  # At least this many samples with utilization show the power of a working GPU.
+MIN_WORKING = 10  # At least this many samples with utilization show the power of a working GPU.
 # If the power of work and idleness differ by less, as a share of the power of work, power shows nothing.
-LEAST_POWER_STEP = 0.05
+MIN_POWER_STEP = 0.05
 WORK_POWER_MARGIN = 0.25  # Samples at work are at most this share of that difference below the power of work.
 # A dropout needs at least this number and this share of zeros among the samples at that power. 22 intact logs without dense
 # samples have none.
-LEAST_ZEROS = 4
-LEAST_ZERO_SHARE = 0.1
+MIN_ZEROS = 4
+MIN_ZERO_SHARE = 0.1
 
 
 def zeros_at_work(util: tuple[I64, F64], power: tuple[I64, F64]) -> float:
@@ -38,16 +38,16 @@ def zeros_at_work(util: tuple[I64, F64], power: tuple[I64, F64]) -> float:
     times, in_util, in_power = np.intersect1d(util[0], power[0], return_indices=True)
     used, watts = util[1][in_util], power[1][in_power]
     works = used > 0
-    if works.sum() < LEAST_WORKING or works.all() or np.median(np.diff(times)) <= WINDOW_NS:
+    if works.sum() < MIN_WORKING or works.all() or np.median(np.diff(times)) <= WINDOW_NS:
         return 0.0
     idle_w = float(np.median(watts[~works]))
     work_w = float(np.median(watts[used >= np.median(used[works])]))
-    if work_w - idle_w < LEAST_POWER_STEP * work_w:
+    if work_w - idle_w < MIN_POWER_STEP * work_w:
         return 0.0
     high = watts >= work_w - WORK_POWER_MARGIN * (work_w - idle_w)
     zeros = int((high & ~works).sum())
     share = zeros / int(high.sum())
-    return share if zeros >= LEAST_ZEROS and share >= LEAST_ZERO_SHARE else 0.0
+    return share if zeros >= MIN_ZEROS and share >= MIN_ZERO_SHARE else 0.0
 
 
 def dropouts(recording: Recording, device: int) -> NDArray[np.int64]:

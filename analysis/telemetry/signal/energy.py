@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sawtooth.analysis.telemetry.signal.means import counter_rises
 from sawtooth.analysis.telemetry.signal.steady import F64, I64, weights_ns
 
-LEAST_COUNTED = 0.9  # share of the sampled time that the counter's samples have to span
+MIN_COUNTED = 0.9  # share of the sampled time that the counter's samples have to span
 
 
 class Energy(NamedTuple):
@@ -20,7 +20,7 @@ class Energy(NamedTuple):
 def energy(counter: tuple[I64, F64], power: tuple[I64, F64], span_ns: int) -> Energy | None:
     """Return the energy of all samples (times and values of counter and power); None if both are empty."""
     times, values = counter
-    if len(times) > 1 and times[-1] - times[0] >= LEAST_COUNTED * span_ns:
+    if len(times) > 1 and times[-1] - times[0] >= MIN_COUNTED * span_ns:
         return Energy(float(counter_rises(values).sum()), True)
     times, values = power
     if len(times) < 2:

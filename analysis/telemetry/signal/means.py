@@ -12,7 +12,7 @@ from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, recorded
 
 BATCHES = 8  # parts whose means give the interval of the overall mean
 CONFIDENCE = 0.9  # The intervals of measured values are 90 % intervals in the whole project.
-LEAST_COUNTED_S = 20.0  # a counter that is read every 5 s has too few steps in less time
+MIN_COUNTED_S = 20.0  # a counter that is read every 5 s has too few steps in less time
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def counter_rate(time_ns: I64, counter: F64, part: Steady, exclude: Sequence[tup
     steps, seconds = np.diff(values), np.diff(times) / 1e9
     counts = inside[1:] & inside[:-1] & (steps >= 0)
     total = float(seconds[counts].sum())
-    return float(steps[counts].sum()) / total if total >= LEAST_COUNTED_S else None
+    return float(steps[counts].sum()) / total if total >= MIN_COUNTED_S else None
 
 
 def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:

@@ -19,7 +19,7 @@ WINDOW = 512  # samples of one spectrum: enough for a line, and fast enough for 
 MAX_WINDOWS = 6  # At each time scale, this many spectra are spread over the recording.
 SCALES = (1, 4, 16)  # the series is averaged to find slow periods in long recordings
 STRETCH_CYCLES = 10  # periods over which one phase pattern must be constant
-FEWEST_HARMONICS = 3  # of the final score: a short period has its harmonics above half the sampling rate
+MIN_HARMONICS = 3  # of the final score: a short period has its harmonics above half the sampling rate
 NEARBY = np.linspace(0.97, 1.03, 13)  # a part may run slightly faster or slower than the full series
 FOLD_FROM = 10  # samples per period from which phase bins describe a pulse better than its first harmonics
 BINS = (3, 12)  # A pattern has at least 3 and at most 12 phase bins.
@@ -56,7 +56,7 @@ def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Sig
 def explained(times: F64, values: F64, spacing: float, period: float) -> float:
     """Return the share of the variance that a pattern of ``period`` explains."""
     pieces = _pieces(times, spacing)
-    return _explained(times=times, values=values, pieces=pieces, period=period, step=spacing, harmonics=FEWEST_HARMONICS)
+    return _explained(times=times, values=values, pieces=pieces, period=period, step=spacing, harmonics=MIN_HARMONICS)
 
 
 def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
@@ -96,7 +96,7 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> SignalPer
     scored = [(_explained(times=times, values=values, pieces=pieces, period=p, step=step, harmonics=1), p) for p in lines]
     best = max(score for score, _ in scored)
     period = next(p for score, p in sorted(scored, key=lambda x: -x[1]) if score >= best - SAME_SCORE)
-    score = _explained(times=times, values=values, pieces=pieces, period=period, step=step, harmonics=FEWEST_HARMONICS)
+    score = _explained(times=times, values=values, pieces=pieces, period=period, step=step, harmonics=MIN_HARMONICS)
     if score < MIN_REGULARITY:
         return None
     rejected = tuple(p for p in lines if p < 0.75 * period)

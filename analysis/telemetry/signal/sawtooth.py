@@ -34,8 +34,8 @@ PROOF_DEPTH = 95.0  # Difference between the fullest and the emptiest windows in
 PROOF_PERCENTILES = (15, 85)  # near a period of two windows, a third of them are peaks: these percentiles avoid the noise
 PROOF_SHARE = 0.6  # share of the periods that must contain two consecutive empty windows
 LOOSE_SAMPLES = 4  # samples per period, if windows may be shorter than the time between samples
-LEAST_BETWEEN = 4  # A period needs at least this many times between bursts.
-MOST_RATIO = 1.25  # Largest ratio of the longest to the shortest time between bursts of one period.
+MIN_BETWEEN = 4  # A period needs at least this many times between bursts.
+MAX_RATIO = 1.25  # Largest ratio of the longest to the shortest time between bursts of one period.
 BURST_SAMPLES = 8  # fewest samples between bursts: with fewer, one sample is already a large part of that time
 COUNTED_FROM = 4  # samples per period from which each rise shows in at least one low and one high sample
 
@@ -145,7 +145,7 @@ def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -
     A spectrum needs more bursts, and it shows no line if short bursts come a tenth of a period early or late.
     """
     between = np.diff(np.asarray(bursts, np.int64)) / 1e9
-    if len(between) < LEAST_BETWEEN or between.min() < BURST_SAMPLES * spacing or between.max() > MOST_RATIO * between.min():
+    if len(between) < MIN_BETWEEN or between.min() < BURST_SAMPLES * spacing or between.max() > MAX_RATIO * between.min():
         return None
     period = float(between.mean())
     return SignalPeriod(period, explained(times, values, spacing, period), ())

@@ -41,8 +41,8 @@ END_PERIOD = 0.5
 SAME_LEVEL = 0.2  # blocks whose levels differ by less are combined
 EDGE_NS = 1_000_000_000  # NVML's longest window: samples closer to a start or end describe both sides of it
 EDGE_SHARE = 0.1  # at most this share of the part is left out at each end
-CHUNK_NS, CHUNK_SAMPLES, LEAST_CHUNKS = 500_000_000, 5, 6  # parts whose levels are compared
-MOST_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would otherwise need gigabytes
+CHUNK_NS, CHUNK_SAMPLES, MIN_CHUNKS = 500_000_000, 5, 6  # parts whose levels are compared
+MAX_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would otherwise need gigabytes
 ODD_LEVEL = 2.0  # a level this factor above or below the usual one is start-up or evaluation, never the drift of a host
 ODD_PLACES, ODD_SHARE = 2, 0.4  # with more such places, or a larger share of the time, the level is simply uneven
 LAG_NS = 500_000_000  # for this time after the GPU resumes, NVML's utilization still contains the time before
@@ -251,13 +251,13 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
     """Cut start-up and evaluation: one or two parts with a level below half or above twice the usual one."""
     assert part.start_ns is not None and part.end_ns is not None
     inside = np.flatnonzero(part.mask(times))
-    if len(inside) < LEAST_CHUNKS * CHUNK_SAMPLES // 2:
+    if len(inside) < MIN_CHUNKS * CHUNK_SAMPLES // 2:
         return part
     span = part.end_ns - part.start_ns
     step = float(np.median(np.diff(times)))
     chunk = max(CHUNK_NS, CHUNK_SAMPLES * step)
-    count = min(int(span // chunk), MOST_CHUNKS)
-    if count < LEAST_CHUNKS:
+    count = min(int(span // chunk), MAX_CHUNKS)
+    if count < MIN_CHUNKS:
         return part
     which = np.minimum(((times[inside] - part.start_ns - 1) / span * count).astype(np.int64), count - 1)
     sums, number = np.bincount(which, values[inside], minlength=count), np.bincount(which, minlength=count)

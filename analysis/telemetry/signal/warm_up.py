@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.step_time_evidence import HOST_SPEED_FACTOR
 
-LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
+MIN_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
 WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
 DRIFT_STEPS = 3  # At least this many slow leading steps can be a change of the host's speed; fewer are warm-up.
 # While a host fills the GPU's queue, it gains at least this many steps on the GPU, and more than as many steps usually vary.
-LEAST_LEAD, SIGNIFICANT = 0.3, 4.0
-LEAST_SHORTER = 0.02  # Steps that are shorter by a smaller share need not be of a queue that fills.
+MIN_LEAD, SIGNIFICANT = 0.3, 4.0
+MIN_SHORTER = 0.02  # Steps that are shorter by a smaller share need not be of a queue that fills.
 MAD_TO_SIGMA = 1.4826  # Ratio of standard deviation to median absolute deviation for normally distributed values.
 
 F64 = npt.NDArray[np.float64]
@@ -55,7 +55,7 @@ def _without_leading(count: Callable[[F64], int], parts: Sequence[F64]) -> list[
     of them stay.
     """
     ns = np.concatenate(parts)
-    if len(ns) < LEAST_STEPS:
+    if len(ns) < MIN_STEPS:
         return list(parts)
     usual = float(np.median(ns[len(ns) // 2 :]))
     return [part[count(part / usual) :] for part in parts]
@@ -72,8 +72,8 @@ def _steps_ahead(shares: F64) -> int:
     lead = np.cumsum(1 - first)
     count = int(lead.argmax()) + 1
     spread = float(np.median(np.abs(later - np.median(later)))) * MAD_TO_SIGMA
-    clear = lead[count - 1] > max(LEAST_LEAD, SIGNIFICANT * spread * np.sqrt(count))
-    return count if clear and np.median(first[:count]) < (1 - LEAST_SHORTER) * np.median(later) else 0
+    clear = lead[count - 1] > max(MIN_LEAD, SIGNIFICANT * spread * np.sqrt(count))
+    return count if clear and np.median(first[:count]) < (1 - MIN_SHORTER) * np.median(later) else 0
 
 
 def _first_true(mask: npt.NDArray[np.bool_]) -> int:

@@ -6,7 +6,7 @@ import re
 
 from sawtooth.app import format as fmt
 
-MOST_WORDS = 12  # A headline has at most this many words, without its factor.
+MAX_WORDS = 12  # A headline has at most this many words, without its factor.
 _WORD = re.compile(r"\w")
 _BRACKETS = re.compile(r"\([^()]*\)")
 _CLAUSES = ("; ", ": ", ". ", ", ")
@@ -18,20 +18,20 @@ def words(text: str) -> int:
 
 
 def split(sentence: str) -> tuple[str, str]:
-    """Return a headline of at most MOST_WORDS words, and the rest of ``sentence`` for the line below."""
-    if words(sentence) <= MOST_WORDS:
+    """Return a headline of at most MAX_WORDS words, and the rest of ``sentence`` for the line below."""
+    if words(sentence) <= MAX_WORDS:
         return sentence, ""
     outside = _BRACKETS.sub(lambda bracket: "_" * len(bracket[0]), sentence)  # a cut inside a bracket would leave it open
     cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), outside)}, reverse=True)
     for cut in cuts:
         head = sentence[:cut].rstrip(" ;:,")
-        if words(head) <= MOST_WORDS:
+        if words(head) <= MAX_WORDS:
             return fmt.ended(head), _sentence(sentence[cut:])
     for bracket in reversed(list(_BRACKETS.finditer(sentence))):
         head, after = sentence[: bracket.start()].rstrip(), sentence[bracket.end() :].lstrip(" ;:,.")
-        if words(head) <= MOST_WORDS:
+        if words(head) <= MAX_WORDS:
             return fmt.ended(head), " ".join(_sentence(part) for part in (bracket[0][1:-1], after) if part)
-    return shortened(sentence, MOST_WORDS), fmt.ended(sentence)
+    return shortened(sentence, MAX_WORDS), fmt.ended(sentence)
 
 
 def has_clauses(name: str) -> bool:
@@ -43,7 +43,7 @@ def _sentence(clause: str) -> str:
     return fmt.ended(f"{clause[0].upper()}{clause[1:]}")
 
 
-def shortened(text: str, most: int = MOST_WORDS) -> str:
+def shortened(text: str, most: int = MAX_WORDS) -> str:
     """Return the first ``most`` words of ``text``, with an ellipsis if there are more."""
     kept = text.split(" ")
     while words(" ".join(kept)) > most:

@@ -17,11 +17,11 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost, instead, lines_added, number_word
-from sawtooth.app.words.answer.headline_length import MOST_WORDS, shortened, split, words
+from sawtooth.app.words.answer.headline_length import MAX_WORDS, shortened, split, words
 from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of
 
 CAUSE = "Cause: "  # the browser sets it in bold
-LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
+MIN_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
 _NUMBERED = re.compile(r"\b(rank|GPU) (?=\d)")  # a line does not break within "rank 1"
 
 Piece = tuple[str, str]  # the kind of text (text, then or badge) and the text
@@ -98,7 +98,7 @@ def _limit(lead: Finding, stairs: Staircase, choice: int, result: RunResult) -> 
     """Return the headline of a first change without a bar, and the step after the changes that have bars."""
     now_ms, changed = stairs.now.ms, stairs.choices[choice]
     most = f"up to {fmt.factor(now_ms / (now_ms - lead.gain_ms))}"
-    pieces = [("text", f"{shortened(headline.action(lead), MOST_WORDS)}: "), ("badge", most)]
+    pieces = [("text", f"{shortened(headline.action(lead), MAX_WORDS)}: "), ("badge", most)]
     drawn = "the change" if choice.bit_count() == 1 else "both changes" if choice.bit_count() == 2 else "the changes"
     whole = (
         f"It saves up to {fmt.duration_ms(lead.gain_ms)} of each {fmt.duration_ms(now_ms)} step. "
@@ -130,7 +130,7 @@ def first_gain(stairs: Staircase, choice: int) -> int:
     """Return ``choice`` up to its first change with a gain; the changes before that one only prepare it."""
     for i in range(len(stairs.changes)):
         part = choice & ((1 << (i + 1)) - 1)
-        if part and choice >> i & 1 and stairs.choices[part].ms < (1 - LEAST_GAIN) * stairs.now.ms:
+        if part and choice >> i & 1 and stairs.choices[part].ms < (1 - MIN_GAIN) * stairs.now.ms:
             return part
     return choice
 
@@ -149,9 +149,9 @@ def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
     whole = fmt.duration_ms(now_ms)
     before, unit = whole.split("\u00a0")
     start = f"{before if after.split()[-1] == unit else whole} → "
-    if words(f"{named} {start} {after}") > MOST_WORDS:
+    if words(f"{named} {start} {after}") > MAX_WORDS:
         start = "→ "
-    shown = _NUMBERED.sub("\\1\u00a0", shortened(named, MOST_WORDS - words(f"{start} {after}")))
+    shown = _NUMBERED.sub("\\1\u00a0", shortened(named, MAX_WORDS - words(f"{start} {after}")))
     return [("text", f"{shown}: {start}"), ("then", after), ("text", " ")]
 
 

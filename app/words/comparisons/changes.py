@@ -45,7 +45,7 @@ COLUMNS = {
 
 # On a screen, the change comes first, because a phone shows only two columns.
 SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
-LEAST_PART, LEAST_MOVED = 0.001, 0.01  # smaller changes may come from variations of the clock
+MIN_PART, MIN_MOVED = 0.001, 0.01  # smaller changes may come from variations of the clock
 SIDE_ON_SCREEN = 24  # characters of a run's name in a heading
 NAME_ON_SCREEN = 46  # characters; the CSV has the full names
 
@@ -66,13 +66,13 @@ def shown_rows(rows: pd.DataFrame, names: tuple[str, str]) -> tuple[pd.DataFrame
 def moved(rows: tuple[Match, ...], comparison: Comparison) -> tuple[Match, ...]:
     """Return the rows whose time changed enough.
 
-    The limits are LEAST_PART of the longer profiled step and LEAST_MOVED of the row's own time.
+    The limits are MIN_PART of the longer profiled step and MIN_MOVED of the row's own time.
     """
     step_ns = 1e6 * max(comparison.profile.a or 0.0, comparison.profile.b or 0.0)
     return tuple(
         row
         for row in rows
-        if abs(row.change_ns) >= max(LEAST_PART * step_ns, LEAST_MOVED * max(row.ns_a, row.ns_b)) and row.change_ns
+        if abs(row.change_ns) >= max(MIN_PART * step_ns, MIN_MOVED * max(row.ns_a, row.ns_b)) and row.change_ns
     )
 
 
@@ -105,7 +105,7 @@ def _short(label: str) -> str:
 def match_title(rows: tuple[Match, ...], kind: str) -> str:
     """Return the title of a table of matches that ``moved``: the largest change."""
     if not rows:
-        return f"No {kind}'s time changed by as much as {fmt.share(LEAST_PART)} of the step"
+        return f"No {kind}'s time changed by as much as {fmt.share(MIN_PART)} of the step"
     first = rows[0]
     change = float(first.change_ns) / 1e6
     return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} per step"

@@ -21,7 +21,7 @@ from sawtooth.app.words.comparisons.kernels import behind_compute
 from sawtooth.app.words.comparisons.step_parts import bars, gpu_worked, one_ran_on_cpu, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
-LEAST_MENTIONED_SHARE = 0.01  # share of the change: smaller parts together are not mentioned
+MIN_MENTIONED_SHARE = 0.01  # share of the change: smaller parts together are not mentioned
 ID_SHOWN = 6  # characters of an id that distinguish two runs with the same name
 LONGEST_NAME = 28  # characters: a longer name, such as a profiler's file name, makes the sentence hard to read
 
@@ -253,7 +253,7 @@ def why(comparison: Comparison) -> str | None:
         label = largest.label_in_sentence[0].upper() + largest.label_in_sentence[1:]
         opposite = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
         beside = opposite - abs(largest.change_ms) + abs(change)  # other parts that change in the same direction as the largest
-        if beside < LEAST_MENTIONED_SHARE * abs(change):
+        if beside < MIN_MENTIONED_SHARE * abs(change):
             return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(opposite)}."
         return f"{label} {ways[0]} by {amount}, other parts {ways[0]} by {fmt.duration_ms(beside)}, and the rest {ways[1]} by {fmt.duration_ms(opposite)}."
     return f"Of the {total} {done}, {amount} {way} {largest.label_in_sentence}."

@@ -14,8 +14,8 @@ from sawtooth.app.words import categories
 from sawtooth.app.words.comparisons.step_parts import bars, steps_divided
 
 NO_COMPUTE = ("communication", "memcpy", "memset")
-LEAST_SENTENCE_SHARE = 0.03  # share of the longer step: smallest change of the compute time
-LEAST_FAMILY_SHARE = 0.2  # share of the changes of all families
+MIN_SENTENCE_SHARE = 0.03  # share of the longer step: smallest change of the compute time
+MIN_FAMILY_SHARE = 0.2  # share of the changes of all families
 NAMED = 2  # families that the sentence names
 NAME = 40  # characters of a kernel's name
 
@@ -41,11 +41,11 @@ def behind_compute(comparison: Comparison) -> str | None:
     parts = bars(comparison, steps[0])
     longer = max(sum(part.ms_a for part in parts), sum(part.ms_b for part in parts))
     most = max((abs(part.change_ms) for part in parts if part.owner in COMPUTE_OWNERS), default=0.0)
-    if most < LEAST_SENTENCE_SHARE * longer:
+    if most < MIN_SENTENCE_SHARE * longer:
         return None
     families = _families(comparison.kernels)
     whole = sum(abs(family.change_ms) for family in families)
-    named = [family for family in families if abs(family.change_ms) >= LEAST_FAMILY_SHARE * whole][:NAMED]
+    named = [family for family in families if abs(family.change_ms) >= MIN_FAMILY_SHARE * whole][:NAMED]
     sentence = "; ".join(map(_spoken, named))
     return f"Kernels, as profiled: {sentence}." if sentence else None
 

@@ -25,7 +25,7 @@ COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
 VALUE = 40  # Longer values of settings are cut to this many characters.
 # Shares of the gain: no share is stated below the first, and no "at least" above the second.
-LEAST_PART_SHARE, NEARLY_ALL = 0.1, 0.95
+MIN_PART_SHARE, NEARLY_ALL = 0.1, 0.95
 MOST_OF_IT = 0.5  # share of a prediction's error that one part of the step explains
 PARTS = 2  # parts of the step that a line names
 
@@ -47,7 +47,7 @@ def rows(comparison: Comparison) -> list[ComparisonRow]:
     return lines
 
 
-LEAST_MENTIONED_SHARE = Fraction(1, 100)  # share of the step: a smaller time outside the profiled steps is a rounding error
+MIN_MENTIONED_SHARE = Fraction(1, 100)  # share of the step: a smaller time outside the profiled steps is a rounding error
 ADVISED, NOT_NEEDED = "advised", "not needed"  # instead of values, where the change shows in a finding only
 NONE_PROFILED = "none in the profiled steps"
 NOT_RECORDED = "not recorded"  # for a side without a profile, whose step cannot be divided
@@ -105,7 +105,7 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
     # The effect of an argument shows in the other differences.
     recorded = [each for each in comparison.effects if not each.differences[0].argument]
     alone = recorded == [effect]
-    if effect.share is None or not comparison.verdict.shown or (alone and effect.share < LEAST_PART_SHARE):
+    if effect.share is None or not comparison.verdict.shown or (alone and effect.share < MIN_PART_SHARE):
         # An argument may have nothing to do with the change.
         only = len(comparison.effects) == 1 and not effect.differences[0].argument
         if not only or not comparison.verdict.shown:
@@ -133,7 +133,7 @@ def _nothing(comparison: Comparison, side: Literal["a", "b"]) -> str:
         sum((getattr(row, f"ms_{side}") for row in rows if row.owner in owners), Fraction(0))
         for owners in ({row.owner for row in rows}, {OUTSIDE_PROFILE})
     )
-    return NONE_PROFILED if outside > LEAST_MENTIONED_SHARE * whole else "none"
+    return NONE_PROFILED if outside > MIN_MENTIONED_SHARE * whole else "none"
 
 
 def _ms(bar: WaterfallBar, ms: float, nothing: str) -> str:

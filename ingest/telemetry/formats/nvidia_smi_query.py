@@ -41,7 +41,7 @@ LINES = {
 }  # fmt: skip
 REASONS = {reason.nvidia_smi: reason.bit for reason in THROTTLE_REASONS if reason.nvidia_smi}
 REASON_SECTIONS = ("clocks_event_reasons", "clocks_throttle_reasons")
-MOST_DEPTH = 20  # of nested elements; nvidia-smi's are six deep
+MAX_DEPTH = 20  # of nested elements; nvidia-smi's are six deep
 _XML = re.compile(r"<(\w+)([^>/]*)>(?:([^<]*)</\1>)?")
 _XML_ID = re.compile(r'id="([^"]+)"')
 _TEXT = re.compile(r"( *)(\S.*?)(?:\s*:\s(.*))?$")
@@ -82,7 +82,7 @@ def _xml_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
             if line.lstrip().startswith("</") and path:
                 path.pop()
         elif tag[3] is None:
-            path = [*path, tag[1]][-MOST_DEPTH:]
+            path = [*path, tag[1]][-MAX_DEPTH:]
             if tag[1] == "gpu" and (bus := _XML_ID.search(tag[2])) is not None:
                 yield ("gpu",), bus[1]
         else:

@@ -20,7 +20,7 @@ from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
 FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples and factor
 LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
-MOST_DEVICES = 1024  # larger device numbers are damage
+MAX_DEVICES = 1024  # larger device numbers are damage
 UNREADABLE = "Lines that are not samples were left out."
 SIGNATURE = re.compile(rb'"t_ns"\s*:')
 
@@ -79,7 +79,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 def _is_sample(record: dict[str, Any]) -> bool:
     """Return whether a line has a possible time and device."""
-    return 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS and 0 <= _device(record) < MOST_DEVICES
+    return 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS and 0 <= _device(record) < MAX_DEVICES
 
 
 def _add_host(host: SampleTable, record: dict[str, Any]) -> None:

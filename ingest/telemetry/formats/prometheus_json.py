@@ -16,7 +16,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.quantity import MHZ, RATIO
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
+from sawtooth.ingest.telemetry.table import MAX_DEVICES, SampleTable
 
 FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # metric name → column and factor
 # prometheus_client appends a metric's unit to its name, as in nvitop-exporter's gpu_utilization_Percentage.
@@ -157,8 +157,8 @@ def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str,
     host, uuid, index = first(HOST_LABELS) or "", first(UUID_LABELS), first(INDEX_LABELS)
     key = (host, uuid or index or "")
     if key not in numbers:
-        if len(numbers) >= MOST_DEVICES:
-            raise SourceError("E-LIMIT", f"The response has more than {MOST_DEVICES:,} GPUs. Query only those of the run.")
+        if len(numbers) >= MAX_DEVICES:
+            raise SourceError("E-LIMIT", f"The response has more than {MAX_DEVICES:,} GPUs. Query only those of the run.")
         number = int(index) if index is not None and index.isdecimal() else len(numbers)
         numbers[key] = number if number not in table.devices else len(table.devices)
         while numbers[key] in table.devices:

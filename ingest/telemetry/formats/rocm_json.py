@@ -10,7 +10,7 @@ from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.headers import BRACKET_UNITS, plain
 from sawtooth.ingest.telemetry.json_stream import documents
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
+from sawtooth.ingest.telemetry.table import MAX_DEVICES, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import CountedTimes, number
 
@@ -47,7 +47,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     for document in documents(lines, table):
         for device, gpu in _gpus(document):
             values = _values(gpu)
-            if device >= MOST_DEVICES or not values:
+            if device >= MAX_DEVICES or not values:
                 continue
             stamp = gpu.get("timestamp")
             time_ns = times.ns(str(stamp)) if stamp is not None else printouts.ns(device)

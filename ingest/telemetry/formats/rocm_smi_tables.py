@@ -11,7 +11,7 @@ from sawtooth.ingest.telemetry.rows import Printouts
 
 NAME = "rocm-smi tables"
 COLUMNS = ["temp_c", "power_w", "clock_sm_mhz", "clock_mem_mhz", "power_limit_w", "util_pct"]
-LEAST_TABLES = 2  # a single table is not a series
+MIN_TABLES = 2  # a single table is not a series
 _BANNER = re.compile(rb"=\s*(?:ROCm|AMD ROCm) System Management Interface\s*=")
 # Groups: the device, then COLUMNS in their order. Other columns differ by version and are skipped.
 _ROW = re.compile(
@@ -22,7 +22,7 @@ _ROW = re.compile(
 
 def sniff(head: bytes) -> bool:
     """Return whether ``head`` has at least two of rocm-smi's banners and a row of its overview table."""
-    return len(_BANNER.findall(head)) >= LEAST_TABLES and any(_ROW.match(line) for line in _text(iter(head.split(b"\n"))))
+    return len(_BANNER.findall(head)) >= MIN_TABLES and any(_ROW.match(line) for line in _text(iter(head.split(b"\n"))))
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:

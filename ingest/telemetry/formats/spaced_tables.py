@@ -19,7 +19,7 @@ AMD = {
     "PVIOL": "pviol", "TVIOL": "tviol", "SINGLE_ECC": "single_bit_ecc", "DOUBLE_ECC": "double_bit_ecc",
 }  # fmt: skip
 NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
-LEAST_KNOWN = 3  # A header line has at least this many known titles.
+MIN_KNOWN = 3  # A header line has at least this many known titles.
 _IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
 _GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # the tools mean GiB; converted to MiB, the unit of titles without one
 _USED_OF_TOTAL = re.compile(r"([\d.]+)/([\d.]+)\s+([GM]B)(?=\s|$)")  # Matches VRAM_USAGE of ROCm 7.
@@ -42,7 +42,7 @@ def _titles(line: str) -> list[str] | None:
     names = NPU if titles[:1] == ["NpuID(Idx)"] else AMD
     if not titles or (titles[0] not in names and not titles[0][:4].isdigit()):  # The line may begin with a date.
         return None
-    if len(names.keys() & set(titles)) < LEAST_KNOWN or not {"NpuID(Idx)", "GPU"} & set(titles) or "," in line:
+    if len(names.keys() & set(titles)) < MIN_KNOWN or not {"NpuID(Idx)", "GPU"} & set(titles) or "," in line:
         return None
     return [names.get(title, f"other {position}") for position, title in enumerate(titles)]
 

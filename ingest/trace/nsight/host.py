@@ -36,7 +36,7 @@ LIBRARIES = {
 }
 PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue")
 LONGEST_PAYLOAD = 1000  # characters that are stored; a person reads them next to the range
-MOST_PAYLOADS = 1 << 18  # different payloads that are stored
+MAX_PAYLOADS = 1 << 18  # different payloads that are stored
 SYSTEM_CALL = "{} (operating system)"
 SYSTEM_NS = 10_000  # Shorter calls are left out. They explain no wait, and there are thousands per second.
 REMEMBERED = 1 << 16  # limit of cached meanings; emit_nvtx numbers each range, so its texts never repeat
@@ -137,7 +137,7 @@ def _meaning(trace: NsightTrace, text: str, domain: int, payload: str, domains: 
     title = domains.get(domain, "")
     extra = -1
     extras = trace.ids["extras"]
-    kept = payload[:LONGEST_PAYLOAD] if len(extras) < MOST_PAYLOADS else ""
+    kept = payload[:LONGEST_PAYLOAD] if len(extras) < MAX_PAYLOADS else ""
     if details := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", kept)) if value}:
         extra = extras.setdefault((json.dumps(details),), len(extras))
     return NvtxRange(trace.name(text), title.lower() not in LIBRARIES, extra=extra)

@@ -27,7 +27,7 @@ from sawtooth.ingest.trace.torch_json.text.events import Event
 MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
 COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # The process with the counters of a GPU has this name.
 COLUMNS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
-MOST_SAMPLES = 1 << 24  # values; the same limit as MAX_SAMPLES of nsight/samples.py
+MAX_SAMPLES = 1 << 24  # values; the same limit as MAX_SAMPLES of nsight/samples.py
 # The names of CUpti_ActivityMemoryKind in its order.
 MEMORY_KINDS = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 # PM samples are the counters that are not read from NVML.
@@ -99,7 +99,7 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
 
 def samples(table: SpooledTable) -> dict[str, NDArray[np.float64]] | None:
     """Return the columns of table ``samples``; None if there are no counters or too many."""
-    if not table.rows or table.rows > MOST_SAMPLES:
+    if not table.rows or table.rows > MAX_SAMPLES:
         return None
     parts: SampleParts = {}
     for (rows,) in slices(table):

@@ -25,7 +25,7 @@ from sawtooth.ingest.trace.torch_json.vendor import vendor_of
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
-MOST_METADATA_BYTES = 8 << 20  # stored bytes of metadata; the process groups of 10,000 ranks take some MB
+MAX_METADATA_BYTES = 8 << 20  # stored bytes of metadata; the process groups of 10,000 ranks take some MB
 LONGEST_TEXT = 1000  # characters of a host's name or a version
 # Maps notes on events without usable times to words for the error message.
 TIMELESS = {
@@ -255,7 +255,7 @@ def _limited_metadata(trace: TorchTrace) -> str:
     sizes = {key: len(msgspec.json.encode(value)) for key, value in metadata.items()}
     total = sum(sizes.values())
     for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        if total <= MOST_METADATA_BYTES:
+        if total <= MAX_METADATA_BYTES:
             break
         total -= sizes[key]
         del metadata[key]

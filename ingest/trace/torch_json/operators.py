@@ -37,7 +37,7 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 DISTINCT_SIGNATURES = 300_000
 DISTINCT_EXTRAS = 200_000  # limit of distinct call stacks and other further arguments
 NO_INPUTS = b"\n\n\n\n"  # An operator without inputs has these texts.
-MOST_CACHED_TEXTS = 1 << 14  # texts of inputs, and of further arguments, whose ids are cached
+MAX_CACHED_TEXTS = 1 << 14  # texts of inputs, and of further arguments, whose ids are cached
 # Limit of names whose operators have further arguments. A trace has about ten (collectives and compiled kernels).
 MOST_RARE = 64
 INPUTS_BEGIN, AFTER_INPUTS = b'"Concrete Inputs"', b', "Ev Idx"'  # around the inputs in kineto's output
@@ -176,7 +176,7 @@ class OperatorArguments:
 
 
 def _cache(ids: dict[bytes, int], text: bytes, value: int) -> None:
-    if len(ids) < MOST_CACHED_TEXTS:
+    if len(ids) < MAX_CACHED_TEXTS:
         ids[text] = value
 
 

@@ -31,9 +31,9 @@ from sawtooth.installation import IMPORT_ROOT
 SLOT_BYTES = 6 << 20  # A block of 1 MB plus the longest event fit, and so do their columns.
 SLOTS = 4  # blocks in a worker's file; while one is processed, others wait, so the worker has work if the parent is busy
 # Limit per worker of blocks that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
-MOST_WAITING = 40
-MOST_WORKERS = 3  # More workers would wait for the parent, which decompresses, hashes and stores.
-LEAST_WORKER_BYTES = 3 << 20  # bytes of the file; a smaller file is read before a worker has started
+MAX_WAITING = 40
+MAX_WORKERS = 3  # More workers would wait for the parent, which decompresses, hashes and stores.
+MIN_WORKER_BYTES = 3 << 20  # bytes of the file; a smaller file is read before a worker has started
 FAILURES = 4  # After this many blocks that do not decode, the rest is read without workers.
 # Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
@@ -45,7 +45,7 @@ START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace
 def worker_count(total_bytes: int) -> int:
     """Return the number of workers that are useful for a source of this size on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    return min(cores - 1, MOST_WORKERS) if total_bytes >= LEAST_WORKER_BYTES and os.name == "posix" else 0
+    return min(cores - 1, MAX_WORKERS) if total_bytes >= MIN_WORKER_BYTES and os.name == "posix" else 0
 
 
 def serve(descriptor: int, name_length: int) -> None:
@@ -183,7 +183,7 @@ class ParallelReader:
         """Cut blocks and process them in parallel, until one does not decode or only ``step`` can continue."""
         while (block := self._document.block()) is not None:
             self._waiting.append((block, self._worker_or_columns(block)))
-            while self._waiting and (self._ready() or len(self._waiting) > MOST_WAITING * len(self._workers)):
+            while self._waiting and (self._ready() or len(self._waiting) > MAX_WAITING * len(self._workers)):
                 if not self._merge_next():
                     return
                 yield self._trace.events

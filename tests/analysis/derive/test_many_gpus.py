@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import sawtooth
-from sawtooth.analysis.derive.build import MOST_ANALYSED
+from sawtooth.analysis.derive.build import MAX_ANALYSED
 from tests.support.chrome_trace import ChromeTrace
 
 
 def test_gpus_with_the_most_operations_are_analysed_and_others_are_reported(tmp_path: Path) -> None:
-    trace, gpus, few = ChromeTrace(), MOST_ANALYSED + 4, (0, 3, 5, 9)
+    trace, gpus, few = ChromeTrace(), MAX_ANALYSED + 4, (0, 3, 5, 9)
     for step in range(3):
         trace.step(step + 1, 1000 * step, 1000 * step + 1000)
         for gpu in range(gpus):

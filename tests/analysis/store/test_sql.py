@@ -55,7 +55,7 @@ def test_a_result_with_thousands_of_columns_is_refused_early(folder: DataFolder,
 def test_wide_results_are_cut_before_they_fill_the_memory(folder: DataFolder, trace: str) -> None:
     result = run_query(folder, trace, "SELECT repeat('x', 2000) FROM range(10_000)")
     assert result.more
-    assert len(result.rows) * 2000 <= query.ANSWER_BYTES_MOST
+    assert len(result.rows) * 2000 <= query.MAX_ANSWER_BYTES
 
 
 def test_a_query_without_end_is_stopped(folder: DataFolder, trace: str) -> None:

@@ -21,7 +21,7 @@ from tests.support.prepared import folder_with_sound_run
 @pytest.fixture
 def folder(tmp_path: Path, own_temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> DataFolder:
     """Return an intact folder, independent of this machine's disk and its free space."""
-    monkeypatch.setattr(doctor_command, "LEAST_FREE_BYTES", 0)
+    monkeypatch.setattr(doctor_command, "MIN_FREE_BYTES", 0)
     return folder_with_sound_run(tmp_path)
 
 

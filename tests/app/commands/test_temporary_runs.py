@@ -81,7 +81,7 @@ def test_the_oldest_used_folders_are_removed_first(tmp_path: Path, monkeypatch: 
         if name == "new.json":
             kept = sorted((folder / temporary_runs.FOLDER).iterdir(), key=lambda path: path.stat().st_mtime)
             size = sum(file.stat().st_size for file in kept[0].rglob("*") if file.is_file())
-            monkeypatch.setattr(temporary_runs, "MOST_BYTES", int(2.5 * size))
+            monkeypatch.setattr(temporary_runs, "MAX_BYTES", int(2.5 * size))
             report(tmp_path / "old.json", data=folder)  # used again, so the other one is older now
         report(matmul_loop(steps=4 + k).write(tmp_path / name), data=folder)
         for path in (folder / temporary_runs.FOLDER).iterdir():

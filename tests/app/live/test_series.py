@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.app.charts.live import picture
 from sawtooth.app.live import sessions as live_sessions
-from sawtooth.app.live.series import BUCKETS, POINTS_MOST, SAMPLES_MOST, WINDOW_NS, LiveSeries, thinned
+from sawtooth.app.live.series import BUCKETS, MAX_POINTS, MAX_SAMPLES, WINDOW_NS, LiveSeries, thinned
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.app.theme import QUANTITIES
 from sawtooth.ingest.telemetry import session as telemetry_session
@@ -24,7 +24,7 @@ def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
     for i, value in enumerate(values):
         series.add(START + i * STEP, float(value))
     time_ns, drawn = series.line(START)
-    assert len(drawn) <= POINTS_MOST + 2
+    assert len(drawn) <= MAX_POINTS + 2
     assert (drawn.max(), drawn.min()) == (99.0, 1.0)
     assert (np.diff(time_ns) >= 0).all()
     recent = series.since(START + (samples - 5) * STEP)[1]
@@ -39,10 +39,10 @@ def test_a_stopped_clock_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
     The sender sets the time, so samples one nanosecond apart never leave the shown window.
     """
     series = LiveSeries()
-    for i in range(3 * SAMPLES_MOST):
+    for i in range(3 * MAX_SAMPLES):
         series.add(START + i, float(i))
-    assert SAMPLES_MOST <= len(series) <= 1.1 * SAMPLES_MOST and series.latest() == 3 * SAMPLES_MOST - 1
-    monkeypatch.setattr(live_sessions, "MOST_SAMPLES", 500)
+    assert MAX_SAMPLES <= len(series) <= 1.1 * MAX_SAMPLES and series.latest() == 3 * MAX_SAMPLES - 1
+    monkeypatch.setattr(live_sessions, "MAX_SAMPLES", 500)
     monkeypatch.setattr(live_sessions, "LOOK_BYTES", 1)
     write_ticks(tmp_path / "s", starved(400)).close()
     session = LiveSession(tmp_path / "s")
@@ -72,7 +72,7 @@ def test_a_sample_without_increasing_time_is_left_out() -> None:
 def test_thinning_keeps_order() -> None:
     time_ns = np.arange(10_001, dtype=np.int64)
     thinned_ns, _ = thinned(time_ns, np.sin(time_ns / 7.0))
-    assert len(thinned_ns) <= POINTS_MOST
+    assert len(thinned_ns) <= MAX_POINTS
     assert (np.diff(thinned_ns) > 0).all()
 
 

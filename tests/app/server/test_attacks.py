@@ -105,7 +105,7 @@ def test_too_many_pages_are_refused_until_others_close(tmp_path, monkeypatch):
         await websocket.receive_text()
         await websocket.close()
 
-    monkeypatch.setattr(flow, "MOST_WEBSOCKETS", 2)
+    monkeypatch.setattr(flow, "MAX_WEBSOCKETS", 2)
     settings = Settings(DataFolder(tmp_path))
     app = Starlette(routes=[WebSocketRoute("/s", sock)], middleware=[Middleware(AccessMiddleware, settings=settings)])
     with TestClient(app, base_url="http://localhost") as client:

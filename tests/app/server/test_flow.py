@@ -110,7 +110,7 @@ def test_no_more_scripts_compute_at_once_than_slots_exist(monkeypatch: pytest.Mo
 
 def test_one_host_cannot_take_every_slot_but_a_trusted_proxy_can() -> None:
     sockets = Sockets()
-    for _ in range(flow.MOST_WEBSOCKETS_PER_PEER):
+    for _ in range(flow.MAX_WEBSOCKETS_PER_PEER):
         assert not sockets.full("10.0.0.1", trusted=False)
         sockets.opened("10.0.0.1")
     assert sockets.full("10.0.0.1", trusted=False)
@@ -122,7 +122,7 @@ def test_one_host_cannot_take_every_slot_but_a_trusted_proxy_can() -> None:
 def test_a_running_server_takes_small_messages_and_a_bounded_number_of_connections() -> None:
     server = uvicorn.Server(uvicorn.Config("x:y", ws_max_size=50 << 20))
     limit_connections([server])
-    assert server.config.ws_max_size == 1 << 20 and server.config.limit_concurrency == flow.MOST_CONNECTIONS
+    assert server.config.ws_max_size == 1 << 20 and server.config.limit_concurrency == flow.MAX_CONNECTIONS
 
 
 def test_a_peer_that_reads_nothing_is_disconnected_and_a_slow_one_is_not() -> None:

@@ -13,7 +13,7 @@ from sawtooth.app.server import login
 from sawtooth.app.server import sessions as stored_sessions
 from sawtooth.app.server.local_user import user_of
 from sawtooth.app.server.login import cookie_of, session_cookie_of
-from sawtooth.app.server.sessions import LINK_SECONDS, MOST_LINKS, MOST_SESSIONS, SESSION_SECONDS, Sessions, token_hash
+from sawtooth.app.server.sessions import LINK_SECONDS, MAX_LINKS, MAX_SESSIONS, SESSION_SECONDS, Sessions, token_hash
 from sawtooth.ingest.schema import DataFolder
 from tests.support.logins import TOKEN, client_of, follow
 
@@ -116,9 +116,9 @@ def test_a_cookie_of_an_older_version_works_until_its_token_changes(data) -> Non
 
 def test_the_files_of_sessions_are_limited_and_private(data) -> None:
     sessions = Sessions(data.access)
-    for _ in range(MOST_SESSIONS + 5):
+    for _ in range(MAX_SESSIONS + 5):
         sessions.open(sessions.new("link", "x" * 10_000, "", None, None))
-    assert len(list(data.access.iterdir())) <= MOST_SESSIONS
+    assert len(list(data.access.iterdir())) <= MAX_SESSIONS
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 and path.stat().st_size < 500 for path in data.access.iterdir())
 
 
@@ -130,11 +130,11 @@ def test_a_folder_that_cannot_be_written_keeps_logins_in_memory(tmp_path) -> Non
     secret = sessions.open(sessions.new("link", "", "", None, None))
     assert sessions.find(secret, None, "") and len(sessions.all()) == 1
     assert sessions.end(sessions.all()[0].id) and sessions.find(secret, None, "") is None
-    codes = [sessions.link() for _ in range(MOST_LINKS + 5)]
-    for _ in range(MOST_SESSIONS + 5):
+    codes = [sessions.link() for _ in range(MAX_LINKS + 5)]
+    for _ in range(MAX_SESSIONS + 5):
         secret = sessions.open(sessions.new("link", "", "", None, None))
-    assert len(sessions.all()) == MOST_SESSIONS and sessions.find(secret, None, "")
-    assert sum(sessions.redeem(code, None) for code in codes) == MOST_LINKS and not sessions.redeem(codes[0], None)
+    assert len(sessions.all()) == MAX_SESSIONS and sessions.find(secret, None, "")
+    assert sum(sessions.redeem(code, None) for code in codes) == MAX_LINKS and not sessions.redeem(codes[0], None)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux tells whose a connection is")  # noqa: PTH110

@@ -202,7 +202,7 @@ def test_the_picture_has_the_remaining_parts_of_every_choice() -> None:
     for state in drawn["states"].values():
         assert (
             headline_length.words("".join(piece for kind, piece in state["title"] if kind != "badge"))
-            <= headline_length.MOST_WORDS
+            <= headline_length.MAX_WORDS
         )
 
 

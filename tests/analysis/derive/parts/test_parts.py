@@ -38,7 +38,7 @@ def cut_small(monkeypatch: pytest.MonkeyPatch, rows: int = 300, fewest: int = 1)
 
     for name, value in (
         ("PART_ROWS", rows),
-        ("FEWEST_STEPS", fewest),
+        ("MIN_STEPS", fewest),
         ("PART_OPERATIONS", 10**9),
         ("USUAL_EVENTS", 0),
         ("load", loaded),

@@ -7,10 +7,10 @@ import pytest
 from sawtooth.analysis.derive.unprofiled.cost import (
     DEFAULT_LAUNCH_NS,
     DEFAULT_WRAPPER_NS,
-    FEWEST_WRAPPERS,
     LAUNCH_PER_EXCESS,
-    LEAST_SHARE,
-    MOST_LAUNCH_NS,
+    MAX_LAUNCH_NS,
+    MIN_SHARE,
+    MIN_WRAPPERS,
     NATIVE_LAUNCH_NS,
     OPERATOR_PER_WRAPPER,
     RecordingCost,
@@ -58,7 +58,7 @@ def test_an_operator_that_calls_two_operators_or_launches_is_not_a_wrapper() -> 
 def test_default_costs_are_used_for_too_few_calls() -> None:
     assert not recording_cost(host_bound(2).events()).calibrated  # no wrappers
     few = host_bound(2)
-    wrappers(few, FEWEST_WRAPPERS - 1, own=2)
+    wrappers(few, MIN_WRAPPERS - 1, own=2)
     assert recording_cost(few.events()).operator_ns == OPERATOR_PER_WRAPPER * DEFAULT_WRAPPER_NS
     copies = TinyTrace()
     copies.step(0, 10)
@@ -66,7 +66,7 @@ def test_default_costs_are_used_for_too_few_calls() -> None:
     cost = recording_cost(copies.events())
     assert cost.launch_ns == LAUNCH_PER_EXCESS * (DEFAULT_LAUNCH_NS - NATIVE_LAUNCH_NS)
     assert recording_cost(host_bound(2, launch_us=50).events()).launch_ns == LAUNCH_PER_EXCESS * (
-        MOST_LAUNCH_NS - NATIVE_LAUNCH_NS
+        MAX_LAUNCH_NS - NATIVE_LAUNCH_NS
     )
 
 
@@ -93,7 +93,7 @@ def test_profiler_cost_of_calls_without_launches_is_removed() -> None:
 def test_host_time_never_becomes_zero() -> None:
     problem = problem_of(host_bound(10))
     fast = without_profiler(problem, RecordingCost(1_000_000, 1_000_000, 1_000_000, 0))
-    assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [round(45_000 * LEAST_SHARE)] * 2
+    assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [round(45_000 * MIN_SHARE)] * 2
 
 
 def test_waiting_for_the_loader_is_not_shortened_and_the_profilers_own_work_is_dropped() -> None:

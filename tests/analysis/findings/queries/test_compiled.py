@@ -147,7 +147,7 @@ def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
     log.write_text("".join(entry % each for each in broken + again))
     (run,) = bring_in(library.folder, [(log, log.name)], name="many").runs
     found = compile_log.load(run, library, None)
-    assert (len(found.breaks), len(found.recompiled)) == (compile_log.MOST_PLACES, compile_log.MOST_PLACES)
+    assert (len(found.breaks), len(found.recompiled)) == (compile_log.MAX_PLACES, compile_log.MAX_PLACES)
     assert max((entry.times, entry.place) for entry in found.breaks) == (4, "net.py:249")
     assert max((entry.times, entry.reason) for entry in found.recompiled) == (2, "guard 119")
 

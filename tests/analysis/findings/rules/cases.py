@@ -74,7 +74,7 @@ CASES = {
     ),
     "deterministic-algorithms": Case(leads=("filled_memory",), quiet=("zeros_asked_for",)),
     "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
-    "evaluation-records-graph": Case(beside=("eval_with_grad",), quiet=("eval_without_grad",), condition=("LEAST_SHARE", 1.1)),
+    "evaluation-records-graph": Case(beside=("eval_with_grad",), quiet=("eval_without_grad",), condition=("MIN_SHARE", 1.1)),
     "expert-loops": Case(leads=("expert_loop",), quiet=("equal_layers", "experts_batched")),
     "exposed-communication": Case(beside=("reduced_after",), quiet=("ddp_balanced",)),
     "fp32-products": Case(
@@ -104,8 +104,8 @@ CASES = {
     "garbage-collection": Case(
         leads=("collected_garbage",), quiet=("gpt_reads_stack",), measured=(("collected_garbage", "gpt_small", 0.15),)
     ),
-    "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles"), condition=("LEAST_PER_STEP", 1e9)),
-    "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("LEAST_SWAP_BPS", 1e12)),
+    "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles"), condition=("MIN_PER_STEP", 1e9)),
+    "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("MIN_SWAP_BPS", 1e12)),
     "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph"), condition=("CAPTURES", "^$")),
     "host-waits-for-gpu": Case(
         leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)
@@ -120,7 +120,7 @@ CASES = {
     ),
     "loop-indexing": Case(leads=("rows_in_a_loop",), quiet=("few_rows", "eval_with_grad")),
     "loss-head": Case(beside=("vocab_50304",), quiet=("gpt_compiled", "reduced_after")),
-    "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",), condition=("LEAST_BYTES", 1e12)),
+    "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",), condition=("MIN_BYTES", 1e12)),
     "memory-headroom": Case(beside=("gpt_reads",), quiet=("memory_full",), condition=("USED", 0.0)),
     "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy"), condition=("NEAR", 1.01)),
     "misaligned-dimensions": Case(

@@ -201,7 +201,7 @@ def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) 
 
 def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for 1,200 of 3,600 rows, so every third is read."""
-    monkeypatch.setattr(device_samples, "MOST_VALUES", 1200 * len(device_samples.USED))
+    monkeypatch.setattr(device_samples, "MAX_VALUES", 1200 * len(device_samples.USED))
     heat = Trouble("thermal-throttling", (2,), 0.5, 300, 699)
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=900, troubles=(heat,))))
     (finding,) = [finding for finding in result.findings if finding.severity == "critical"]

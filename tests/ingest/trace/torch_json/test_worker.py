@@ -15,7 +15,7 @@ from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.torch_json.facts import facts
 from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
-from sawtooth.ingest.trace.torch_json.worker import LEAST_WORKER_BYTES, ParallelReader, worker_count
+from sawtooth.ingest.trace.torch_json.worker import MIN_WORKER_BYTES, ParallelReader, worker_count
 from sawtooth.ingest.writer import Writer
 from tests.support import sound_trace
 from tests.support.recorded_tables import SHAPE
@@ -76,5 +76,5 @@ def test_a_killed_worker_costs_only_time(tmp_path):
 
 
 def test_small_sources_are_read_in_one_process():
-    assert worker_count(LEAST_WORKER_BYTES - 1) == 0
-    assert 0 <= worker_count(LEAST_WORKER_BYTES) <= 3
+    assert worker_count(MIN_WORKER_BYTES - 1) == 0
+    assert 0 <= worker_count(MIN_WORKER_BYTES) <= 3
