@@ -121,11 +121,11 @@ def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
 
     Each of them follows its own backward pass, like the optimizers of a generator and its critic. They share a name, but make
     different numbers of driver calls, because they have different parameters. Fused optimizers make equally many calls; they are
-    distinguished by the time of their kernels. Optimizers that are equal in both cannot be distinguished.
+    distinguished by the time of their kernels. Optimizers that are equal in both cannot be distinguished. Calls of other threads
+    do not count, because NCCL's watchdog makes dozens of calls at any time.
     """
     rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
-    calls = np.sort(events.calls.start)
-    call_counts = np.searchsorted(calls, events.ops.end[rows]) - np.searchsorted(calls, events.ops.start[rows])
+    call_counts = np.array([_own_calls(events, row) for row in rows], np.int64)
     for turns in range(2, min(MAX_TURNS, len(rows) // 2) + 1):
         of_turn = [call_counts[turn::turns] for turn in range(turns)]
         same_calls = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
@@ -133,6 +133,13 @@ def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
             return rows[turns - 1 :: turns]
     turns = _fused_turns(_fused_ns(events, rows))
     return rows[turns - 1 :: turns]
+
+
+def _own_calls(events: TraceEvents, row: int) -> int:
+    """Return the number of driver calls on the thread of an annotation that start within it."""
+    calls, ops = events.calls, events.ops
+    inside = (calls.thread == ops.thread[row]) & (calls.start >= ops.start[row]) & (calls.start < ops.end[row])
+    return int(inside.sum())
 
 
 def _fused_turns(took: I64) -> int:

@@ -41,3 +41,21 @@ def counted(folder: Path, kernels: list[int]) -> list[int]:
 )
 def test_counted_steps_are_whole_rounds(tmp_path: Path, kernels: list[int], steps: list[int]) -> None:
     assert counted(tmp_path, kernels) == steps
+
+
+def test_calls_of_the_watchdog_make_no_rounds_of_one_optimizers_steps(tmp_path: Path) -> None:
+    """NCCL's watchdog makes 60 calls in every third step of the optimizer."""
+    trace = ChromeTrace()
+    for k in range(6):
+        at = 1_000.0 * k
+        for n in range(10):
+            trace.launch((at + 20 * n, at + 20 * n + 5), (at + 20 * n + 6, at + 20 * n + 19), ADDS)
+        trace.host("user_annotation", "Optimizer.step#AdamW.step", at + 400, at + 900)
+        trace.launch((at + 410, at + 415), (at + 420, at + 500), ADDS)
+        trace.thread = 2
+        for n in range(60 if k % 3 == 2 else 0):
+            trace.host("cuda_runtime", "cudaEventQuery", at + 420 + 5 * n, at + 422 + 5 * n)
+        trace.thread = 1
+    lead = analysed(tmp_path, trace).lead
+    assert lead is not None
+    assert len(lead.steps) == 6
