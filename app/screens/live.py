@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import streamlit as st
 
@@ -44,8 +45,11 @@ def main() -> None:
     chosen = _chosen(here)
     if chosen is None:
         _nothing_yet()
+        lines = _example()
         session_start.show(compact=False)
-        _example()
+        if lines is not None:
+            cards.title("The example over time")
+            live_chart.show(lines, "live-example-lines")
     else:
         _session(chosen, here)
         st.divider()
@@ -147,9 +151,16 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
         return
     gpu = _gpu(session)
     tooth = session.sawtooth(gpu.device)
-    head, chosen, middle, below = st.container(), st.container(), st.container(key="live_picture"), st.container()
-    with head:  # separate places, so that a change in one does not move the others
+    period = tooth.period_s if tooth else None
+    drawn = live_picture.picture(session, gpu, WINDOWS[_window()], dark=frame.dark(), period_s=period)
+    # Separate places, so that a change in one does not move the others. The numbers come first, so that a phone shows them.
+    head, now, known = st.container(), st.container(key="live_now"), st.container()
+    chosen, middle, below = st.container(), st.container(key="live_picture"), st.container()
+    with head:
         cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
+    with now:
+        picked = live_chart.show(live_picture.numbers_of(drawn), f"live-now-{session_id}")
+    with known:
         _findings(session)
         cards.text(
             " ".join(filter(None, (step_rate_sentence(session, gpu, tooth), utilization_and_memory_sentence(session, gpu))))
@@ -157,9 +168,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
     with chosen:
         _controls(info, session, here, was_live)
     with middle:
-        period = tooth.period_s if tooth else None
-        drawn = live_picture.picture(session, gpu, WINDOWS[_window()], dark=frame.dark(), period_s=period)
-        picked = live_chart.show(drawn, f"live-chart-{session_id}")
+        live_chart.show(live_picture.lines_of(drawn), f"live-chart-{session_id}")
     with below:
         if tooth is not None:
             cards.small(sawtooth_sentence(tooth, gpu))
@@ -256,12 +265,12 @@ def _waiting() -> None:
     st.session_state["live_waited"] = True
 
 
-def _example() -> None:
-    """Show the bundled recording as an example of a session, without updates."""
+def _example() -> dict[str, Any] | None:
+    """Show the numbers of the bundled recording as an example of a session; return its picture without the numbers."""
     recording = bundled_telemetry()
     session = example(recording) if recording is not None else None
     if session is None:
-        return
+        return None
     gpu = session.gpus[min(session.gpus)]
     tooth = session.sawtooth(gpu.device)
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -271,7 +280,9 @@ def _example() -> None:
         session_start.replay_button()
     period = tooth.period_s if tooth else None
     drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.dark(), period_s=period)
-    live_chart.show(drawn, "live-example")
+    with st.container(key="live_example_now"):
+        live_chart.show(live_picture.numbers_of(drawn), "live-example-now")
+    return live_picture.lines_of(drawn)
 
 
 def _nothing_yet() -> None:

@@ -46,6 +46,11 @@ def test_a_session_continues_after_a_restart_and_becomes_a_run(tmp_path: Path, p
         expect(page.get_by_text(re.compile(r"GPU 0 works \d+\s%"))).to_be_visible(timeout=60_000)
         assert samples_shown(page) > before
         assert drawn > 5 and page.evaluate("window.drawn.filter(node => !node.isConnected).length") == 0  # nothing blinks
+        page.set_viewport_size({"width": 390, "height": 844})  # on a phone, the numbers are visible without scrolling
+        for number in (r"^GPU activity\s*\d+\s%", r"^Memory of"):
+            box = page.locator(".tile").filter(has_text=re.compile(number)).bounding_box()
+            assert box is not None and box["y"] + box["height"] < 844, number
+        page.set_viewport_size({"width": 1440, "height": 1000})
         address, port = page.url, int(server.url.rsplit(":", 1)[1])
         server.stop()
         held = next((data / "live").glob("*/samples-0001.jsonl")).read_bytes().count(b"\n")

@@ -36,6 +36,16 @@ def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, 
     )  # fmt: skip
 
 
+def numbers_of(drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return a picture's numbers without its panels."""
+    return {**drawn, "panels": []}
+
+
+def lines_of(drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return a picture's panels without its numbers."""
+    return {**drawn, "gpus": [], "now": []}
+
+
 def _line(session: LiveSession, gpu: LiveGpu, column: str, window_s: float, points: int) -> chart.Line:
     last = session.last_ns or 0
     time_ns, value = session.line(gpu.device, column, last - int(window_s * 1e9), points)
