@@ -18,7 +18,7 @@ from sawtooth.app.places import address as address_of
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-HIDDEN_IF_EMPTY = ("ranks", "communication")  # views whose tab is hidden if they are empty, because most runs have one rank
+HIDDEN_IF_EMPTY = ("ranks", "communication")  # views that tabs and search omit if they are empty: most runs have one rank
 KEPT = ("device", "basis")  # address parameters that mean the same in every view of a place, and that a link to a view keeps
 _HTML = templates.pieces("navigation.html")
 
@@ -55,7 +55,11 @@ def _sidebar(place: str) -> None:
     with st.container(key="nav-menu"):
         for name in filter(_offered, MENU):
             frame.link(name, screen_named(name).title, icon=screen_named(name).icon)
-    screens = [(_path_to(screen), _address(screen.name)) for screen in SCREENS if _offered(screen.name)]
+    screens = [
+        (_path_to(screen), _address(screen.name))
+        for screen in SCREENS
+        if _offered(screen.name) and not (screen.name in HIDDEN_IF_EMPTY and screen.name in empty)
+    ]
     keys.listen(screens, st.session_state["run"])
     if place != "runs":
         _drop_anywhere()

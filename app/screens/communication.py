@@ -15,7 +15,7 @@ from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.cause_bars import LostBar
 from sawtooth.app.page import cards, current_result, frame, panel
-from sawtooth.app.page.parts import first_change
+from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import run as words
 
@@ -57,7 +57,7 @@ def _why_none(rank: RankResult) -> str:
     world = rank.trace.world_size or 1
     if world > 1:
         return f"This is one of {world} ranks, but its trace has no communication kernels between the first and the last counted step."
-    return "The run trains on one GPU."
+    return "The run trains on one GPU. This view shows the collectives of a job with several ranks."
 
 
 def main() -> None:
@@ -74,6 +74,8 @@ def main() -> None:
     if rows.empty and not traffic.groups:
         cards.headline("No collective ran in the recorded steps.", _why_none(rank))
         first_change.show(result)
+        if (rank.trace.world_size or 1) == 1:
+            rank_panels.other_jobs("communication")
         return
     if len(rows):
         cards.headline(*finding(rows, rank))

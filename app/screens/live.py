@@ -266,7 +266,7 @@ def _waiting() -> None:
 
 
 def _example() -> dict[str, Any] | None:
-    """Show the numbers of the bundled recording as an example of a session; return its picture without the numbers."""
+    """Show the numbers of the bundled recording as an example; return its picture without them."""
     recording = bundled_telemetry()
     session = example(recording) if recording is not None else None
     if session is None:

@@ -78,8 +78,9 @@ def _one_trace(rank: RankResult) -> None:
     world = rank.trace.world_size or 1
     distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
-        cards.headline("This run trains on one GPU: there are no ranks that could wait for each other.")
+        cards.headline("This run trains on one GPU, so no rank waits for another.", "This view compares the ranks of a job.")
         frame.link("idle", "What this GPU waits for", icon=":material/hourglass_empty:")
+        rank_panels.other_jobs("ranks")
         return
     of = f"one of {world} ranks" if world > 1 else "one rank"
     cards.headline(f"This run has the trace of {of} only, so waits between ranks are not known.")

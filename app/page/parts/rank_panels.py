@@ -13,7 +13,10 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, controls, current_result, frame, panel
+from sawtooth.app.runs.listing import listed
 
+RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
+JOBS_LINKED = 3  # runs with several ranks that a page without ranks links to
 SKEW_SHARE = 0.03  # share of a profiled step: a smaller lead in lateness is not mentioned
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
 
@@ -36,6 +39,22 @@ def heat(result: RunResult, communication: Communication) -> None:
             return
         current_result.choose_rank(position)
         frame.switch("timeline", run=result.manifest.id)
+
+
+def other_jobs(view: str) -> None:
+    """Say how to record a job of several ranks, and link to the view ``view`` of recorded ones."""
+    cards.empty_state(
+        "To record a job of several ranks, start it as usual, under sawtooth run.",
+        "Each process writes its own trace, and all of them become one run. The number of processes is only an example.",
+        RECORD_JOB,
+        "bash",
+    )
+    jobs = [manifest for manifest in listed(frame.data_folder().manifests()) if len(manifest.traces) > 1][:JOBS_LINKED]
+    if jobs:
+        cards.small("Runs with several ranks:")
+        with st.container(horizontal=True, gap="medium"):
+            for manifest in jobs:
+                frame.link(view, fmt.clean(manifest.name, 40), run=manifest.id, icon=":material/group:")
 
 
 def late_in_the_profile(result: RunResult, communication: Communication) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from statistics import fmean
@@ -177,10 +178,21 @@ def test_one_rank_of_several_has_advice_to_add_the_others(app_data: DataFolder, 
     assert "sawtooth ingest rank" in test.code[0].value
 
 
-def test_a_run_on_one_gpu_has_no_advice_on_ranks(loop: str) -> None:
-    text = words_of(test := opened("ranks", loop))
-    assert "trains on one GPU" in text
-    assert "missing" not in text and not test.code
+@pytest.mark.parametrize("view", ["ranks", "communication"])
+def test_without_ranks_a_view_says_how_to_record_them(app_data: DataFolder, tmp_path: Path, loop: str, view: str) -> None:
+    job_of_two = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, Planted()))))
+    text = words_of(test := opened(view, loop))
+    assert "trains on one GPU" in text and "missing" not in text
+    assert test.code[0].value == "sawtooth run torchrun --nproc-per-node 2 train.py"
+    assert any(f"run={job_of_two}" in link.proto.query_string for link in test.main.get("page_link"))
+
+
+@pytest.mark.parametrize("view", ["ranks", "communication"])
+def test_the_search_does_not_offer_views_without_content(loop: str, view: str) -> None:
+    sent = [json.loads(part.proto.json) for part in opened("verdict", loop).get("bidi_component") if part.proto.json]
+    offered = [address for data in sent for _, address in data.get("screens", ())]
+    assert any("view=idle" in address for address in offered)
+    assert not any(f"view={view}" in address for address in offered)
 
 
 def test_a_late_rank_of_two_is_named(app_data: DataFolder, tmp_path: Path) -> None:
