@@ -25,7 +25,12 @@ window.mount = (data) => mounted({{ parentElement: document.querySelector("#root
 @pytest.fixture
 def drawn(page: Page) -> dict[str, Any]:
     """Draw a step of 100 ms that two changes shorten to 50 and 25 ms, at its own address."""
-    result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
+    return _drawn(page, (50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
+
+
+def _drawn(page: Page, *steps: tuple[float, float, float]) -> dict[str, Any]:
+    """Draw a step of 100 ms and ``steps`` (ms, low, high) after one and more changes."""
+    result, stairs = stairs_of(*steps)
     data = staircase.picture(result, stairs, staircase.CostFacts())
     data |= {
         "of": "run",
@@ -64,7 +69,7 @@ def test_a_selected_change_updates_bars_text_and_address(drawn: dict[str, Any], 
     )
     assert page.url.endswith("verdict?run=run&fixes=rule-1")
     assert page.title().startswith("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms")
-    assert page.locator('.row[data-row="1"]').get_attribute("class") == "grid row off"
+    assert "off" in (page.locator('.row[data-row="1"]').get_attribute("class") or "").split()
     assert float(page.locator(".verdict").get_attribute("data-redraw-ms") or "inf") >= 0
     page.go_back()
     expect(page.get_by_label("Include: Use the fused optimizer").first).to_be_checked()
@@ -91,3 +96,26 @@ def test_a_telemetry_gap_is_drawn_and_the_page_fits_a_phone(drawn: dict[str, Any
     for width in (1440, 800, 390):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")  # once the bars have followed the width
+
+
+LABELS = """() => [...document.querySelectorAll('.row:not(.now)')].flatMap((row) => {
+  const box = (part) => part.getBoundingClientRect(), label = box(row.querySelector('.lab'));
+  const ends = [...row.querySelectorAll('.seg'), row.querySelector('.gone')].map(box).filter((one) => one.width).map((one) => [one.right, one.top, one.bottom]);
+  const covered = ends.filter(([x, top, bottom]) => label.left < x - 1 && x + 1 < label.right && label.top < bottom - 1 && top + 1 < label.bottom);
+  return covered.length || label.right > innerWidth || label.width < 100 ? [[innerWidth, row.dataset.row, label.left, label.right, ...covered]] : [];
+})"""
+
+
+@pytest.mark.parametrize("selected", [True, False])
+@pytest.mark.parametrize("after", [99.0, 90.0, 70.0, 45.0, 10.0])
+def test_a_label_covers_no_end_of_a_bar(after: float, selected: bool, page: Page) -> None:
+    """Whatever a change gains, and however wide the page is."""
+    _drawn(page, (after, after - 4, after + 1), (after - 2, after - 6, after))
+    if not selected:
+        for box in page.get_by_role("checkbox").all():
+            box.uncheck()
+    page.add_style_tag(content="* { transition: none !important }")
+    for width in (1900, 1440, 1000, 800, 660, 560, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        assert page.evaluate(LABELS) == []

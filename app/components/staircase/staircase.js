@@ -157,7 +157,7 @@ class Staircase {
     this.changes.forEach((change, i) => this.update_row(change, i, all, { room, phone, last }));
     for (const row of this.root.querySelectorAll(".row.was")) {
       this.fill(row, row.measured.parts);
-      this.label(row, row.measured.ms, node("b", {}, row.measured.name), [""], { room, phone });
+      this.label(row, [row.measured.ms], node("b", {}, row.measured.name), [""], { room, phone });
     }
     this.write(all, quiet);
   }
@@ -175,7 +175,7 @@ class Staircase {
     const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
     const cost = [change.cost, change.unsure ? "low confidence" : ""].filter(Boolean).join(", ");
     const texts = off ? [`not included: ${some ? `would save ${duration(gain, now)}${this.choice ? " more" : ""}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [this.removed(before, state, gain), ""].map((text) => [`${state.limit ? `at most −${duration(gain, now)}` : `−${this.shorter(before, state)}`}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
-    this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), texts, { room, phone }, change.diffs.length ? "show the code" : "show why");
+    this.label(row, off ? [before.ms] : [state.ms, before.ms], node("b", {}, change.name), texts, { room, phone }, change.diffs.length ? "show the code" : "show why");
     row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("em", {}, state.factor), node("span", {}, state.span));
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
   }
@@ -194,13 +194,16 @@ class Staircase {
     return losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms, this.state(0).ms)}`).join(", ")}` : "";
   }
 
-  // Returns the label next to a bar: the first of `texts` that fits, else the last one.
-  label(row, ms, name, texts, { room, phone }, more = "") {
-    const label = row.querySelector(".lab"), left = phone ? 0 : this.at(ms) / 100 * room + 3;
+  // Writes the label of a bar that ends at `ends[0]`, with the first of `texts` that fits between two ends: inside the removed part, else behind it.
+  // If none fits, the label is above the bar, so that it covers no end.
+  label(row, ends, name, texts, { room, phone }, more = "") {
+    const label = row.querySelector(".lab"), edges = [...ends.map((ms) => this.at(ms) / 100 * room + 3), room + 3];
     const wide = (text) => this.width(`${name.textContent}${text}${more}`, 15.5, 600) + LABEL_ROOM + (more ? 8 : 0);
-    const text = (phone ? null : texts.find((one) => left + wide(one) <= room)) ?? texts.at(-1);
+    const fits = phone ? [] : texts.flatMap((text) => edges.slice(1).flatMap((end, i) => (edges[i] + wide(text) <= end - 3 ? [[text, edges[i]]] : [])));
+    const [text, left] = fits[0] ?? [(phone ? null : texts.find((one) => wide(one) <= room)) ?? texts.at(-1), null];
     label.replaceChildren(name, ...(text ? [node("i", {}, text)] : []), ...(more ? [node("u", {}, more)] : []));
-    label.style.left = phone ? "" : `${Math.max(left + wide(text) > room ? room - wide(text) - 4 : left, 0)}px`;
+    label.style.left = left === null ? "" : `${left}px`;
+    row.classList.toggle("above", left === null && !phone);
   }
 
   swatch(kind) {
