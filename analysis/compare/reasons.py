@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.units import percent
 
-GPU_BESIDE_CPU = "gpu_work"  # The key of the reason.
+GPU_BESIDE_CPU, STEP_TIME_SOURCE = "gpu_work", "step_time_source"  # The keys of two reasons.
 CLOCK_DIFFERS = 0.03  # Boost clocks of one GPU vary by 1 to 2 % with temperature.
 # FLOPs follow from shapes: equal work gives exactly equal counts. Sampled steps may differ by an incomplete batch.
 WORK_DIFFERS = 0.01
@@ -65,7 +65,7 @@ _CHECKS = (
     _Check("with_stack", "with_stack", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_stack)),
     _Check("with_modules", "with_modules", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_modules)),
     _Check("step_source", "Source of the steps", "the two sides may mean different things by a step", lambda _, rank: rank.step_source),
-    _Check("step_time_source", "Source of the step time", "this alone can make a difference of 10 % or more", lambda _, r: r.best.source, _source_name),
+    _Check(STEP_TIME_SOURCE, "Source of the step time", "this alone can make a difference of 10 % or more", lambda _, r: r.best.source, _source_name),
 )  # fmt: skip
 
 

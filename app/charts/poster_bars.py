@@ -46,7 +46,7 @@ class BarSegment:
 class StepBar:
     """A step as a bar: its name, time, width relative to the longest bar (CSS), and pieces.
 
-    ``shorter`` says by how much the step is shorter, if there is room.
+    ``shorter`` says by how much the step is shorter, if there is room. ``ratio`` is its factor against the other step.
     """
 
     name: str
@@ -54,6 +54,7 @@ class StepBar:
     width: str
     parts: tuple[BarSegment, ...]
     shorter: str = ""
+    ratio: str = ""
 
 
 @dataclass(frozen=True)
@@ -216,20 +217,32 @@ def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None
     return BarSegment(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture, f"{name} {fmt.share(share)}")
 
 
-def both_steps(bars: Sequence[WaterfallBar], names: tuple[str, str] = ("A", "B"), *, dark: bool) -> list[StepBar]:
-    """Return A's and B's step on one scale, useful time first, with the names of the runs."""
+def both_steps(
+    bars: Sequence[WaterfallBar],
+    names: tuple[str, str] = ("A", "B"),
+    *,
+    dark: bool,
+    about: tuple[str, str] = ("", ""),
+    ratio: str = "",
+) -> list[StepBar]:
+    """Return A's and B's step on one scale, useful time first, with the names of the runs.
+
+    ``about`` is "≈ " for a step time that is not measured, and ``ratio`` is B's factor against A.
+    """
     ordered = sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause))
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
     longest = max(*totals, 1e-12)
     drawn = []
-    for letter, name, total, side in zip("AB", names, totals, ("ms_a", "ms_b"), strict=True):
+    sides = zip("AB", names, totals, ("ms_a", "ms_b"), about, ("", ratio), strict=True)
+    for letter, name, total, side, unsure, factor in sides:
         named = letter if name == letter else f"{letter} {name}"
         pieces = [
             _piece(colour_of(bar.owner, bar.cause), ms, ms / total, dark, bar.label, total / longest)
             for bar in ordered
             if (ms := getattr(bar, side)) > 0
         ]
-        drawn.append(StepBar(named, fmt.duration_ms(total), f"{total / longest:.2%}", tuple(pieces)))
+        time, width = f"{unsure}{fmt.duration_ms(total)}", f"{total / longest:.2%}"
+        drawn.append(StepBar(named, time, width, tuple(pieces), ratio=factor))
     return drawn
 
 

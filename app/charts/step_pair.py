@@ -50,13 +50,17 @@ class RatioAxis:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A's step time ÷ B's with its interval; ``name`` says what it is, such as "measured"."""
+    """A's step time ÷ B's with its interval; ``name`` says what it is, such as "measured".
+
+    ``digits`` is how many digits are shown.
+    """
 
     name: str
     value: float
     low: float
     high: float
     predicted: bool = False
+    digits: int = 2
 
 
 def ribbons(bars: Sequence[WaterfallBar], *, dark: bool) -> list[Ribbon]:
@@ -93,7 +97,7 @@ def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
             f"{place(ratio.value):.2%}",
             f"{place(ratio.low):.2%}",
             f"{place(ratio.high) - place(ratio.low):.2%}",
-            f"{ratio.name} {fmt.number(ratio.low, 2)} to {fmt.number(ratio.high, 2)}\u00a0× ({PREDICTED if ratio.predicted else MEASURED})",
+            f"{ratio.name} {fmt.times(ratio.value, ratio.digits)} ({PREDICTED if ratio.predicted else MEASURED}: {fmt.number(ratio.low, ratio.digits)} to {fmt.times(ratio.high, ratio.digits)})",
             ratio.predicted,
         )
         for ratio in ratios

@@ -10,7 +10,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from sawtooth.app import format as fmt
-from sawtooth.app.theme import MUTED, PAGE, Colour, ink_on, luminance
+from sawtooth.app.theme import ACCENT, MUTED, PAGE, Colour, ink_on, luminance
 
 WIDTH = 920  # px: the width of a notebook's output on a laptop
 BAR, VALUE = 28, 150  # px: height of a bar, and room for its time on the right
@@ -39,7 +39,10 @@ class PicturePart:
 
 @dataclass(frozen=True)
 class PictureBar:
-    """A step: a caption above it, its time, its parts, and the interval of a prediction in ms."""
+    """A step: a caption above it, its time, its parts, and the interval of a prediction in ms.
+
+    ``span`` is a second line below the time.
+    """
 
     caption: str
     time: str
@@ -56,7 +59,8 @@ class PictureBar:
 def drawn(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: bool = False) -> Markup:
     """Draw ``bars`` below each other on one scale that starts at 0.
 
-    A dashed outline marks what a bar lost against the bar above it. With ``ribbons``, bands connect equal parts instead.
+    A dashed outline marks what a bar lost against the bar above it. With ``ribbons``, bands connect equal parts instead,
+    and a bar's time is at its end.
     """
     scale = (WIDTH - VALUE) / max((bar.ms for bar in bars), default=1.0)
     colours = list(dict.fromkeys(part.colour for bar in bars for part in bar.parts))
@@ -67,6 +71,7 @@ def drawn(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: 
         below = ribbons and at > 0  # where a ribbon ends, its caption would cover it
         body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _fitting(bar.caption, WIDTH - VALUE), INK.on(dark)))
         body.append(_bar(bar, tops[-1], scale, prefix, colours, dark=dark))
+        body.append(_time(bar, bar.ms * scale if ribbons else WIDTH - VALUE, tops[-1], dark=dark, strong=ribbons))
         if at and not ribbons:
             body.append(_removed(bars[at - 1].ms, bar.ms, tops[-1], scale, dark=dark))
         y = tops[-1] + BAR + (RIBBON - CAPTION if ribbons and at + 1 < len(bars) else CAPTION + GAP if ribbons else GAP)
@@ -124,14 +129,16 @@ def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence
         x += wide
     if bar.interval is not None:
         pieces.append(_whisker(bar.interval, y, scale, dark=dark))
-    pieces.append(
-        _text(
-            WIDTH - VALUE + 12, y + BAR / 2 + (0 if bar.span else 5), bar.time, INK.on(dark), 'font-size="14" font-weight="700"'
-        )
-    )
-    if bar.span:
-        pieces.append(_text(WIDTH - VALUE + 12, y + BAR / 2 + 14, bar.span, MUTED.on(dark), 'font-size="11"'))
     return Markup("").join(pieces)
+
+
+def _time(bar: PictureBar, x: float, y: float, *, dark: bool, strong: bool) -> Markup:
+    """Return a bar's time, and below it its second line; ``strong`` sets that line in bold."""
+    time = _text(x + 12, y + BAR / 2 + (0 if bar.span else 5), bar.time, INK.on(dark), 'font-size="14" font-weight="700"')
+    if not bar.span:
+        return time
+    colour, weight = (ACCENT, 'font-size="13" font-weight="700"') if strong else (MUTED, 'font-size="11"')
+    return time + _text(x + 12, y + BAR / 2 + 14, bar.span, colour.on(dark), weight)
 
 
 def _label_of(part: PicturePart, wide: float, x: float, interval: Sequence[float]) -> str:

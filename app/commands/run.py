@@ -65,6 +65,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
     from sawtooth.app.reports.brief import lines
     from sawtooth.app.served_address import Served, answering
     from sawtooth.app.words.comparisons import comparison as words
+    from sawtooth.app.words.comparisons import limits
 
     assert launched.bundle is not None
     folder = data_folder(data)
@@ -75,7 +76,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
         change = compare(side_of([result], library), side_of([last], library)) if len(ingested.runs) > 1 else None
     for line in lines(result):
         say(line, err=True)
-    for line in [words.headline(change), *words.sentences(change)] if change is not None else ():
+    for line in [words.headline(change), *limits.sentences(change)] if change is not None else ():
         say(f"sawtooth: {fmt.clean(line)}", err=True)
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
     served = answering(folder, HEALTH_SECONDS)

@@ -33,7 +33,7 @@ function label(pen, text, x, y, width, height) {
 }
 
 function bars(pen, list, y) {
-  const left = MARGIN + 110, whole = W - left - MARGIN - 170, height = 104;
+  const left = MARGIN + 110, whole = W - left - MARGIN - 200, height = 104;
   for (const bar of list) {
     font(pen, 28); pen.fillStyle = INK; pen.fillText(bar.name, MARGIN, y + height / 2 + 9);
     const width = whole * parseFloat(bar.width) / 100, total = bar.parts.reduce((sum, part) => sum + part.weight, 0) || 1;
@@ -47,7 +47,9 @@ function bars(pen, list, y) {
       x += wide;
     }
     for (const [text, at, wide] of named) label(pen, text, at, y, wide, height);
-    font(pen, 30, 600); pen.fillStyle = INK; pen.fillText(bar.time, left + whole + 18, y + height / 2 + 10);
+    const end = left + width + 18, middle = y + height / 2 + 10;
+    font(pen, 30, 600); pen.fillStyle = INK; pen.fillText(bar.time, end, bar.ratio ? middle - 20 : middle);
+    if (bar.ratio) { font(pen, 28, 700); pen.fillStyle = ACCENT; pen.fillText(bar.ratio, end, middle + 20); }
     y += height + 28;
   }
   return y;

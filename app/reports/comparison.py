@@ -14,7 +14,7 @@ from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
-from sawtooth.app.words.comparisons import audit, changes, conditions, setup_changes, step_parts
+from sawtooth.app.words.comparisons import audit, changes, conditions, limits, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 
 
@@ -40,7 +40,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
         lines += [f"| {' | '.join(setup_changes.COLUMNS)} |", "| --- | --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in made), ""]
     lines += [f"{_plain(line)}\n" for line in (setup_changes.nothing(comparison), setup_changes.left(comparison)) if line]
-    lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
+    lines += [f"> {_plain(sentence)}\n" for sentence in limits.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
     for head, rows_of in ((audit.TITLE.lower(), audit.pair_rows(comparison)), ("metric", changes.metric_rows(comparison))):
@@ -116,7 +116,7 @@ def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
         *filter(None, (setup_changes.nothing(comparison), setup_changes.left(comparison))),
     ]
     lines += ["", *notes] if notes else []
-    lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []
+    lines += ["", *limits.sentences(comparison)] if limits.sentences(comparison) else []
     lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
     for rows in filter(None, (audit.pair_rows(comparison), changes.metric_rows(comparison))):
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]

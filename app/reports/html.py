@@ -33,7 +33,7 @@ from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as staircase_words
 from sawtooth.app.words import telemetry as telemetry_words
 from sawtooth.app.words.answer.title import first_choice
-from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
+from sawtooth.app.words.comparisons import audit, basis, changes, conditions, limits, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
@@ -224,7 +224,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         changed=HtmlTable(setup_changes.COLUMNS, setup_changes.rows(comparison), words=True),
         unchanged=setup_changes.nothing(comparison),
         left=setup_changes.left(comparison),
-        cautions=words.sentences(comparison),
+        cautions=limits.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
         ways=[_waterfall_picture(step_parts.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],

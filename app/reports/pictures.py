@@ -20,7 +20,7 @@ from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as words
 from sawtooth.app.words.answer.title import after, first_choice, title
 from sawtooth.app.words.comparisons import comparison as compare_words
-from sawtooth.app.words.comparisons import setup_changes, step_parts
+from sawtooth.app.words.comparisons import intervals, setup_changes, step_parts
 
 TITLE_LETTERS, UNDER_LETTERS = 58, 108  # characters of a line on a slide, in sizes of 56 and 30 px
 ROWS = 5  # rows of the table below the picture; ``findings.df()`` has all
@@ -86,11 +86,12 @@ def parts_of(comparison: Comparison) -> list[WaterfallBar]:
 def step_bars(comparison: Comparison) -> list[PictureBar]:
     """Return both steps; empty if they cannot be divided."""
     rows, bars = parts_of(comparison), []
-    sides = (comparison.a, comparison.b)
-    for letter, name, side, sources in zip("AB", compare_words.names(comparison), sides, comparison.sources, strict=True):
+    factors = ("", intervals.stated_ratio(comparison))
+    names, abouts = compare_words.names(comparison), compare_words.both_about(comparison)
+    for letter, name, about, factor in zip("AB", names, abouts, factors, strict=True):
         parts = tuple((row.owner, row.cause, row.ms_a if letter == "A" else row.ms_b) for row in rows)
-        time = f"{compare_words.about(side, sources)}{fmt.duration_ms(sum(ms for *_, ms in parts))}"
-        bars.append(PictureBar(letter if name == letter else f"{letter}: {name}", time, _parts(parts)))
+        time = f"{about}{fmt.duration_ms(sum(ms for *_, ms in parts))}"
+        bars.append(PictureBar(letter if name == letter else f"{letter}: {name}", time, _parts(parts), span=factor))
     return bars if rows else []
 
 

@@ -19,7 +19,7 @@ from sawtooth.app.page.sharing import comparison_ways_out
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.answer.headline_length import split
 from sawtooth.app.words.answer.step import own_names_in_words
-from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
+from sawtooth.app.words.comparisons import audit, basis, changes, conditions, intervals, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
@@ -70,9 +70,9 @@ def main() -> None:
     first, second = panel.beside()
     with first:
         compare_proof.ratio(comparison)
-        _changed(comparison)
     with second:
         compare_proof.causes(comparison)
+    compare_proof.changed_and_next(comparison)
     with st.container(gap="xsmall"):
         _folded(comparison)
     compare_sweep.show(choice, offered)
@@ -146,28 +146,17 @@ def _conditions(comparison: Comparison) -> None:
     cards.small(conditions.rest(comparison))
 
 
-def _changed(comparison: Comparison) -> None:
-    """Show each change of the setup with its share of the difference, what to change next, and cautions."""
-    with st.container(gap="xxsmall"):
-        if rows := setup_changes.rows(comparison):
-            cards.title(setup_changes.TITLE)
-            for what, a, b, explains in rows:
-                cards.change(what, a, b, values=a not in (setup_changes.ADVISED, setup_changes.NOT_NEEDED))
-                if explains:
-                    cards.small(explains[0].upper() + explains[1:])
-        for line in filter(
-            None, (setup_changes.nothing(comparison), setup_changes.tested(comparison), setup_changes.left(comparison))
-        ):
-            cards.text(line)
-        for sentence in words.sentences(comparison, profiles=False):
-            cards.caution(sentence)
-
-
 def _both_steps(comparison: Comparison) -> None:
     """Show both steps as bars on one scale, if they can be divided."""
     if (steps := step_parts.steps_divided(comparison)) and not words.is_one_run(comparison):
         parts = step_parts.bars(comparison, steps[0])
-        drawn = poster_bars.both_steps(parts, words.names(comparison), dark=frame.dark())
+        drawn = poster_bars.both_steps(
+            parts,
+            words.names(comparison),
+            dark=frame.dark(),
+            about=words.both_about(comparison),
+            ratio=intervals.stated_ratio(comparison),
+        )
         st.html(
             poster.bars(
                 drawn,

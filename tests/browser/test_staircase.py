@@ -117,5 +117,7 @@ def test_a_label_covers_no_end_of_a_bar(after: float, selected: bool, page: Page
     page.add_style_tag(content="* { transition: none !important }")
     for width in (1900, 1440, 1000, 800, 660, 560, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        page.wait_for_function(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+        )
         assert page.evaluate(LABELS) == []

@@ -68,6 +68,10 @@ ONE_COMMAND = (
 NO_LARGER = "The interval leaves no larger change open."
 HOW_MUCH = "The change is certain, but its size is not."
 TWO_SOURCES = "The two step times come from different sources, which alone may differ by 10 % and more."
+# High confidence needs a change of at least twice the floor.
+TWO_SOURCES_OF_LARGE_CHANGE = (
+    "The two step times come from different sources, which may differ by about 10 %. The change is at least twice as large."
+)
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,7 @@ def settled(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Ver
     if (sure := sure_of_change(evidence)) is not None:
         direction: Word = "faster" if evidence.change_ms < 0 else "slower"
         by = [by_steps.why] if by_steps.word == direction else []
+        limits = [TWO_SOURCES_OF_LARGE_CHANGE if sure == "high" and limit == TWO_SOURCES else limit for limit in limits]
         return replace(stated, word=direction, confidence=sure, why=" ".join([*by, source, "It excludes 0.", *limits]))
     if by_steps.shown and not includes_zero(evidence.interval):
         return replace(stated, confidence="low")

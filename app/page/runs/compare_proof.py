@@ -1,4 +1,4 @@
-"""The proof of a comparison: the ratio of both steps with its interval, and the change by cause."""
+"""The proof of a comparison: the ratio with its interval, the change by cause, and what was changed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import templates
 from sawtooth.app.charts import step_pair
 from sawtooth.app.charts.cause_changes import cause_changes
-from sawtooth.app.page import cards, frame
+from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.theme import ACCENT, ALARM, PAGE
-from sawtooth.app.words.comparisons import intervals, step_parts
+from sawtooth.app.words.comparisons import intervals, limits, setup_changes, step_parts
 
 _HTML = templates.pieces("poster.html")
 
@@ -38,3 +38,35 @@ def causes(comparison: Comparison) -> None:
         with st.container(gap="xxsmall"):
             cards.title("Change of the step, by cause")
             st.html(_HTML.causes(changes))
+
+
+def changed_and_next(comparison: Comparison) -> None:
+    """Show what was changed, and next to it what remains and the limits, if there are any."""
+    following = [("What remains", filter(None, (setup_changes.left(comparison),)), cards.text)]
+    following += [("Limits of this comparison", limits.sentences(comparison, profiles=False), cards.caution)]
+    shown = [(title, list(lines), show) for title, lines, show in following]
+    if not any(lines for _, lines, _ in shown):
+        _changed(comparison)
+        return
+    first, second = panel.beside()
+    with first:
+        _changed(comparison)
+    with second, st.container(gap="xxsmall"):
+        for title, lines, show in shown:
+            if lines:
+                cards.title(title)
+            for line in lines:
+                show(line)
+
+
+def _changed(comparison: Comparison) -> None:
+    """Show each change of the setup with its share of the difference, and the prediction that it tests."""
+    with st.container(gap="xxsmall"):
+        if rows := setup_changes.rows(comparison):
+            cards.title(setup_changes.TITLE)
+            for what, a, b, explains in rows:
+                cards.change(what, a, b, values=a not in (setup_changes.ADVISED, setup_changes.NOT_NEEDED))
+                if explains:
+                    cards.small(explains[0].upper() + explains[1:])
+        for line in filter(None, (setup_changes.nothing(comparison), setup_changes.tested(comparison))):
+            cards.text(line)

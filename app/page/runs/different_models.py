@@ -13,6 +13,7 @@ from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.runs import listing
 from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import limits
 
 _POSTER = templates.pieces("poster.html")
 TITLE = "What to change in each"
@@ -32,5 +33,5 @@ def show(comparison: Comparison) -> None:
             if about.parts:
                 st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), listing.goes_to(about)))
             frame.link("verdict", "See its verdict", run=manifest.id, icon=":material/gavel:")
-    for sentence in words.sentences(comparison, profiles=False):
+    for sentence in limits.sentences(comparison, profiles=False):
         cards.caution(sentence)

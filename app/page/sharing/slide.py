@@ -19,7 +19,7 @@ from sawtooth.app.page.parts import findings
 from sawtooth.app.words import advice, headline, savings
 from sawtooth.app.words import run as words
 from sawtooth.app.words.comparisons import comparison as compare_words
-from sawtooth.app.words.comparisons import setup_changes, step_parts
+from sawtooth.app.words.comparisons import intervals, setup_changes, step_parts
 
 _COMPONENTS = Path(__file__).resolve().parents[2] / "components"
 LINES = 3  # lines below the bars: more would not fit on the slide
@@ -88,7 +88,14 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
         "after": "",
         "times": "",
         "facts": [],
-        "bars": poster_bars.plain(poster_bars.both_steps(bars, dark=False)),
+        "bars": poster_bars.plain(
+            poster_bars.both_steps(
+                bars,
+                dark=False,
+                about=compare_words.both_about(comparison),
+                ratio=intervals.stated_ratio(comparison),
+            )
+        ),
         "small": [],  # the lines below name the differences
         "lines": [f"{move.text}  {move.name}" for move in moves[:LINES]],
         "foot": f"A: {fmt.clean(names[0], 60)} · B: {fmt.clean(names[1], 60)} · Sawtooth",

@@ -8,7 +8,6 @@ from fractions import Fraction
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison_side import Side, withdrawn_by
-from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.compare.waterfall import is_grown
@@ -57,12 +56,15 @@ def about(side: Side, sources: Sequence[StepSource]) -> str:
     return "≈\u00a0" if bound_alone or any(source in ESTIMATED for source in sources) else ""
 
 
+def both_about(comparison: Comparison) -> tuple[str, str]:
+    """Return ``about`` of A and of B."""
+    return about(comparison.a, comparison.sources[0]), about(comparison.b, comparison.sources[1])
+
+
 def step_times(comparison: Comparison) -> str:
     """Return both best step times, such as "≈ 30 ms → ≈ 26.3 ms"."""
-    sides = zip((comparison.a, comparison.b), (comparison.best.a, comparison.best.b), comparison.sources, strict=True)
-    return " → ".join(
-        f"{about(side, sources)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for side, ms, sources in sides
-    )
+    sides = zip(both_about(comparison), (comparison.best.a, comparison.best.b), strict=True)
+    return " → ".join(f"{unsure}{fmt.duration_ms(ms)}" if ms is not None else "not known" for unsure, ms in sides)
 
 
 def _both_step_times(comparison: Comparison) -> str:
@@ -70,12 +72,9 @@ def _both_step_times(comparison: Comparison) -> str:
     known = (comparison.best.a, comparison.best.b)
     if None not in known:
         return f"{step_times(comparison).replace(' → ', ' and ')} per step"
-    sides = zip("AB", (comparison.a, comparison.b), known, comparison.sources, strict=True)
     return ", ".join(
-        f"{about(side, sources)}{fmt.duration_ms(ms)} per step in {name}"
-        if ms is not None
-        else f"no step time is known of {name}"
-        for name, side, ms, sources in sides
+        f"{unsure}{fmt.duration_ms(ms)} per step in {name}" if ms is not None else f"no step time is known of {name}"
+        for name, unsure, ms in zip("AB", both_about(comparison), known, strict=True)
     )
 
 
@@ -104,11 +103,9 @@ def headline(comparison: Comparison) -> str:
         unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
         return f"No verdict: no step time is known of {unknown}."
     answer, times = comparison.verdict.answer, f"{step_times(comparison)} per step."
-    sized, digits = f"(95\u00a0%: {intervals.of_ratio(comparison)})", intervals.ratio_digits(comparison.verdict)
-    if answer == "faster":
-        return f"{b} is about {fmt.times(best.a / best.b, digits)} as fast as {a} {sized}: {times}"
-    if answer == "slower":
-        return f"{b} takes about {fmt.times(best.b / best.a, digits)} as long as {a} {sized}: {times}"
+    if answer in ("faster", "slower"):
+        verb, sized = "is" if answer == "faster" else "takes", f"(95\u00a0%: {intervals.of_ratio(comparison)})"
+        return f"{b} {verb} about {intervals.stated_ratio(comparison)} as {a} {sized}: {times}"
     if comparison.verdict.shown:
         return f"{b} is {word} than {a}, size uncertain: {times}"
     if answer == "no_change":
@@ -257,34 +254,6 @@ def why(comparison: Comparison) -> str | None:
             return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(opposite)}."
         return f"{label} {ways[0]} by {amount}, other parts {ways[0]} by {fmt.duration_ms(beside)}, and the rest {ways[1]} by {fmt.duration_ms(opposite)}."
     return f"Of the {total} {done}, {amount} {way} {largest.label_in_sentence}."
-
-
-def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
-    """Return why later steps are slower, and reasons not to compare; ``profiles`` adds disagreements."""
-    limits = [
-        *_failures(comparison),
-        *filter(None, [profiles_of_one_run.why(comparison)]),
-        *([comparison.disagreement] if comparison.disagreement and profiles else []),
-        *(
-            reason.sentence
-            for reason in comparison.reasons
-            if reason.key != GPU_BESIDE_CPU and not _is_said(reason.key, comparison)
-        ),
-    ]
-    return [fmt.spaced(sentence) for sentence in limits]
-
-
-def _failures(comparison: Comparison) -> list[str]:
-    """Return the messages of `sawtooth run` about trainings that ended with an error."""
-    sides = zip("AB", (comparison.a, comparison.b), strict=True)
-    return [f"{name}: {fmt.clean(run.manifest.failure)}" for name, side in sides for run in side.runs if run.manifest.failure]
-
-
-def _is_said(reason: str, comparison: Comparison) -> bool:
-    """Return whether the headline already states a reason not to compare (other work or program)."""
-    if comparison.other_program:
-        return reason != "gpu"
-    return reason in ("work", "shapes") and (comparison.other_model or comparison.throughput is not None)
 
 
 def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:

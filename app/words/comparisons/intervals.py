@@ -37,6 +37,17 @@ def of_ratio(comparison: Comparison) -> str:
     return f"{fmt.number(low, digits)} to {fmt.times(high, digits)}"
 
 
+def stated_ratio(comparison: Comparison) -> str:
+    """Return B's factor against A, such as "5.0 × as fast" or "1.2 × as long"; "" if not known."""
+    best, verdict = comparison.best, comparison.verdict
+    if comparison.throughput is not None or comparison.unrelated or not verdict.size_known or not best.a or not best.b:
+        return ""
+    digits = ratio_digits(verdict)
+    if verdict.answer == "faster":
+        return f"{fmt.times(best.a / best.b, digits)} as fast"
+    return f"{fmt.times(best.b / best.a, digits)} as long" if verdict.answer == "slower" else ""
+
+
 def ratio_digits(verdict: Verdict) -> int:
     """Return how many digits of the steps' ratio to show: two if its interval is wide and far from 1."""
     low, high = verdict.ratio or (None, None)
@@ -55,12 +66,12 @@ def ratios(comparison: Comparison) -> list[Ratio]:
     if not low or not high or not a or not b or comparison.unrelated:
         return []
     estimated = any(source in ESTIMATED for sources in comparison.sources for source in sources)
-    shown = [Ratio("estimated" if estimated else "measured", a / b, low, high)]
+    digits = ratio_digits(comparison.verdict)
+    shown = [Ratio("estimated" if estimated else "measured", a / b, low, high, digits=digits)]
     predicted = comparison.prediction
     if predicted is not None and predicted.low_ms and predicted.high_ms and predicted.is_tested:
-        shown.insert(
-            0, Ratio("predicted", a / predicted.predicted_ms, a / predicted.high_ms, a / predicted.low_ms, predicted=True)
-        )
+        low, high = a / predicted.high_ms, a / predicted.low_ms
+        shown.insert(0, Ratio("predicted", a / predicted.predicted_ms, low, high, predicted=True, digits=digits))
     return shown
 
 

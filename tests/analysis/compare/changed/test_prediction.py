@@ -14,8 +14,7 @@ from sawtooth.analysis.compare import prediction_record
 from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Action, Explains, Finding, NotChecked, PlanStep
-from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.app.words.comparisons import intervals, setup_changes
+from sawtooth.app.words.comparisons import intervals, limits, setup_changes
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 from tests.support.actions import act
@@ -42,7 +41,7 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     one = compare(side(a), side(kept))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
     assert setup_changes.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch."
-    assert not any("Predicted" in sentence for sentence in words.sentences(one))  # it limits nothing
+    assert not any("Predicted" in sentence for sentence in limits.sentences(one))  # it limits nothing
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
     steps = tuple(PlanStep(rule, 312.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
     assert compare(side(replace(a, plan=steps)), side(measured)).prediction.predicted_ms == 140.0

@@ -21,7 +21,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.agent.answers import comparison_of
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.reports import comparison as comparison_text
-from sawtooth.app.words.comparisons import audit, basis, changes, intervals, setup_changes, step_parts
+from sawtooth.app.words.comparisons import audit, basis, changes, intervals, limits, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 from sawtooth.ingest.manifest import UserFacts
@@ -93,7 +93,7 @@ def test_a_comparison_names_the_failed_training():
     failed = "The command ended with exit code 1 after 351 steps."
     a, b = (run_of(n * 16, best_ms=ms, source="user") for n, ms in (("a", 30.0), ("b", 20.0)))
     b = replace(b, manifest=msgspec.structs.replace(b.manifest, notes=f"Recorded by `sawtooth run train.py`.\n{failed}"))
-    assert [line for line in words.sentences(compare(side(a), side(b))) if "exit code" in line] == [f"B: {failed}"]
+    assert [line for line in limits.sentences(compare(side(a), side(b))) if "exit code" in line] == [f"B: {failed}"]
 
 
 def test_less_than_a_percent_is_neither_better_nor_worse():

@@ -11,7 +11,7 @@ import pytest
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.app.words.comparisons import profiles_of_one_run
+from sawtooth.app.words.comparisons import limits, profiles_of_one_run
 from tests.support.actions import act
 from tests.support.run_results import run_of, side
 
@@ -32,7 +32,7 @@ def stretch(identifier, step, *, allocator_ms, compute_ms=7.0, notes="Recorded b
 def test_a_slower_later_step_names_the_growing_part():
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8))
     assert words.headline(comparison).startswith("step 40,000 takes about 1.08\u00a0× as long as step 1,000")
-    (sentence, *_) = words.sentences(comparison)
+    (sentence, *_) = limits.sentences(comparison)
     assert sentence.startswith("Most of the change is allocator, +800\u00a0µs per step: memory is allocated and freed")
     assert "fragmented" not in sentence, "nothing shows it"
 

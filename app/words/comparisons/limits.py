@@ -1,0 +1,50 @@
+"""The limits of a comparison: what differs besides the change, and trainings that failed."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU, STEP_TIME_SOURCE, Reason
+from sawtooth.app import format as fmt
+from sawtooth.app.words.comparisons import profiles_of_one_run
+from sawtooth.app.words.comparisons.comparison import shown
+
+# High confidence needs a change of at least twice the floor, which is 10 % for times of two sources.
+SMALL_BESIDE_CHANGE = "such times may differ by about 10 %, and the change is far larger."
+
+
+def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
+    """Return why later steps are slower, and reasons not to compare; ``profiles`` adds disagreements."""
+    limits = [
+        *_failures(comparison),
+        *filter(None, [profiles_of_one_run.why(comparison)]),
+        *([comparison.disagreement] if comparison.disagreement and profiles else []),
+        *(
+            _limit(reason, comparison)
+            for reason in comparison.reasons
+            if reason.key != GPU_BESIDE_CPU and not _is_said(reason.key, comparison)
+        ),
+    ]
+    return [fmt.spaced(sentence) for sentence in limits]
+
+
+def _limit(reason: Reason, comparison: Comparison) -> str:
+    """Return a reason not to compare; two sources of the times are small beside a certain change."""
+    sure = shown(comparison) and comparison.leading.confidence == "high"
+    return (
+        f"{reason.sentence.partition(':')[0]}: {SMALL_BESIDE_CHANGE}"
+        if sure and reason.key == STEP_TIME_SOURCE
+        else reason.sentence
+    )
+
+
+def _failures(comparison: Comparison) -> list[str]:
+    """Return the messages of `sawtooth run` about trainings that ended with an error."""
+    sides = zip("AB", (comparison.a, comparison.b), strict=True)
+    return [f"{name}: {fmt.clean(run.manifest.failure)}" for name, side in sides for run in side.runs if run.manifest.failure]
+
+
+def _is_said(reason: str, comparison: Comparison) -> bool:
+    """Return whether the headline already states a reason not to compare (other work or program)."""
+    if comparison.other_program:
+        return reason != "gpu"
+    return reason in ("work", "shapes") and (comparison.other_model or comparison.throughput is not None)
