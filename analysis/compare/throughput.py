@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -41,6 +42,8 @@ _WORK: tuple[tuple[str, Callable[[RunResult], float | None]], ...] = (
     ("tokens", lambda run: run.manifest.facts.tokens_per_step),
     ("FLOP", counted_flops),
 )
+# Operators of the forward and backward pass. In a trace without GPU work, the number of their calls shows the passes of a step.
+_PASSES = re.compile(r"^aten::(mm|addmm|bmm|baddbmm|convolution|convolution_backward|embedding)$")
 
 
 def throughput(
@@ -57,7 +60,8 @@ def throughput(
     the products of both sides have the same shapes. Then the batches are equal, and the counts differ only because of
     how operations were counted.
     """
-    for unit, work_of in _WORK:
+    of_loader = [("samples", _of_loader)] if _same_passes(a[0], b[0]) else []
+    for unit, work_of in (*_WORK, *of_loader):
         if unit == "FLOP" and one_shape:
             return None
         works = [mean_of_all([work_of(run) for run in side]) for side in (a, b)]
@@ -72,3 +76,22 @@ def throughput(
         interval = ratio_interval(measured_a, b_for_work_of_a, decided.ci95_ms) if decided.ci95_ms is not None else None
         return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, decided, interval)
     return None
+
+
+def _of_loader(run: RunResult) -> float | None:
+    return run.manifest.facts.loader_batch
+
+
+def _same_passes(a: RunResult, b: RunResult) -> bool:
+    """Return whether neither profile has GPU work, and a step of both runs calls the same products equally often.
+
+    Then a step takes equally many batches on both sides, because more micro-batches would call the products more often.
+    """
+    calls_a, calls_b = (
+        {each.name: each.calls for each in run.host.operators if _PASSES.match(each.name)}
+        if run.lead is None and run.host is not None
+        else {}
+        for run in (a, b)
+    )
+    common = calls_a.keys() & calls_b.keys()
+    return bool(common) and all(abs(calls_a[name] / calls_b[name] - 1) <= WORK_DIFFERS for name in common)

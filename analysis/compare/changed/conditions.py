@@ -196,6 +196,8 @@ def _work(run: RunResult, recording: Recording | None) -> Iterator[Condition]:
         yield Condition("samples", "Samples per step", f"{facts.samples_per_step:,.12g}", facts.samples_per_step)
     if batch:
         yield Condition("batch", "Batch size of the inputs", f"{batch:,.12g}", batch)
+    elif facts.loader_batch:  # Shapes of matrix products do not show which dimension is the batch.
+        yield Condition("batch", "Batch size of the loader", f"{facts.loader_batch:,.12g}", facts.loader_batch)
     if facts.tokens_per_step:
         yield Condition("tokens", "Tokens per step", f"{facts.tokens_per_step:,.12g}", facts.tokens_per_step)
     if length:

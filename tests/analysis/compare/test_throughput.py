@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from sawtooth.analysis.compare.throughput import Throughput, throughput
-from sawtooth.ingest.manifest import UserFacts
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.host import HostOperator, HostWork
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.ingest.manifest import Manifest, UserFacts
 from tests.support.run_results import run_of, side
 
 MS = 1_000_000
@@ -44,3 +50,33 @@ def test_equal_work_is_compared_by_step_time() -> None:
 
 def test_without_samples_on_both_sides_flops_count() -> None:
     assert between(64, None, flops_per_step=1e12) is None  # the same on both
+
+
+def on_the_cpu(batches: tuple[int, int], calls: tuple[int, int]) -> Throughput | None:
+    """Return the throughput of a 100 ms step against a 160 ms step on a CPU, by the loader's batches.
+
+    A step calls the product ``calls`` times.
+    """
+    runs = []
+    for sign, ms, batch, called in zip("ab", (100, 160), batches, calls, strict=True):
+        run = run_of(sign * 16, ledger=(("other_compute", None, ms * 30 * MS, None),), counted=30)
+        operators = (HostOperator("aten::addmm", 1.0, called), HostOperator("aten::select", 1.0, batch))
+        host = HostWork(30, Reading(float(ms)), 0.0, 2.0, ms - 2.0, operators, ())
+        runs.append((replace(run, host=host, manifest=_with_batch(run, batch)), side(run).measured))
+    (a, measured_a), (b, measured_b) = runs
+    return throughput([replace(a, lead=None)], [replace(b, lead=None)], measured_a, measured_b)
+
+
+def _with_batch(run: RunResult, batch: int) -> Manifest:
+    return msgspec.structs.replace(run.manifest, facts=UserFacts(loader_batch=float(batch)))
+
+
+def test_runs_on_a_cpu_are_compared_by_the_samples_of_their_loaders() -> None:
+    found = on_the_cpu((64, 512), (2, 2))
+    assert found is not None and (found.unit, found.a, found.b) == ("samples", pytest.approx(640), pytest.approx(3200))
+    assert found.verdict.word == "faster"
+    assert on_the_cpu((64, 64), (2, 2)) is None
+
+
+def test_batches_are_not_compared_if_one_step_has_more_micro_batches() -> None:
+    assert on_the_cpu((64, 512), (16, 2)) is None

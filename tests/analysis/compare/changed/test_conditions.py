@@ -22,6 +22,7 @@ from sawtooth.app.agent.answers import comparison_of
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports import comparison as report
 from sawtooth.app.words.comparisons import conditions as words
+from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, matmul_loop
 from tests.support.findings_of import library, result_of
@@ -103,6 +104,19 @@ def test_clocks_within_their_usual_spread_and_unknown_values_do_not_differ() -> 
     assert pairs(Condition("host", "Host", "x"), Condition("driver", "Driver", "1")) == [False, False]
     # B may not record any
     assert [pair.differs for pair in condition_pairs([Condition("variable A", "A", "1")], [])] == [False]
+
+
+def test_the_loader_shows_the_batch_size_if_no_shape_does(tmp_path: Path) -> None:
+    def of(name: str, batch: int) -> Side:
+        files = [(matmul_loop().write(tmp_path / f"{name}.json"), f"{name}.json")]
+        manifest = bring_in(DataFolder(tmp_path / "data"), files, name=name).runs[0]
+        with Library(DataFolder(tmp_path / "data")) as store:
+            facts = UserFacts(loader_batch=float(batch))
+            return side_of([analyse(msgspec.structs.replace(manifest, facts=facts), store)], store)
+
+    comparison = compare(of("a", 64), of("b", 512))
+    assert differing(comparison)["Batch size of the loader"] == ("64", "512")
+    assert "batch size" not in words.rest(comparison)
 
 
 def test_several_runs_of_a_side_show_all_their_values() -> None:
