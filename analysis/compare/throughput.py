@@ -83,7 +83,7 @@ def _of_loader(run: RunResult) -> float | None:
 
 
 def _same_passes(a: RunResult, b: RunResult) -> bool:
-    """Return whether neither profile has GPU work, and a step of both runs calls the same products equally often.
+    """Return whether two profiles without GPU work call the same products equally often per step.
 
     Then a step takes equally many batches on both sides, because more micro-batches would call the products more often.
     """

@@ -2,13 +2,14 @@
 
 What it checks
     Kernels of the forward and backward pass that are limited by memory (elementwise operators, norms, reductions, copies) and
-    follow one another between two matrix products. The model must not be compiled. A CUDA graph shows no operators. In it, only
-    kernels between the first and the last product of a step count, because the optimizer's kernels follow after them.
+    follow one another, without a matrix product, convolution or attention between them. The model must not be compiled. A CUDA
+    graph shows no operators. In it, only kernels between the first and the last product of a step count, because the
+    optimizer's kernels follow after them.
 Why it costs time
     Each kernel reads its inputs from memory and writes its result back. Compiled code reads the inputs once and writes the
     result once.
 What to do
-    Use ``torch.compile(model)``. Inductor makes a few Triton kernels of the work between two products. In two test models, these
+    Use ``torch.compile(model)``. Inductor makes a few Triton kernels of each group. In two test models, these
     took 0.9 and 1.2 times as long as the longest of the kernels that they replaced.
 When it is wrong
     Shapes change in every step, so the model is compiled again each time. Then mark them as dynamic. The first steps take
@@ -59,10 +60,10 @@ CAPTURED = (
         "PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())   # before the graph is captured", usual=MODEL
     ),
 )
-PREDICTED = "Predicted with one kernel between two products that takes as long as the longest kernel that it replaces. The optimizer does not change."
+PREDICTED = "Predicted with one kernel for each group of neighbouring kernels that takes as long as the longest kernel of the group. The optimizer does not change."
 LOSS_TOO = "This includes the loss: compile it too if the loop computes it outside of the model."
 BEFORE_CAPTURE = Action(
-    "Compile", "the model before its CUDA graph is captured", ": the work between two products becomes a few kernels."
+    "Compile", "the model before its CUDA graph is captured", ": neighbouring elementwise kernels become a few kernels."
 )
 
 
@@ -92,7 +93,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Work between matrix products is not fused: {count_in_words(rows, steps)}, {in_words(took_ms)} of each step",
+            f"Elementwise work is not fused: {count_in_words(rows, steps)}, {in_words(took_ms)} of each step",
             BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING if loading else f"{PREDICTED} {LOSS_TOO}" if with_loss else PREDICTED,
             risk="Compilation takes minutes at the start and again when shapes change.",
@@ -108,7 +109,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _action(layer: str | None) -> Action:
-    joined = "the work between two products becomes a few kernels."
+    joined = "neighbouring elementwise kernels become a few kernels."
     if layer is None:
         return Action("Compile", "the model", f": {joined}")
     return Action(

@@ -121,3 +121,16 @@ def test_input_copies_stay_outside_a_graph_and_are_joined_first() -> None:
     copies, graph = (finding("features_apart", rule) for rule in ("small-copies", "launch-bound"))
     assert copies is not None and graph is not None
     assert "small-copies" in graph.needs_first and "stay outside a CUDA graph" in graph.prediction_note
+
+
+def test_steps_without_products_are_not_described_by_products(tmp_path: Path) -> None:
+    trace = ChromeTrace(made_for="elementwise only")
+    for k in range(4):
+        at = 2_000 * k
+        trace.step(k + 1, at, at + 2_000)
+        for place in range(6):
+            trace.op("aten::add", at + 20 + 40 * place, at + 50 + 40 * place, [[4096, 4096], [4096, 4096]], ["float", "float"])
+            trace.launch((at + 25 + 40 * place, at + 30 + 40 * place), (at + 300 + 250 * place, at + 540 + 250 * place), MOVES)
+    found = by_rule(analysed(tmp_path, trace), "elementwise-chains")
+    assert found is not None and found.title.startswith("Elementwise work is not fused: 6 kernels")
+    assert "product" not in f"{found.title} {found.fix} {found.prediction_note}"
