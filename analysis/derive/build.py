@@ -34,14 +34,16 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
-MAX_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each one costs a replay of the trace
+MAX_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and the analysis of each GPU costs a replay of the trace
 MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk above it; numpy columns are not included
 # Memory per GPU operation for the median of durations. DuckDB stores the durations twice and cannot spill them.
 MEDIAN_BYTES = 80
 SEARCH_BOTH_FILES = (
-    "SET search_path = 'd.main,r.main'"  # for the writing connection: views of the derived file read the recording
+    # The writing connection uses this name, because views of the derived file read the recording.
+    "SET search_path = 'd.main,r.main'"
 )
-# from this number of operators, memory is limited more; below it, this costs more time than it saves memory
+# From this number of operators, DuckDB gets less memory. In smaller traces, the lower limit costs much time and saves little
+# memory.
 MANY_OPERATORS = 500_000
 
 
@@ -89,11 +91,11 @@ def _write(recording_file: Path, temporary: Path) -> None:
     try:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
-        attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # the views read both databases
+        attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # The views read both databases.
         con.execute("USE r")  # only the writing connection has the derived file in its search path
         if kind == "trace":
             with con.cursor() as stored, Storing() as storing:
-                _Deriving(con, stored, storing).run()  # frees the computed data before `storing` finishes
+                _Deriving(con, stored, storing).run()  # This frees the computed data before `storing` finishes.
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")

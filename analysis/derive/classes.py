@@ -60,7 +60,7 @@ class Classes:
 
     ``operator`` is the innermost operator (not annotation) around the launch, -1 if there is none. ``owner`` indexes owners.OWNERS.
     ``table`` has one row per distinct combination of name, operator_name, signature, category, tensor_cores, owner and reason.
-    ``row`` is the row of each operation in it.
+    ``row`` is each operation's row in ``table``.
     """
 
     operator: I64
@@ -100,7 +100,7 @@ class AllClasses:
         return self._tables[0] if len(self._tables) == 1 else pd.concat(self._tables, ignore_index=True).drop_duplicates()
 
     def exceptions(self) -> tuple[I64, NDArray[np.int8]]:
-        """Return the operations whose owner differs from the usual owner of their name, and these owners.
+        """Return the operations that have another owner than most operations of their name, and this owner for each.
 
         The usual owner of a name is the alphabetically first owner among its operations.
         """

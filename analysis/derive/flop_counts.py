@@ -20,7 +20,7 @@ from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN, is_flop_operator, operator_flops, outermost, peak_dtype
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
-LOST_LAUNCHES = 0.05  # if more than 5 % of GPU time has no launch, the profiler lost events, and maybe kernels
+LOST_LAUNCHES = 0.05  # If more than 5 % of GPU time has no launch, the profiler lost events, perhaps also kernels.
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 USES = ("no", "unknown", "yes")
 
@@ -46,7 +46,8 @@ class FlopCounts:
 def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: Classes, vendor: str | None) -> FlopCounts:
     """Count each operator's FLOPs once.
 
-    An operator's kernels show by their tensor-core use whether it is FP32 or TF32. The dtype is FP32_UNCERTAIN if they do not.
+    An operator's kernels show by their tensor-core use whether it is FP32 or TF32. The dtype is FP32_UNCERTAIN if the kernels
+    do not show it.
     """
     ops = events.ops
     by_name = np.array([is_flop_operator(name) for name in events.names] or [False])

@@ -1,7 +1,7 @@
 """Work of the launching threads: their time by cause, and the threads that take turns.
 
-The main thread and autograd's threads take turns, so together they form one line of host work. A thread that launches at the same
-time as they do forms its own line.
+The main thread and autograd's threads take turns, so together they form one line of host work. A thread that launches in
+parallel with these threads forms its own line.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
 EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
-LOADS_AT_LEAST_NS = 500_000  # a launch into a queue with room takes this long only if it loads code
-LOADS_TIMES_USUAL = 50  # and it must be this many times longer than the usual launch
+LOADS_AT_LEAST_NS = 500_000  # In ns. A launch into a queue with room takes this long only if it loads code.
+LOADS_TIMES_USUAL = 50  # A launch that loads code is also this many times longer than the usual launch.
 PYTHON_CALL_NS = 700  # cost of recording one Python call: measured 0.3 to 1.2 µs, longest in compiled code
 FEW_NAMES = 500  # usual names of a trace without Python calls; all ranks have the same ones
 CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread works in parallel with the main line
@@ -38,10 +38,10 @@ CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread wor
 class HostFacts:
     """Host data of a recording that ``TraceEvents`` lacks; times are relative to its ``origin_ns``.
 
-    Missing tables are empty arrays. ``sync_call`` and ``sync_stream`` are the synchronizing calls, by id, and the streams that they
-    waited for; they need recorded ``cuda_sync`` events. ``annotated_op`` are the GPU operations, by id, that have a name in their
-    CUDA graph, and whether they are backward work. If these events are a part of a recording, ``kernels_before`` has the names
-    of the kernels that ran before them.
+    Missing tables are empty arrays. ``sync_call`` and ``sync_stream`` are the synchronizing calls, by id, and the streams that
+    these calls waited for. Both need recorded ``cuda_sync`` events. ``annotated_op`` are the GPU operations, by id, that have a
+    name in their CUDA graph, with a flag for backward work. If these events are a part of a recording, ``kernels_before`` has
+    the names of the kernels that ran before them.
     """
 
     overhead_name: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -244,9 +244,8 @@ def _computes(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_
 
 
 def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the members of ``among`` that do not lie completely inside a parent from ``among``.
-
-    Together they cover the same time as all of ``among``.
+    """Return the members of ``among`` without those that lie completely inside a parent from ``among``. The result covers the
+    same time as ``among``.
     """
     parent = np.maximum(ops.parent, 0)
     inside = among[parent] if len(among) else among
@@ -259,7 +258,7 @@ def loads_code(events: TraceEvents, facts: HostFacts) -> NDArray[np.bool_]:
     """Return, by call, whether a launch loaded its kernel's code.
 
     Such a launch is the first one of its kernel in the recording and far longer than other launches. Some traces also have an
-    overhead event of CUPTI for the loading. Other traces, and those of AMD GPUs, have only the long call.
+    overhead event of CUPTI for the loading. Other traces, such as traces of AMD GPUs, have only the long call.
     """
     calls, gpu = events.calls, events.gpu
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)

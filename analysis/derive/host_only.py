@@ -18,15 +18,18 @@ from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.knowledge.frames import is_user_line, without_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch annotates the loading of each batch with this name.
-LOADS_INLINE = "_SingleProcessDataLoaderIter"  # Python call inside LOADING if the training process loads the batch itself
-LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # Python call inside LOADING if worker processes load the batch
+# This Python call is inside LOADING if the training process loads the batch itself.
+LOADS_INLINE = "_SingleProcessDataLoaderIter"
+LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # This Python call is inside LOADING if worker processes load the batch.
 COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # annotations of the backends, which last as long as the operation
 OPTIMIZER = "Optimizer.step#"  # PyTorch annotates an optimizer's step with this prefix.
-TOP = 10  # number of listed operators, which is enough to see where the time goes
-MIN_STEPS = 2  # ends of steps that give at least one step time
-MIN_CALLS = 100  # pairs of Python calls: fewer give no reliable percentile
-FASTEST_PERCENTILE = 10  # of the times between consecutive calls of one function; recording takes most of such a time
-# Share of that time that recording takes: 0.71 to 0.75 in loops over sin, random and ord, timed with and without the profiler.
+TOP = 10  # Number of listed operators. The others take little time.
+MIN_STEPS = 2  # Two ends of steps give one step time.
+MIN_CALLS = 100  # Fewer pairs of Python calls give no reliable percentile.
+# Percentile of the times between consecutive calls of one function. Recording takes most of such a time.
+FASTEST_PERCENTILE = 10
+# Recording takes this share of the time between two calls: 0.71 to 0.75 in loops over sin, random and ord, which were timed
+# with and without the profiler.
 RECORDED_SHARE = 0.7
 
 
@@ -122,9 +125,8 @@ def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> Ho
 def _communication(
     events: TraceEvents, inside: NDArray[np.bool_], host_rest: intervals.Intervals, window: intervals.Intervals
 ) -> tuple[int, str]:
-    """Return the ns of ``host_rest`` in which any thread runs a collective, and the longest one's name.
-
-    (0, "") if none runs.
+    """Return the ns of ``host_rest`` in which any thread runs a collective, and the name of the longest collective. Without a
+    collective, the result is (0, "").
     """
     of_backend = np.array([COLLECTIVE.match(name) is not None for name in events.names] or [False], bool)
     chosen = inside & of_backend[events.ops.name]
@@ -135,7 +137,7 @@ def _communication(
 
 
 def _loop_thread(events: TraceEvents, inside: NDArray[np.bool_]) -> int:
-    """Return the loop's thread: the one with the most time in outermost operators and annotations."""
+    """Return the loop's thread, which has the most time in outermost operators and annotations."""
     ops = events.ops
     outer = inside & (ops.parent < 0)
     time = np.bincount(ops.thread[outer], weights=(ops.end - ops.start)[outer]) if outer.any() else np.zeros(1)
@@ -213,8 +215,8 @@ def _call_cost_ns(host: HostFacts, thread: int) -> float:
 def _names_with_lines(names: Sequence[str], host: HostFacts, calls: I64) -> dict[int, str]:
     """Return names for the calls that were open when the recording began.
 
-    Their recorded line is the line that ran at that time. The line of the definition comes from later calls, if all of them have
-    the same one.
+    Their recorded line is the line that ran at that time. The line of the definition comes from later calls, if all later calls
+    have the same line.
     """
     open_first = calls[host.python_start[calls] < host.python_end[calls].min()]
     if not len(open_first):

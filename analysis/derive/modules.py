@@ -3,8 +3,8 @@
 With ``with_stack=True`` the profiler records every call of a module as a Python call named ``nn.Module: Linear_0`` on the
 calling thread. Backward runs on autograd's thread, where no module is called. There an operator has the sequence number of the
 forward operator that made its node. The module of this forward operator owns the backward operator too. If several operators have
-one number, the last one to begin made the node, because autograd increments the number when it makes the node.
-Kernels of a replayed CUDA graph have no operators; where its capture named them, each name is a node of its own.
+one number, the operator that began last made the node, because autograd increments the number when it makes the node.
+Kernels of a replayed CUDA graph have no operators. If the capture named the kernels, each name is a node of its own.
 Time outside all modules (loss, optimizer, sums of gradients, copies) is listed separately.
 """
 
@@ -24,7 +24,8 @@ from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.operators import innermost, nearest, subtree_sums
 
 MODULE = re.compile(r"^nn\.Module: ")
-NESTED_BACKWARDS = 4  # deepest nesting of backward passes: a recomputed forward pass has its own, and double backward adds one
+# Deepest nesting of backward passes. A recomputed forward pass has its own backward pass, and double backward adds another.
+NESTED_BACKWARDS = 4
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,10 @@ def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], i
 def forward_operators(ops: CpuOps) -> I64:
     """Return, for each backward operator, the operator that made its autograd node; -1 for all others.
 
-    It is also -1 if the trace does not contain that operator. Sequence numbers count separately in each forward thread, and traces
-    number these threads in their own way. Each number is matched with the host thread that has the largest share of its sequence
-    numbers, clearest matches first. If two threads fit equally well (replicas in threads), there is no match.
+    The result is also -1 if the trace does not contain the forward operator. Sequence numbers count separately in each forward
+    thread, and traces number these threads in their own way. Each number is matched with the host thread that has the largest
+    share of its sequence numbers, clearest matches first. If two threads fit equally well (replicas in threads), there is no
+    match.
     """
     made_by = np.full(len(ops), -1, np.int64)
     backward = np.flatnonzero(_is_backward(ops))
@@ -177,7 +179,7 @@ def forward_operators(ops: CpuOps) -> I64:
 def _owner(
     *, tree: ModuleTree, ops: CpuOps, in_backward: NDArray[np.bool_], made_by: I64, thread: I32, moment: I64, op: I64
 ) -> tuple[I64, NDArray[np.bool_]]:
-    """Return the node that owns a thread's work at each moment, and whether this was in backward.
+    """Return the node that owns a thread's work at each moment, and whether the work is backward work.
 
     ``op`` is the operator around each moment.
     """

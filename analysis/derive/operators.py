@@ -70,8 +70,8 @@ def operator_sums(
     """Aggregate the ``counted`` operators by (device, name, signature), separately for each device.
 
     ``flops`` is aligned with cpu_op_id and NaN where not counted or unknown. ``tensor`` is aligned with gpu_op_id. Operators without
-    GPU work are listed under the first device. If the trace has GPU work, only operators that launched some have FLOPs, because a
-    recomputation without kernels computed nothing.
+    GPU work are listed under the first device. If the trace has GPU work, only operators that launched GPU work have FLOPs,
+    because a recomputation without kernels computed nothing.
     """
     ops, gpu = events.ops, events.gpu
     launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start

@@ -34,7 +34,7 @@ def sums_file(derived: Path) -> Path:
 def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
     """Return the file of a recording's sums, built if it is missing; None if the derived file is enough.
 
-    None also if the file cannot be written. Raises the same errors as ``ensure_derived``.
+    The result is also None if the file cannot be written. Raises the same errors as ``ensure_derived``.
     """
     derived = ensure_derived(folder, recording_id)
     target = sums_file(derived)

@@ -11,7 +11,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 
 ARTIFACT = "artifact:"
 SUFFIX = ".sawtooth"
-MAX_FILES_IN_ARTIFACT = 100  # An artifact with more files is refused.
+MAX_FILES_IN_ARTIFACT = 100  # At most this many files of an artifact are read.
 
 
 def fetch_baseline(place: str, name: str, to: Path) -> Path | None:

@@ -28,8 +28,8 @@ from sawtooth.analysis.replay.simulation import (
     with_median_latencies,
 )
 
-REPRODUCES_WITHIN = 0.03  # largest error of the replay with median latencies that still counts as reproducing the recording
-DEVICE_BOUND_SHARE = 0.05  # share of a step; if the host causes less idle time, a faster host saves less than step times vary
+REPRODUCES_WITHIN = 0.03  # Largest relative error with which a replay with median latencies still reproduces the recording.
+DEVICE_BOUND_SHARE = 0.05  # Share of a step. If the host causes less idle time, a faster host saves less than step times vary.
 
 
 @dataclass(frozen=True)

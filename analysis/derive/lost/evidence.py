@@ -37,9 +37,9 @@ def describe(
 ) -> pd.DataFrame:
     """Return the rows of the derived table ``gaps`` without the device; times are relative to the origin.
 
-    Columns: gap, start, end, owner, cause, phase, confidence, step (index in ``step_starts``, -1 outside), next_gpu_op_id,
-    cpu_op_id, call_id, python_call_id (-1 if there is none) and evidence (a sentence for the ``most_sentences`` longest pieces,
-    else None).
+    Columns: gap, start, end, owner, cause, phase, confidence, step (index in ``step_starts``, -1 outside all steps),
+    next_gpu_op_id, cpu_op_id, call_id, python_call_id (-1 if there is none) and evidence (a sentence for the ``most_sentences``
+    longest pieces, else None).
     """
     place = place_of(events, facts, view, pieces, lost.owner[pieces.gap] != OWNER_KEYS.index("idle"))
     table = pd.DataFrame(
@@ -82,7 +82,7 @@ def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, piece
         if len(events.calls)
         else carried
     )
-    level[is_far] = medium  # the wait ended much earlier than the idle time that it explains
+    level[is_far] = medium  # The wait ended much earlier than the idle time that the wait explains.
     for row in CAUSES:
         if row.confidence != "high":
             level[cause == CODE[row.key]] = CONFIDENCES.index(row.confidence)

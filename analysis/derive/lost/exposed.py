@@ -73,10 +73,7 @@ def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
 
 
 def read_back_calls(events: TraceEvents, schedule: Schedule) -> I64:
-    """Return, by GPU operation, the call that waits for it if it is a copy to the host; else -1.
-
-    Such a call reads a value back.
-    """
+    """Return, for each copy to the host, the call that waits for the copy and so reads a value; -1 for other operations."""
     to_host = matching(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
     return np.where(to_host, schedule.awaited_by, -1)
 

@@ -2,7 +2,7 @@
 
 The same rules explain recorded and replayed schedules. If an operation was launched before its gap began, it was queued in time,
 so the hardware or another stream caused the gap. Otherwise the host caused it, and the cause is what the launching thread did
-just before the launch. A wait for the GPU also explains idle time after it, but not more than the wait lasted.
+just before the launch. A wait for the GPU also explains idle time after the wait, but not more than its own duration.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def explain(
 
     ``codes`` is the owner (index in owners.OWNERS) of each GPU operation. ``transfer_ns`` is the shortest duration of a
     collective over the ranks, by gpu_op_id; the rest of its duration is waiting. Without it, exposed communication is
-    unattributed, because one rank alone does not show which part is waiting.
+    unattributed, because the trace of one rank does not show which part is waiting.
     """
     idle = lost.owner == OWNER_KEYS.index("idle")
     on_device = np.flatnonzero((events.gpu.device == device) & (schedule.start > NEVER))
@@ -147,7 +147,7 @@ def _waited_for_stream(
 ) -> NDArray[np.bool_]:
     """Mark gaps whose next operation waited for another stream.
 
-    It was queued, and its own stream was free for more than 20 µs.
+    Such an operation was queued, and its own stream was free for more than 20 µs.
     """
     result = np.zeros(len(next_op), dtype=bool)
     if not queued.any():
@@ -167,9 +167,9 @@ def _waited_for_stream(
 def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals) -> Pieces:
     """Assign host work after a wait to the wait, up to the duration of the wait.
 
-    Without the wait, the host would have run ahead by that time. The unused rest of a wait's duration may explain later pieces of
-    the same part of ``window``; the latest wait is used first. A wait that ended before the window explains nothing in it, because
-    idle time before the window has already used its duration.
+    Without the wait, the host would have run ahead by its duration. If a piece is shorter than its wait, the remaining duration
+    may explain later pieces of the same part of ``window``. The latest wait is used first. A wait that ended before the window
+    explains nothing in it, because idle time before the window has already used its duration.
     """
     if not len(waits.start):
         return pieces
@@ -203,7 +203,7 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
 
 
 class _Charged(NamedTuple):
-    """A part of a piece of lost time, and the wait that explains it (-1 if there is none)."""
+    """A part of a piece of lost time, and the wait that explains this part (-1 if there is none)."""
 
     start: int
     end: int

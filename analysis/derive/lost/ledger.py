@@ -59,8 +59,8 @@ def owned(parts: Segments, window: Intervals) -> dict[str, int]:
 def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> I64:
     """Return the nanoseconds of ``window`` that the ledger counts for each operation of one device.
 
-    Of operations that run at the same time, the one whose owner comes first in owners.OWNERS counts; of the same owner, the one
-    that started first. So the result sums exactly to the window's time without idle time.
+    If several operations run at the same time, the first owner in owners.OWNERS counts. If they have the same owner, the
+    operation that started first counts. So the result sums exactly to the window's time without idle time.
     """
     own_ns = np.zeros(len(start), np.int64)
     owned = EMPTY
@@ -70,7 +70,7 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
             continue
         mine = mine[np.argsort(start[mine], kind="stable")]
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[mine])[:-1]))
-        begin = np.maximum(start[mine], reach)  # time that an earlier operation covers does not count
+        begin = np.maximum(start[mine], reach)  # Time that an earlier operation covers does not count.
         free = subtract(window, owned)
         own_ns[mine] = _covered(free, np.maximum(end[mine], begin)) - _covered(free, begin)
         owned = union(np.concatenate((owned.starts, start[mine])), np.concatenate((owned.ends, end[mine])))

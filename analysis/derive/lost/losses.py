@@ -123,7 +123,7 @@ class Losses:
 def _whole_steps(device: DeviceSteps, among: slice) -> slice:
     """Return the longest sequence of steps among ``among`` with complete GPU records.
 
-    ``among`` itself if none of its steps is complete.
+    If no step is complete, the result is ``among``.
     """
     lacks = device.table["lost"].to_numpy()[among] > 0 if len(device.table) else np.zeros(0, bool)
     if not lacks.any() or lacks.all():

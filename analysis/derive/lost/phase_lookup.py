@@ -19,7 +19,7 @@ from sawtooth.analysis.replay.simulation import I64
 
 PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
-# Names that identify a phase: the first group of operators and annotations, the second only of users' annotations.
+# Names that identify a phase. The first pattern is for operators and annotations, the second only for users' annotations.
 MARKED_PHASES = (
     ("optimizer", re.compile(r"^Optimizer\.(step|zero_grad)#")),
     ("input", DATA_MARK),
@@ -48,7 +48,7 @@ FRAME_PHASES = (
 def phase_of_ops(events: TraceEvents, view: HostView) -> NDArray[np.int8]:
     """Return the phase (index in PHASES) of every operator and annotation.
 
-    The phase comes from the own name, or else from an ancestor's; -1 if there is none.
+    The phase comes from the operator's own name, or else from the name of its nearest ancestor; -1 if no name shows it.
     """
     ops, names = events.ops, events.names
     own_phase = np.full(len(ops), -1, dtype=np.int8)
@@ -94,7 +94,8 @@ def phase_of_pieces(
 ) -> NDArray[np.int8]:
     """Return the phase of each piece.
 
-    It comes from its cause, else its Python frame, its operator, the operator around it, or the launching operator.
+    The first of these that has a phase decides: the cause, the Python frame, the operator, the operator around the piece, the
+    launching operator.
     """
     of_op = phase_of_ops(events, view)
 

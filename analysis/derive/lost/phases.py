@@ -25,9 +25,9 @@ from sawtooth.analysis.replay.simulation import I64
 NOT_A_PHASE = re.compile(r"^ProfilerStep#|^nccl:|^rccl:|^## Call CompiledFxGraph|^Torch-Compiled Region|^PyTorch Profiler|^\[")
 COUNTER = re.compile(r"[\s#:_-]*\d+$")
 BACKWARD = "backward (autograd)"
-# A millisecond without autograd's operators ends a backward pass; within one, they are microseconds apart.
+# A millisecond without autograd's operators ends a backward pass. Within a pass, the operators are microseconds apart.
 BACKWARD_JOIN_NS = 1_000_000
-MAX_PHASES = 40  # more phases come from names that change with every call
+MAX_PHASES = 40  # More phases come from names that change with every call.
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ MAX_SENTENCES = 20_000  # only the longest pieces get a sentence, because a mill
 DURATIONS = ("took", "lead", "waited")  # fields of sentences that are durations in nanoseconds
 # Cache size. Most durations occur again, also in other ranks, and formatting one takes half of a sentence's time.
 DIFFERENT_DURATIONS = 1 << 15
-NAME_LENGTH = 80  # characters: names of template kernels can be kilobytes long
-SIGNATURE = 40  # characters: a longer signature does not fit into a sentence
+NAME_LENGTH = 80  # Longest name in characters, because names of template kernels can be kilobytes long.
+SIGNATURE = 40  # Longest signature in characters that fits into a sentence.
 
 
 @lru_cache(DIFFERENT_DURATIONS)
@@ -88,7 +88,7 @@ def sentences(
     of_piece = np.full(len(length), -1, np.int32)
     owners, causes = (table[column].cat.codes.to_numpy(np.int64) for column in ("owner", "cause"))
     pairs = owners * len(CAUSE_KEYS) + causes
-    for pair in np.unique(pairs).tolist():  # all rows of one template together, which takes a tenth of the time
+    for pair in np.unique(pairs).tolist():  # Formatting all rows of a template together takes a tenth of the time.
         owner, cause = divmod(pair, len(CAUSE_KEYS))
         template, keys = _fillable(CAUSE_OF[CAUSE_KEYS[cause]].evidence[OWNER_KEYS[owner]])
         pieces = np.flatnonzero(pairs == pair)

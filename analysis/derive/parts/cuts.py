@@ -42,7 +42,8 @@ from sawtooth.analysis.intervals import Intervals
 
 # Operators, calls and GPU operations: 25 MB of columns; two parts and their results need several times that.
 PART_ROWS = 500_000
-PART_OPERATIONS = 150_000  # GPU operations: each may have lost time before and after it, in several pieces of 100 bytes
+# Number of GPU operations. Each may have lost time before and after it, in several pieces of 100 bytes.
+PART_OPERATIONS = 150_000
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
 # Operators that mark steps. Without a profiler's marks, the backward passes show which optimizer steps belong to one step.
 _MARKS = """(kind = 'annotation' OR cpu_op_id = 0 OR (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::'))

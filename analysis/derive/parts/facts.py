@@ -17,7 +17,7 @@ from sawtooth.analysis.derive.steps.host_steps import LOST_MARK
 
 
 def facts_of(work: ClassifiedWork) -> dict[str, Any]:
-    """Return the facts of one part; ``added`` joins those of several parts."""
+    """Return the facts of one part; ``added`` joins the facts of several parts."""
     part, events = work.part, work.part.events
     counted_ops = part.own_ops & in_counted_steps(part, events.ops.start)
     facts: dict[str, Any] = {"step_source": part.host.source, "step_annotation": part.host.annotation}
@@ -60,8 +60,8 @@ def facts_of(work: ClassifiedWork) -> dict[str, Any]:
 def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
     """Return the numbers of launches without a record on the GPU.
 
-    These are three counts: the launches in counted steps (all launches in a trace without steps), those among them that launch CUDA
-    graphs, and all. They are complete in the first part of a recording; later parts return nothing.
+    These are three counts: the launches in counted steps (all launches in a trace without steps), the graph launches among
+    these, and all launches. The first part of a recording returns the complete counts; later parts return nothing.
     """
     lost, table = device.lost, device.table
     if not len(lost) or not first:
@@ -83,7 +83,7 @@ def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
 
 
 def _host_times(table: pd.DataFrame) -> dict[str, int]:
-    """Return the host's mean time of the counted steps, and of all but the first, ns."""
+    """Return the host's mean time (ns) of the counted steps, and of the counted steps without the first."""
     if len(table) < 2 or not table["counted"].any():
         return {}
     took = (table["host_end"] - table["host_start"]).to_numpy(np.int64)

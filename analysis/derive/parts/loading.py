@@ -146,7 +146,7 @@ def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
 
 
 def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -> tuple[I64, GpuOps]:
-    """Read the operations that run in the part's view, and those launched by its own calls and operators."""
+    """Read the operations that run in the part's view, and the operations that its own calls and operators launched."""
     begin, end = (moment + spine.origin_ns for moment in bounds.device_view)
     first, behind = con.execute(
         f"""SELECT coalesce(min(gpu_op_id) FILTER (start_ns + dur_ns > {begin}), max(gpu_op_id) + 1, 0), coalesce(max(gpu_op_id) + 1, 0)
@@ -171,7 +171,7 @@ def _between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, 
 
 
 def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], requested: I64) -> tuple[I64, CpuOps]:
-    """Read the operators that start in ``view``, the ``requested`` ones, and all their ancestors."""
+    """Read the operators that start in ``view``, the ``requested`` operators, and the ancestors of both."""
     between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, requested)
     # each pass adds one level of nesting; few operators cross the part's borders

@@ -35,11 +35,10 @@ class DerivedPart:
     """The events of some steps and of neighbouring steps.
 
     ``events`` and ``facts`` refer to each other by index in the part; ``numbers`` are the ids in the recording. ``own_gpu`` and
-    ``own_ops`` mark the events that only this part counts. ``device_time`` and ``host_time`` are the times that it counts (one
-    interval each).
-    ``devices`` have all steps of the recording, but only the part's own operations and its part of the window. ``windows`` are
-    the complete windows. ``spans`` is, by device, the time in this part that has a ledger (empty if there is only one part).
-    ``steps`` are the steps in this part.
+    ``own_ops`` mark the events that only this part counts. ``device_time`` and ``host_time`` are the times that the part counts
+    (one interval each). ``devices`` have all steps of the recording, but only the part's own operations and its part of the
+    window. ``windows`` are the complete windows. ``spans`` is, by device, the time in this part that has a ledger (empty if
+    there is only one part). ``steps`` are the steps in this part.
     """
 
     events: TraceEvents

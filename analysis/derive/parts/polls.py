@@ -1,6 +1,6 @@
 """Host waits by polling, such as ``while not event.query()``.
 
-Such a loop makes many short calls. Together they are one wait for GPU work. PyTorch's allocators also ask for events, but inside
+Such a loop makes many short calls. Together they are one wait for GPU work. PyTorch's allocators also query events, but inside
 operators.
 """
 
@@ -16,9 +16,9 @@ from sawtooth.analysis.derive.events import I64, Calls, TraceEvents
 from sawtooth.analysis.derive.host import POLLED
 
 POLL = re.compile(r"^((cuda|hip)(Event|Stream)Query|cu(Event|Stream)Query)$")
-MIN_POLLS = 3  # fewer polls need not be a loop
-MIN_NS = 20_000  # a shorter series of polls costs less than the error of its times
-CLOCK_SKEW_NS = 20_000  # the clocks of host and GPU differ by up to this time
+MIN_POLLS = 3  # Fewer polls may not be a loop.
+MIN_NS = 20_000  # A shorter series of polls costs less than the error of its times.
+CLOCK_SKEW_NS = 20_000  # The clocks of host and GPU differ by up to this time.
 
 
 def with_polled_waits(events: TraceEvents) -> TraceEvents:

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 
-# Times the usual number of GPU operations; evaluations and checkpoints add more, varying lengths and branches less.
+# Factor on the usual number of GPU operations. Evaluations and checkpoints add more operations than this, varying lengths and
+# branches fewer.
 HEAVY_FROM = 1.2
 SLOW_SIGMAS = 3.0  # A step is slow above this many standard deviations. One step in 370 of a normal distribution is.
-SLOW_SHARE = 0.10  # smaller excess is ordinary jitter, even if the MAD is smaller
-RECURS_FROM = 0.5  # a later step with this share of the excess shows that slow steps recur: recurring waits differ by up to a factor of two
-# Fewest complete steps that follow a complete step; only their begin is certain, and one step has no spread.
+SLOW_SHARE = 0.10  # A smaller excess is ordinary jitter, even if the median absolute deviation is smaller.
+# If a later step has at least this share of the excess, slow steps recur. Recurring waits differ by up to a factor of two.
+RECURS_FROM = 0.5
+# Smallest number of complete steps that follow a complete step. Only the begin of such steps is certain, and one step has no
+# spread.
 MIN_BORDERED = 2
 
 I64 = NDArray[np.int64]
@@ -58,7 +61,7 @@ def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
 
 
 def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """Return the table, and which steps lack GPU records (none, if too few are complete).
+    """Return the table, and which steps lack GPU records (no step, if too few steps are complete).
 
     A step begins where the previous one ends. If the previous step lacks records, this time may be wrong. Therefore the step then
     begins a new cycle, like a step after a pause of the profiler.
@@ -73,10 +76,11 @@ def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool
 
 
 def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -> I64:
-    """Return the last counted steps that do not form a complete round.
+    """Return the counted steps after the last complete round.
 
     A loop has rounds if every n-th step launches more, for example for an evaluation or a checkpoint. An incomplete round would
-    give such steps the wrong weight in the mean. Empty if nothing recurs evenly, or if no complete round is counted.
+    give such steps the wrong weight in the mean. The result is empty if no work recurs evenly, or if no complete round is
+    counted.
     """
     heavy = np.flatnonzero(gpu_ops >= HEAVY_FROM * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
     rows = np.flatnonzero(counted)
@@ -103,14 +107,15 @@ def _warm_up_length(durations: I64) -> int:
     lengths = np.arange(1, min((count + 1) // 2, count - 2) + 1)
     if not len(lengths):
         return 0
-    fastest = np.minimum.accumulate(durations)[lengths - 1]  # of the leading steps
-    slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the remaining steps
+    fastest = np.minimum.accumulate(durations)[lengths - 1]  # By number of leading steps: the shortest of them.
+    slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # By number of leading steps: the longest remaining step.
     # If all leading steps are slower than the remaining ones, the remaining ones come first in sorted order. Their median is
     # the middle of that part.
     ordered, remaining = np.sort(durations), count - lengths
     usual = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
     separate = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
-    for at in np.flatnonzero(separate)[::-1].tolist():  # few candidates, because from one to the next the excess halves
+    # There are few candidates, because the excess halves from one candidate to the next.
+    for at in np.flatnonzero(separate)[::-1].tolist():
         limit = _slow_limit(durations[lengths[at] :])
         if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
             return int(lengths[at])

@@ -13,11 +13,11 @@ import numpy as np
 from sawtooth.analysis.derive.events import I64, columns_of
 from sawtooth.analysis.intervals import Intervals
 
-MIN_STEPS = 3  # One step that lacks launches, and two that agree.
-# Share of the launches. Equal steps differ by no more, for example by an allocation or an event record.
+MIN_STEPS = 3  # The check needs one step that lacks launches and two steps that agree.
+# Share of the launches. Equal steps differ by at most this share, for example by an allocation or an event record.
 LAUNCHES_DIFFER = 0.005
 LACKING = 0.02  # Share of the launches. A step lacks launches if it has fewer by this share.
-# Factor. The span must be this much longer than the longest one of other steps, which may wait for data or for the GPU.
+# Factor. The span must be this many times as long as the longest span of other steps, which may wait for data or for the GPU.
 LONGER = 1.5
 AS_LONG = 0.5  # Share of the time that the missing launches usually take. The span must be at least as long.
 _STRETCHES = """WITH begun AS (
@@ -32,8 +32,8 @@ FROM followed f ASOF JOIN steps s ON f.start >= s.begins WHERE f.start < s.ends 
 def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
     """Return the start of each step's eventless span, once for each launch that the step lacks.
 
-    ``launching`` are the ids of names of calls that launch. ``steps`` are host intervals relative to ``origin``. The first step is
-    not checked, because it initializes, and the last one, because the recording may end within it.
+    ``launching`` are the ids of names of calls that launch. ``steps`` are host intervals relative to ``origin``. The first step
+    is not checked, because it initializes libraries. The last step is not checked, because the recording may end within it.
     """
     no_rows = np.zeros(0, np.int64)
     if len(steps.starts) < MIN_STEPS or not launching:

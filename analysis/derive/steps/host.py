@@ -28,16 +28,19 @@ NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d"
 NUMBER = re.compile(r"\d+")
 UPDATE_NAME = "Optimizer.step#"
 
-MAX_TURNS = 8  # most optimizers of one class that take turns; more are parameter groups, which share one backward pass
+# Largest number of optimizers of one class that take turns. More of them are parameter groups, which share one backward pass.
+MAX_TURNS = 8
 FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # Matches the kernels of an optimizer that updates all parameters at once.
 TIMES_SPREAD = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
-APART = 1.5  # least ratio of the kernel times of two optimizers; a generator and its critic differ by more
-MIN_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance
-# Largest difference in driver calls of one optimizer's steps: an event record, a synchronization at the profile's end.
+APART = 1.5  # Smallest ratio of the kernel times of two optimizers. A generator and its critic differ by more.
+MIN_ROUNDS = 3  # Smallest number of rounds of kernel times. With two rounds, a pattern may be chance.
+# Steps of one optimizer differ by at most this number of driver calls, such as an event record, or a synchronization at the
+# profile's end.
 CALLS_OFF = 2
 RECORDED = 0.5  # Share of the calls of a marked step. Fewer calls between two marks may come from outside the loop.
-JOINED = 0.1  # Share of a step. Marks this close follow each other, because a waiting schedule leaves at least a whole step.
-MIN_CALLS = 10  # more than the profiler's own calls when it starts and stops (3 in 171 traces)
+# Share of a step. Marks with a smaller distance follow each other, because a waiting schedule leaves out at least a whole step.
+JOINED = 0.1
+MIN_CALLS = 10  # The profiler itself makes fewer calls when it starts and stops (3 in 171 traces).
 
 
 def find_host_steps(events: TraceEvents) -> HostSteps:
@@ -143,9 +146,8 @@ def _own_calls(events: TraceEvents, row: int) -> int:
 
 
 def _fused_turns(took: I64) -> int:
-    """Return how many fused optimizers take turns, from the kernel time of each step.
-
-    1 if there is only one, or if the times do not show it.
+    """Return how many fused optimizers take turns, from the kernel time of each step. The result is 1 if the times do not show
+    several.
     """
     for turns in range(2, min(MAX_TURNS, len(took) // MIN_ROUNDS) + 1):
         of_turn = [took[turn::turns] for turn in range(turns)]
@@ -175,7 +177,7 @@ def _fused_ns(events: TraceEvents, rows: list[int]) -> I64:
 def _repeated(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
     """Return annotations that one thread repeats; names that differ only in their numbers count as one.
 
-    Each must repeat on one thread, because a recording may contain several processes that mark their own steps.
+    An annotation must repeat on one thread, because a recording may contain several processes that mark their own steps.
     """
     rows_of: dict[str, dict[int, list[int]]] = {}
     for name, rows in by_name.items():

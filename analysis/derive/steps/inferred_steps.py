@@ -19,26 +19,32 @@ from sawtooth.analysis.distinct_rows import distinct_rows
 I64 = NDArray[np.int64]
 
 BACKWARD = ("autograd::engine::evaluate_function",)
-# Updates of parameters: fused kernels, and the operations in other forms of Adam and SGD with momentum.
+# Operations that update parameters: fused kernels, and the operations of unfused Adam and SGD with momentum.
 OPTIMIZER = ("_fused_adam", "_fused_sgd", "_fused_adagrad", "_foreach_", "addcdiv", "multi_tensor_apply_kernel")
-# Share of periods that must have a backward pass and an update, if the loop has any; a step may skip its update.
+# If the loop has a backward pass and an update, this share of the periods must have both. A step may skip its update.
 MARKED_SHARE = 0.75
-CONTAINED_FROM = 0.75  # share of a period's operations that the longer neighbouring period must also contain
+CONTAINED_FROM = 0.75  # The longer of two neighbouring periods must contain this share of the other's operations.
 # The step is the smallest period with at least this share of the best score. A period with its own backward pass and update cannot
-# be a layer. Its limit is lower, because work of every few steps (a checkpoint, an evaluation) makes periods differ. Without
-# them, the limit must exclude layers.
+# be a layer. For such periods (AS_GOOD_TRAINING), the limit is lower, because work of every few steps (a checkpoint, an
+# evaluation) makes periods differ. For other periods (AS_GOOD), the limit must exclude layers.
 AS_GOOD_TRAINING = 0.65
 AS_GOOD = 0.92
-WHOLE_FROM = 0.8  # share of all kinds of operations that most periods of an inference must have; layers lack embedding, head or token selection
-# Operators that a model applies to its input. A pass does so once, before its layers.
+# Most periods of an inference must have this share of all kinds of operations. Layers lack the embedding, the head or the token
+# selection.
+WHOLE_FROM = 0.8
+# A model applies these operators to its input once per pass, before its layers.
 OF_INPUT = ("aten::embedding", "aten::conv")
-CLOSE = 60  # operators between the input and the first layer: at most 15 in BERT and ViT; a text encoder before a diffusion has over 100
-GPU_OPS_FROM = 10  # fewest GPU operations of a period; smaller periods are calls, and the number of calls per step is unknown
-PRESENT_SHARE = 0.75  # an operation belongs to the loop if this share of the periods contains it
-# Smallest distance between two beginnings, relative to the median; work that recurs within a step has a smaller one.
+# Largest number of operators between the input and the first layer. BERT and ViT have at most 15; a text encoder before a
+# diffusion model has over 100.
+CLOSE = 60
+# Smallest number of GPU operations of a period. Smaller periods are single calls, and the number of calls per step is unknown.
+GPU_OPS_FROM = 10
+PRESENT_SHARE = 0.75  # An operation belongs to the loop if at least this share of the periods contains it.
+# Smallest distance between two beginnings, relative to the median distance. Work that recurs within a step has smaller
+# distances.
 EVEN_FROM = 0.2
 BURST_SHARE = 0.5  # Occurrences form one burst if their distance is below this share of the largest distance.
-PER_COUNT = 6  # of the operations with the same count, this many are tried as beginnings, earliest first
+PER_COUNT = 6  # If several operations have the same count, this many of them are tried as beginnings, earliest first.
 TABLE_CELLS = 5_000_000  # largest table of periods × kinds (40 MB); if there are more periods, they are calls within steps
 COUNTS_TRIED = 48  # number of counts that are tried, most common first, because many operations occur once per step
 
@@ -74,7 +80,7 @@ def find_periods(events: TraceEvents) -> tuple[I64, I64] | None:
     tokens = top_level(events)
     if len(tokens) < 2:
         return None
-    # Single operations are tried first. Bursts are less certain, because the start of the recording may cut one in two.
+    # Single operations are tried first. Bursts are less certain, because the start of the recording may cut a burst in two.
     for in_bursts in (False, True):
         tried = [p for p in (_periods(tokens, at) for at in _beginnings(tokens, in_bursts)) if p is not None]
         if tried:

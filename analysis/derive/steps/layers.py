@@ -11,8 +11,9 @@ import numpy as np
 
 from sawtooth.analysis.derive.events import I64, TraceEvents
 
-MIN_LINKS = 10  # Backward operators with a known forward operator. Fewer are no evidence.
-# Share of these operators that run in the same or the next period. In a loop nearly all do, in a pass those of two layers.
+MIN_LINKS = 10  # Fewer backward operators with a known forward operator are no evidence.
+# Share of these operators that run in the same or the next period. In a loop nearly all operators do, in a pass only the
+# operators of two layers.
 ITERATIONS_FROM = 0.5
 
 

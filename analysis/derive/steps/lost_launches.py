@@ -39,12 +39,12 @@ class LostLaunches:
 
 # Two launches at the same place of their steps are of one graph if this share of their kernel names is common.
 SAME_GRAPH = 0.5
-SCATTERED = 0.6  # share of launches at one place with different kernel counts; several graphs would repeat their counts
-MIN_LAUNCHES = 2  # fewest launches at one place of the steps, because a single one cannot be compared
+SCATTERED = 0.6  # Share of launches at one place with different kernel counts. Several graphs would repeat their counts.
+MIN_LAUNCHES = 2  # A single launch at one place of the steps cannot be compared.
 
 
 def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals | None = None) -> LostLaunches:
-    """Return the launches of the recording that ``con`` uses that have no record on the GPU.
+    """Return the launches without a record on the GPU, of the recording that ``con`` uses.
 
     With ``steps`` (host intervals), two more kinds count. Each kernel that is missing in a CUDA graph counts as one launch at the
     time of the graph's launch. Each launch that an operator lacks, compared with other steps, also counts as one.
@@ -78,8 +78,8 @@ def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals 
 def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int], steps: Intervals) -> I64:
     """Return the launch times of graphs that lack kernels, once for each missing kernel.
 
-    A graph launches the same kernels each time. So a launch with fewer kernels than others at the same place of their steps
-    lacks some. Several graphs of different sizes may occur at one place; these repeat their sizes and share few kernel kinds.
+    A graph launches the same kernels each time. So kernels are missing if other launches at the same place of their steps have
+    more kernels. Several graphs of different sizes may occur at one place; these repeat their sizes and share few kernel kinds.
     """
     rows = columns_of(
         con,
@@ -108,7 +108,8 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
             part = all(count <= kinds_of_largest.get(name, 0) for name, count in mine.items())
             if size[start] < size[largest] and (part or (scattered and shared)):
                 missing += [start] * (size[largest] - size[start])
-        if scattered and missing and missing[-1] in launches:  # the largest one lacks some too, of an unknown number
+        # The largest launch lacks kernels too, but their number is unknown.
+        if scattered and missing and missing[-1] in launches:
             missing.append(largest)
     return np.array(missing, np.int64)
 
@@ -116,7 +117,7 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
 def _captured(con: duckdb.DuckDBPyConnection, origin: int, names: list[tuple[int, str]], start: I64) -> NDArray[np.bool_]:
     """Return which calls begin while a stream is captured.
 
-    All threads count, because autograd launches from its own.
+    All threads count, because autograd launches from its own threads.
     """
     begins, ends = (
         _starts(con, origin, [name_id for name_id, name in names if pattern.match(name)])

@@ -15,9 +15,9 @@ from sawtooth.analysis.intervals import Intervals
 
 # The first step of a profile initializes libraries and searches algorithms, so it may launch more. Two other steps are needed.
 MIN_STEPS = 3
-COMPARABLE = 0.5  # Share of the launches that must be comparable. Below it, the steps differ by design.
-# Share of the usual number of operators. Steps that differ by more are not compared: steps that evaluate have more operators, and
-# a compiler runs operators on tensors without data, which launch nothing.
+COMPARABLE = 0.5  # At least this share of the launches must be comparable. Otherwise the steps differ by design.
+# Share of the usual number of operators. Steps with a larger difference are not compared. Steps that evaluate have more
+# operators, and a compiler runs operators on tensors without data, which launch nothing.
 NUMBERS_DIFFER = 0.2
 _WORK = """CREATE OR REPLACE TEMP TABLE operators_of_steps AS
 WITH started AS (SELECT cpu_op_id FROM runtime_calls WHERE name_id IN ({launching}) AND cpu_op_id IS NOT NULL

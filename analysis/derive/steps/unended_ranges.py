@@ -16,7 +16,7 @@ from sawtooth.analysis.derive.events import I64, TraceEvents
 def ended(starts: I64, ends: I64, lasts: int | None = None) -> I64:
     """Return the ends of ranges; one that was never popped ends where the next one begins.
 
-    It ends after ``lasts`` ns if that is earlier.
+    A range ends at the latest ``lasts`` ns after its start.
     """
     order = np.argsort(starts, kind="stable")
     closed, following = ends.copy(), np.append(starts[order][1:], np.iinfo(np.int64).max)

@@ -15,16 +15,16 @@ import numpy as np
 from sawtooth.analysis.derive.events import GPU_KINDS, I64, TraceEvents
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 
-MIN_KERNELS = 10  # Per iteration. A range with fewer kernels may be only a part of an iteration.
-SPARSE = 0.75  # Share of the intervals that must divide exactly. The other intervals contain work of another kind.
+MIN_KERNELS = 10  # Number of kernels in an iteration. A range with fewer kernels may be only a part of an iteration.
+SPARSE = 0.75  # At least this share of the intervals must divide exactly. The other intervals contain work of another kind.
 NUMBER = re.compile(r"\d{1,18}")
 
 
 def divided(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
     """Return the steps, with each step that contains several iterations divided.
 
-    ``starts`` are the starts of the marked ranges, in order. Each step lasts from the end of one range to the end of the next. A step
-    that contains several iterations but does not divide into equal ones counts as a lost mark.
+    ``starts`` are the starts of the marked ranges, in order. Each step lasts from the end of one range to the end of the next.
+    A step that contains several iterations but does not divide into equal iterations counts as a lost mark.
     """
     moments, kinds = _kernels(events) if len(events.gpu) or len(events.calls) else _operators(events, starts)
     first, behind = np.searchsorted(moments, starts), np.searchsorted(moments, steps.ends)
@@ -78,7 +78,7 @@ def operator_starts(events: TraceEvents, marks: list[int]) -> I64:
 def _borders(kinds: I64, period: int) -> I64 | None:
     """Return where further iterations begin among the kernels of an interval.
 
-    There are none if the interval is one iteration. It is None if the interval does not divide into equal ones.
+    There are none if the interval is one iteration. The result is None if the interval does not divide into equal iterations.
     """
     if len(kinds) == period:
         return np.zeros(0, np.int64)
@@ -88,7 +88,7 @@ def _borders(kinds: I64, period: int) -> I64 | None:
 
 
 def _numbers_apart(names: list[str]) -> int:
-    """Return by how much a number in the names grows from mark to mark; 1 if none grows evenly."""
+    """Return by how much a number in the names grows from mark to mark; 1 if no number grows evenly."""
     numbers = [[int(number) for number in NUMBER.findall(name)] for name in names]
     if len({len(each) for each in numbers}) > 1:
         return 1

@@ -19,27 +19,27 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSE
 from sawtooth.analysis.replay.simulation import I64, ReplayProblem
 
 # The cost of recording grows with the slowness of the host. The trace shows this slowness in two places. The first are
-# wrappers: operators that only call one other operator, so that their own time is mostly the recording of that other one. The
-# second are launch calls: CUPTI hooks them, and it also hooks calls that no trace shows.
-# The factors were fitted on 37 host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs,
-# mixtures of experts, reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself
-# was steady.
+# wrappers: operators that only call one other operator, so that their own time is mostly the recording of the called operator.
+# The second are launch calls: CUPTI hooks them, and it also hooks calls that no trace shows. The factors were fitted on 37
+# host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs, mixtures of experts,
+# reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself was steady.
 WRAPPERS = {  # (wrapper, the only operator it calls): the wrapper's own time relative to that of aten::t
     ("aten::t", "aten::transpose"): 1.0,
     ("aten::transpose", "aten::as_strided"): 1.0,
     ("aten::detach", "detach"): 0.55,
 }
-MIN_WRAPPERS = 10  # fewer wrappers of a kind give no reliable median
-OPERATOR_PER_WRAPPER = 1.2  # recording an operator costs this factor times a wrapper's own time
-LAUNCH_PER_EXCESS = 4.5  # a launch call costs this factor times its time above NATIVE_LAUNCH_NS
+MIN_WRAPPERS = 10  # Fewer wrappers of a kind give no reliable median.
+OPERATOR_PER_WRAPPER = 1.2  # The recording of an operator costs this factor times a wrapper's own time.
+LAUNCH_PER_EXCESS = 4.5  # The recording of a launch call costs this factor times the call's time above NATIVE_LAUNCH_NS.
 NATIVE_LAUNCH_NS = 1_500  # no measured host launched faster than this
-CALL_PER_LAUNCH = 0.5  # another runtime call costs this share of a launch call's time
-INSIDE_LAUNCH = 0.4  # share of a launch call's time that is recording; the rest of the cost is removed from the gap before it
+CALL_PER_LAUNCH = 0.5  # The recording of another runtime call costs this share of a launch call's cost.
+INSIDE_LAUNCH = 0.4  # This share of a launch's cost lies within the call. The rest is removed from the gap before the call.
 FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, page fault or full queue
-MIN_WRAPPER_NS, MAX_WRAPPER_NS = 400, 6_000  # measured wrappers took 0.9 to 4.3 µs; longer ones do other work
+MIN_WRAPPER_NS, MAX_WRAPPER_NS = 400, 6_000  # Measured wrappers took 0.9 to 4.3 µs. Longer wrappers do other work.
 MIN_LAUNCH_NS, MAX_LAUNCH_NS = 2_000, 9_000  # measured launch calls took 3.3 to 7.3 µs
-DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # middle of the measured values, if a trace has no calls to calibrate on
-MIN_SHARE = 0.2  # host time never shrinks below this share, in case the estimate removes too much
+# Middle of the measured values, used if a trace has no calls for the calibration.
+DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000
+MIN_SHARE = 0.2  # Host time never shrinks below this share, because the estimate may remove too much.
 SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
 LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
 
@@ -57,7 +57,7 @@ class RecordingCost:
     inside_ns: int
     call_ns: int
     python_call_ns: int = PYTHON_CALL_NS
-    calibrated: bool = True  # on this trace; otherwise from other traces
+    calibrated: bool = True  # True if this trace was used for the calibration, False if other traces were.
     loads_inline: bool = False
     at_limit: bool = False  # this trace's calls are outside the measured range and were clipped to it
 

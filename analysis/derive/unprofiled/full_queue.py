@@ -7,7 +7,8 @@ import numpy as np
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.replay.simulation import I64, QUEUE_DEPTH, DeviceOps
 
-BLOCKED_LAUNCH_NS = 50_000  # a launch call this long waited for a place in the full queue; other launch calls take 3 to 40 µs
+# A launch call of this length waited for a place in the full queue. Other launch calls take 3 to 40 µs.
+BLOCKED_LAUNCH_NS = 50_000
 # Share of QUEUE_DEPTH. A full queue has at least this many launches: 405 to 1,020 on H100s and H200s. Events, markers and arguments
 # take the other places.
 MIN_SHARE = 0.39
@@ -28,5 +29,5 @@ def queue_depths(ops: DeviceOps, start: I64, end: I64) -> I64:
         node = ops.node[launches]
         waiting = np.arange(len(launches)) - np.searchsorted(np.sort(ops.fixed_start[launches]), end[node])
         blocked = (end[node] - start[node] > BLOCKED_LAUNCH_NS) & (waiting >= MIN_SHARE * QUEUE_DEPTH)
-        depth[node[blocked]] = np.minimum(waiting[blocked] + 1, QUEUE_DEPTH)  # the last one that started gave the place
+        depth[node[blocked]] = np.minimum(waiting[blocked] + 1, QUEUE_DEPTH)  # The operation that started last gave the place.
     return depth

@@ -28,7 +28,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSE
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
 USUAL_EVENTS = 60_000  # Host nodes and operations per replay. Each edit replays all; more change the mean little.
-MAX_EVENTS = 150_000  # Upper limit if MIN_STEPS large steps need more.
+MAX_EVENTS = 150_000  # Upper limit if MIN_STEPS large steps need more than USUAL_EVENTS.
 MIN_STEPS = 6  # The mean of fewer steps depends too much on chance.
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
 
@@ -108,9 +108,8 @@ def build_problem(
     max_events: int | None = MAX_EVENTS,
     further: int = 0,
 ) -> ReplayProblem:
-    """Return the replay problem of ``steps``, or of as many leading ones as ``max_events`` allows.
-
-    None sets no limit; ``notes`` says if steps are left out. ``further`` counts later steps whose events are not loaded.
+    """Return the replay problem of ``steps``, or of as many leading steps as ``max_events`` allows. With None, there is no
+    limit. ``notes`` says if steps are left out. ``further`` counts later steps whose events are not loaded.
     """
     calls = events.calls
     chosen, notes = _choose_steps(events, steps, max_events, further)

@@ -1,4 +1,4 @@
-"""Dependencies between streams: seen as late starts, or inferred from who launched the work."""
+"""Dependencies between streams, shown by late starts or inferred from the launching operators."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def cross_stream_dependencies(
 
 
 def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
-    """Return, for each late operation, the one it probably waited for, else -1.
-
-    That is the latest-ending operation that was launched earlier on another stream and ended before the late one started.
+    """Return, for each late operation, the operation for which it probably waited, else -1. This is the operation with the
+    latest end among those that were launched earlier on another stream and ended before the late operation started.
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, dtype=np.int64)
     late = np.flatnonzero(launched & (start > ready + LATE_NS))[::-1]
-    order = np.lexsort((-ops.stream.astype(np.int64), end))  # of equal ends the search takes the last, the lowest stream
+    # If several operations end at the same time, the search takes the last entry, which has the lowest stream.
+    order = np.lexsort((-ops.stream.astype(np.int64), end))
     position = np.empty(len(ops), np.int64)
     position[order] = np.arange(1, len(ops) + 1)
     upto = np.searchsorted(end[order], start[late], side="right")
@@ -56,7 +56,7 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
         while nearest[place] != place:
             nearest[place] = nearest[nearest[place]]
             place = nearest[place]
-        # An operation that ended before ``ready`` cannot be what it waited for.
+        # The late operation cannot have waited for an operation that ended before ``ready``.
         if place and end[order[place - 1]] > ready[i]:
             dep[i] = order[place - 1]
     return dep

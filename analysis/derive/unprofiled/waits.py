@@ -1,4 +1,4 @@
-"""The waits of a recording's calls and operations: for what, and for how long."""
+"""The waits of a recording's calls and operations: which operations they waited for, and how long."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _sync_targets(
 ) -> dict[int, I64]:
     """Return, by synchronization (a node), the operations whose end it waited for.
 
-    There is at most one per stream; those launched first come first.
+    There is at most one operation per stream, in the order of their launches.
     """
     calls, names = events.calls, events.names
     nodes = np.flatnonzero(sync[call])
@@ -234,7 +234,7 @@ def _sync_targets(
         end = int(calls.end[c])
         awaited = ended(newest, end)
         if event_sync[at] and len(awaited) and end - op_end[awaited[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
-            continue  # it waited, but for nothing in this trace
+            continue  # The call waited, but for nothing in this trace.
         if len(awaited):
             targets[n] = awaited
     return targets
