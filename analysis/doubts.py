@@ -30,8 +30,8 @@ def checked(rank: RankResult) -> RankResult:
 
 def _failed(rank: RankResult) -> Iterable[FailedCheck | None]:
     lost = lost_records.check(rank.facts, timed=STEP_SOURCES[rank.best.source].timed, steps=len(rank.steps))
-    known = lost is not None and lost.headline is not None
-    yield from (check for check in rank.failed if not (known and check.key in lost_records.CONSEQUENCES))
+    is_explained = lost is not None and lost.headline is not None
+    yield from (check for check in rank.failed if not (is_explained and check.key in lost_records.CONSEQUENCES))
     yield lost
 
 

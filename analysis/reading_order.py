@@ -147,8 +147,9 @@ def same_as_delay(result: RunResult, finding: Finding) -> bool:
     if not delay_is_reported or "late_rank" in finding.explains.topics or result.communication is None:
         return False
     return any(
-        late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)
-        for late in result.communication.stragglers
+        straggler.reason in finding.explains.causes
+        and any(result.ranks[position] is result.lead for position in straggler.positions)
+        for straggler in result.communication.stragglers
     )
 
 

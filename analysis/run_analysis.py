@@ -141,8 +141,8 @@ def _as_one_job(
     replayed = replay_job(library, ranks, communication, sampled=bool(telemetry.devices))
     if replayed is None:
         return communication
-    known = replayed.communication.step_ms is not None
-    return replayed.with_stragglers(measured_ms(library, ranks, replayed.communication, telemetry) if known else None)
+    is_replayed = replayed.communication.step_ms is not None
+    return replayed.with_stragglers(measured_ms(library, ranks, replayed.communication, telemetry) if is_replayed else None)
 
 
 def _result(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck, ...]) -> RunResult:
@@ -256,8 +256,8 @@ def _run_metrics(
     which = f"rank {lead.rank}, device {lead.device}" if lead.rank is not None else f"device {lead.device}"
     rank_in_words = f"Values of {which}, the slowest of {len(ranks)}."
     if communication is not None and communication.stragglers:
-        late = communication.stragglers[0]
-        name = who(late, ranks)
-        takes = "take" if late.kind == "set" else "takes"
-        rank_in_words += f" {name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of a step longer than the others."
+        straggler = communication.stragglers[0]
+        name = who(straggler, ranks)
+        takes = "take" if straggler.kind == "set" else "takes"
+        rank_in_words += f" {name[0].upper()}{name[1:]} {takes} {in_words(straggler.own_ms)} of a step longer than the others."
     return {k: replace(r, notes=(*r.notes, rank_in_words)) for k, r in lead.metrics.items()}

@@ -41,15 +41,15 @@ def of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTim
         step_mark_evidence = step_marks.step_mark_evidence(result.manifest, library, ref.rank, cpu_only=True)
         with library.open(ref.id) as recording:
             works.append(host_work(recording, result.manifest.facts.step_time_ms, step_mark_evidence))
-    known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
-    if not known:
+    known_works = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
+    if not known_works:
         return result
     if result.withdrawn_by is not None:
         # The host's steps in the trace do not show the GPU's steps. A step time that was measured outside the trace stays.
-        timed = known[0].step.low is not None
-        step = known[0].step if timed else missing(result.withdrawn_by.sentence)
+        timed = known_works[0].step.low is not None
+        step = known_works[0].step if timed else missing(result.withdrawn_by.sentence)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
-    return replace(result, host=known[0], metrics={**result.metrics, "best_step_time_ms": known[0].step})
+    return replace(result, host=known_works[0], metrics={**result.metrics, "best_step_time_ms": known_works[0].step})
 
 
 def without_records(manifest: Manifest, library: Library, noted: list[Diagnostic]) -> tuple[FailedCheck, ...]:

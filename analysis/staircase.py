@@ -192,9 +192,9 @@ class _Builder:
         waits = {
             (o, c): part_ms * self._wait_ratio(recorded, after, o, c) for o, c, part_ms in self.now.parts if (o, c) not in work
         }
-        known = {cause for _, cause in waits}
+        causes = {cause for _, cause in waits}
         for cause, wait in after.waits.items():  # a wait that does not exist today
-            if cause not in known and wait > 0 and not recorded.waits.get(cause):
+            if cause not in causes and wait > 0 and not recorded.waits.get(cause):
                 waits["idle", cause] = wait
         wait_ms, idle_ms = math.fsum(waits.values()), ms - work_ms
         if wait_ms > idle_ms:

@@ -70,7 +70,11 @@ def of_whole_job(
     job = replace(
         communication_of_open,
         ranks=tuple(_with_job(waits, overview, of_job) for waits in communication_of_open.ranks),
-        stragglers=tuple(straggler for late in overview.stragglers if (straggler := _straggler_here(late, of_job)) is not None),
+        stragglers=tuple(
+            straggler
+            for straggler_of_part in overview.stragglers
+            if (straggler := _straggler_here(straggler_of_part, of_job)) is not None
+        ),
         split=overview.split
         and Split(_side(overview.split.early, of_job), _side(overview.split.late, of_job), overview.split.behind_ms),
         unmatched=overview.unmatched,
@@ -115,13 +119,13 @@ def _split(rank: RankResult, wait_ms: float) -> RankResult:
     return replace(rank, ledger=sorted([*other_rows, *parts], key=lambda row: -row.ns), exposed_causes={})
 
 
-def _straggler_here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
+def _straggler_here(straggler: Straggler, of_job: dict[int, int]) -> Straggler | None:
     """Return a straggler with the positions of its ranks among the representatives.
 
     None if it has no rank among them and its ranks have no numbers.
     """
-    positions = tuple(of_job[position] for position in late.positions if position in of_job)
-    return replace(late, positions=positions) if positions or None not in late.ranks else None
+    positions = tuple(of_job[position] for position in straggler.positions if position in of_job)
+    return replace(straggler, positions=positions) if positions or None not in straggler.ranks else None
 
 
 def _side(side: RankGroup, of_job: dict[int, int]) -> RankGroup:

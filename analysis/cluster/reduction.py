@@ -119,8 +119,8 @@ def reduce_job(tables: JobTables) -> JobOverview:
 
 def _places(ranks: pd.DataFrame, steps: pd.DataFrame) -> list[RankLocation]:
     counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).tolist()
-    known = {name: identify(name, None, None, None, None) for name in ranks["gpu"].dropna().unique()}
-    names = {name: gpu.name for name, gpu in known.items() if gpu is not None}
+    gpu_of = {name: identify(name, None, None, None, None) for name in ranks["gpu"].dropna().unique()}
+    names = {name: gpu.name for name, gpu in gpu_of.items() if gpu is not None}
     return [
         RankLocation(none_if_null(row.host), int(row.device), names.get(row.gpu), count)
         for row, count in zip(ranks.itertuples(), counts, strict=True)
@@ -168,15 +168,15 @@ def _with_waits(
     """Return the ranks with the columns of ``run.model.RankWaits``: waits, lateness and clocks."""
     counted = rows[rows["counted"].to_numpy(bool)]
     counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).clip(lower=1)
-    mine = counted.groupby("position")
+    by_position = counted.groupby("position")
     exposed = counted.groupby("collective")["exposed_wait_ns"].transform("sum")
     others = (exposed - counted["exposed_wait_ns"]) / (counted["ranks"] - 1).clip(lower=1)
-    late = others.where(counted["last"], 0.0).groupby(counted["position"]).sum()
+    last_ms = others.where(counted["last"], 0.0).groupby(counted["position"]).sum()
     columns = ["position", "rank", "device", "host", "id", "source", "step_ms"]
     return ranks[columns].assign(
-        wait_ms=mine["wait_ns"].sum().reindex(counts.index, fill_value=0).to_numpy() / counts.to_numpy() / 1e6,
-        late_ms=late.reindex(counts.index, fill_value=0.0).to_numpy() / counts.to_numpy() / 1e6,
-        last_share=mine["last"].mean().reindex(counts.index).to_numpy(),
+        wait_ms=by_position["wait_ns"].sum().reindex(counts.index, fill_value=0).to_numpy() / counts.to_numpy() / 1e6,
+        late_ms=last_ms.reindex(counts.index, fill_value=0.0).to_numpy() / counts.to_numpy() / 1e6,
+        last_share=by_position["last"].mean().reindex(counts.index).to_numpy(),
         clock_offset_ns=pd.array([clock.offset_ns if clock else None for clock in clocks], dtype="Int64"),
         clock_error_ns=pd.array([clock.error_ns if clock else None for clock in clocks], dtype="Int64"),
     )
@@ -215,7 +215,7 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
     Each host is processed separately, because only a GPU of its host can belong to a rank.
     """
     by_rank: list[DeviceTelemetry | None] = [None] * len(ranks)
-    for host, mine in ranks.groupby("host", dropna=False):
+    for host, rows_of_host in ranks.groupby("host", dropna=False):
         of_host = [device for device in sampled if pd.isna(host) or device.host is None or device.host == host]
         devices = [
             TraceDevice(
@@ -226,10 +226,10 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
                 none_if_null(row.uuid),
                 frozenset(row.pids),
             )
-            for row in mine.itertuples()
+            for row in rows_of_host.itertuples()
         ]
         owned = attribute(of_host, devices) if of_host else {}
-        for position, device in zip(mine["position"], devices, strict=True):
+        for position, device in zip(rows_of_host["position"], devices, strict=True):
             by_rank[position] = owned.get((device.recording_id, device.device))
     return by_rank
 

@@ -90,14 +90,16 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
     calls["place"] = calls.groupby(["position", "step", "size"]).cumcount()
     # Nothing was recorded before a rank's first call, so its own time is set to the mean before that call in other steps.
     unknown = ~calls.duplicated("position")
-    known = calls["own"].mask(unknown)
-    calls["own"] = known.fillna(known.groupby([calls["position"], calls["size"], calls["place"]]).transform("mean")).fillna(0.0)
+    own_or_missing = calls["own"].mask(unknown)
+    calls["own"] = own_or_missing.fillna(
+        own_or_missing.groupby([calls["position"], calls["size"], calls["place"]]).transform("mean")
+    ).fillna(0.0)
     same_call = calls.groupby(["stage", "size", "place"])["own"]
-    mine = calls.groupby(["position", "size", "place"])["own"]
+    by_place = calls.groupby(["position", "size", "place"])["own"]
     total, count = same_call.transform("sum"), same_call.transform("size")
-    count_of_others = count - mine.transform("size")
+    count_of_others = count - by_place.transform("size")
     calls["usual"] = total / count
-    calls["others"] = ((total - mine.transform("sum")) / count_of_others.where(count_of_others > 0)).fillna(calls["usual"])
+    calls["others"] = ((total - by_place.transform("sum")) / count_of_others.where(count_of_others > 0)).fillna(calls["usual"])
     return calls
 
 
@@ -126,9 +128,9 @@ def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], ho
     """
     counted = calls["step"].isin(np.flatnonzero(job.counted))
     excess = (calls["own"] - calls["others"])[counted].groupby([calls["position"], calls["step"]]).sum().unstack()
-    late = excess[(excess > 0).mean(axis=1) > PERSISTENT].mean(axis=1) / 1e6
+    excess_ms = excess[(excess > 0).mean(axis=1) > PERSISTENT].mean(axis=1) / 1e6
     best: Straggler | None = None
-    for position, own_ms in late.nlargest(MOST_REPLAYED).items():
+    for position, own_ms in excess_ms.nlargest(MOST_REPLAYED).items():
         without = np.where(calls["position"] == position, calls["others"], calls["own"])
         gain_ms = _step_ms(job) - _step_ms(replace(job, own=without))
         if best is None or gain_ms > best.gain_ms:

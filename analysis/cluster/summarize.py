@@ -86,12 +86,14 @@ def _identity(recording: Recording, row: RecordingRow) -> Row:
     first_group = groups[0] if isinstance(groups, list) and groups else {}
     # All ranks of a job have the same values, so their hash identifies the job.
     job = [row.world_size, row.backend, row.nccl_version]
-    known = row.world_size is not None
+    has_world = row.world_size is not None
     pids = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
     return {
         "rank": row.rank,
         "world": row.world_size,
-        "job": hashlib.sha256(msgspec.json.encode([str(job), first_group], order="sorted")).hexdigest()[:16] if known else None,
+        "job": hashlib.sha256(msgspec.json.encode([str(job), first_group], order="sorted")).hexdigest()[:16]
+        if has_world
+        else None,
         "host": row.host,
         "pids": sorted(process_ids(pids)),
     }

@@ -74,9 +74,9 @@ class JobTables:
             )
         total = len(rows)
         rows = rows.drop_duplicates(["id", "device"])
-        known = rows["rank"].notna()
-        last = rows[known].sort_values("first_ns", kind="stable").drop_duplicates(["rank", "device"], keep="last")
-        rows = pd.concat([last.sort_values(["rank", "device"], kind="stable"), rows[~known]], ignore_index=True)
+        has_rank = rows["rank"].notna()
+        last = rows[has_rank].sort_values("first_ns", kind="stable").drop_duplicates(["rank", "device"], keep="last")
+        rows = pd.concat([last.sort_values(["rank", "device"], kind="stable"), rows[~has_rank]], ignore_index=True)
         self.unused_traces = total - len(rows)
         if rows.empty:
             raise UsageError(
@@ -88,8 +88,8 @@ class JobTables:
     @cached_property
     def world(self) -> int | None:
         """The number of ranks of the job; None if no trace contains it."""
-        known = self.ranks["world"].dropna()
-        return int(known.max()) if len(known) else None
+        world_sizes = self.ranks["world"].dropna()
+        return int(world_sizes.max()) if len(world_sizes) else None
 
     @property
     def missing(self) -> list[int]:

@@ -157,8 +157,10 @@ class Comparison:
     @property
     def partly_counted(self) -> bool:
         """Whether operations are counted too incompletely on a side to compare the counts."""
-        known = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
-        return any(counted_flops(run) is None for run in known)
+        runs_with_flops = [
+            run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None
+        ]
+        return any(counted_flops(run) is None for run in runs_with_flops)
 
     def metric_word(self, change: MetricChange) -> RowWord:
         """Return the word for a metric's change, such as better or worse."""
@@ -203,7 +205,7 @@ def compare(a: Side, b: Side) -> Comparison:
         elsewhere = [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]
         predicted = prediction(a.first, best.b, followed, changed, elsewhere)
     if not models.other:
-        disagree = disagreement((best.a, best.b), *profile, sources, shown=word.shown)
+        disagree = disagreement((best.a, best.b), *profile, sources, is_shown=word.shown)
     return Comparison(
         a=a,
         b=b,

@@ -21,7 +21,7 @@ def disagreement(
     b_ns: Fraction | None,
     sources: tuple[Sequence[StepSource], Sequence[StepSource]],
     *,
-    shown: bool,
+    is_shown: bool,
 ) -> str | None:
     """Return a sentence if the profiles' change differs from that of the best step times.
 
@@ -41,7 +41,7 @@ def disagreement(
     costs = [_longer(p / t - 1) for p, t in zip(profile, (a, b), strict=True)]
     return (
         f"The profiles and the runs disagree. Under the profiler a step of B takes {_moved(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
-        f"by {measured} it takes {_moved(moves[0])}{'' if shown else ', which is uncertain'} ({in_words(a, 4)} → {in_words(b, 4)}). Profiled steps are {costs[0]} the run's in A and "
+        f"by {measured} it takes {_moved(moves[0])}{'' if is_shown else ', which is uncertain'} ({in_words(a, 4)} → {in_words(b, 4)}). Profiled steps are {costs[0]} the run's in A and "
         f"{costs[1]} the run's in B, so the waterfall of the profiles explains the recordings, not the gain."
     )
 

@@ -94,9 +94,9 @@ def parse_gate(text: str) -> Gate:
         return Gate(text, key, direction, float(number) / 100, True)
     scales = UNITS[METRICS[key].unit]
     if unit not in scales:
-        known = ", ".join(["%", *(u for u in scales if u)])
+        units = ", ".join(["%", *(u for u in scales if u)])
         raise UsageError(
-            f"{text!r}: {name} has no unit {unit!r}; use one of {known}." if unit else f"{text!r} needs a unit: {known}."
+            f"{text!r}: {name} has no unit {unit!r}; use one of {units}." if unit else f"{text!r} needs a unit: {units}."
         )
     return Gate(text, key, direction, float(number) * scales[unit], False)
 
@@ -153,8 +153,8 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
         return GateOutcome(gate, REGRESSED, f"{gate.text}: failed. {estimated}")
     if word.word == "inconclusive":
         return GateOutcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
-    shown = word.word == ("slower" if gate.direction == "rise" else "faster")
-    if worse > gate.limit and not shown:
+    is_proven = word.word == ("slower" if gate.direction == "rise" else "faster")
+    if worse > gate.limit and not is_proven:
         return GateOutcome(
             gate,
             COULD_NOT_JUDGE,

@@ -97,12 +97,12 @@ def _stage(
             (unmatched[side] if value is None else groups[side][value]).append(piece)
     shared = groups[0].keys() & groups[1].keys() if both_required else groups[0].keys() | groups[1].keys()
     for value in groups[0].keys() | groups[1].keys():
-        mine, theirs = groups[0].get(value, []), groups[1].get(value, [])
+        of_a, of_b = groups[0].get(value, []), groups[1].get(value, [])
         if value in shared:
-            rows.append(_row(stage, mine, theirs))
+            rows.append(_row(stage, of_a, of_b))
         else:
-            unmatched[0].extend(mine)
-            unmatched[1].extend(theirs)
+            unmatched[0].extend(of_a)
+            unmatched[1].extend(of_b)
     return unmatched
 
 

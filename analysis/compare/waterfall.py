@@ -223,7 +223,8 @@ def profile_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[W
     rows = []
     for key in keys:
         (ns_a, ms_a), (ns_b, ms_b) = (
-            side.get(key, (Fraction(0), 0.0 if known else None)) for side, known in zip(sides, replayed, strict=True)
+            side.get(key, (Fraction(0), 0.0 if is_replayed else None))
+            for side, is_replayed in zip(sides, replayed, strict=True)
         )
         rows.append(WaterfallRow(owner=key[0], cause=key[1], ns_a=ns_a, ns_b=ns_b, unprofiled_ms_a=ms_a, unprofiled_ms_b=ms_b))
     return tuple(rows)

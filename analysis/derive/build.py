@@ -227,18 +227,18 @@ def _segments(part: DerivedPart, device: DeviceSteps, classes: Classes) -> ledge
     if part.parts == 1:
         return ledger.segments(gpu.start[device.ops], gpu.end[device.ops], classes.owner[device.ops], device.window)
     span = part.spans[device.device]
-    mine = np.flatnonzero(gpu.device == device.device) if len(span.starts) else np.zeros(0, np.int64)
-    start, end = (np.clip(times[mine], span.starts[:1], span.ends[:1]) for times in (gpu.start, gpu.end))
-    return ledger.segments(start, end, classes.owner[mine], span)
+    ops_of_device = np.flatnonzero(gpu.device == device.device) if len(span.starts) else np.zeros(0, np.int64)
+    start, end = (np.clip(times[ops_of_device], span.starts[:1], span.ends[:1]) for times in (gpu.start, gpu.end))
+    return ledger.segments(start, end, classes.owner[ops_of_device], span)
 
 
-def _fact_rows(known: dict[str, Any], losses: Losses) -> pd.DataFrame:
+def _fact_rows(device_facts: dict[str, Any], losses: Losses) -> pd.DataFrame:
     """Return the rows of the table ``facts``: the facts of each device and of its losses."""
     values = []
-    for key, value in known.items():
+    for key, value in device_facts.items():
         device = key.removeprefix("device_")
         values.append(json.dumps(value | losses.facts(int(device)) if device != key else value))
-    return pd.DataFrame({"key": list(known), "value": values})
+    return pd.DataFrame({"key": list(device_facts), "value": values})
 
 
 def _operators(work: ClassifiedWork) -> list[Sums]:

@@ -100,7 +100,7 @@ class AllClasses:
         return self._tables[0] if len(self._tables) == 1 else pd.concat(self._tables, ignore_index=True).drop_duplicates()
 
     def exceptions(self) -> tuple[I64, NDArray[np.int8]]:
-        """Return the operations that have another owner than most operations of their name, and this owner for each.
+        """Return the operations without the usual owner of their name, and the owner of each of them.
 
         The usual owner of a name is the alphabetically first owner among its operations.
         """
@@ -130,10 +130,10 @@ def innermost_operator(events: TraceEvents, start_at: I64) -> I64:
 def classify_operations(events: TraceEvents, signatures: Signatures, vendor: str | None, compute_major: int | None) -> Classes:
     """Classify every GPU operation of ``events``."""
     operator = innermost_operator(events, events.gpu.cpu_op)
-    known = operator >= 0
+    has_operator = operator >= 0
     at = np.maximum(operator, 0)
-    op_name = np.where(known, events.ops.name[at] if len(events.ops) else -1, -1)
-    signature = np.where(known, events.ops.signature[at] if len(events.ops) else -1, -1)
+    op_name = np.where(has_operator, events.ops.name[at] if len(events.ops) else -1, -1)
+    signature = np.where(has_operator, events.ops.signature[at] if len(events.ops) else -1, -1)
     keys = np.stack(
         [
             events.gpu.kind.astype(np.int64),

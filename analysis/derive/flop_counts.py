@@ -106,15 +106,17 @@ def device_flops(
     ``recomputed_flops``. ``kernel_ns`` is the time of GEMM, convolution and attention kernels in counted steps. ``covered_ns`` is
     the part of it whose FLOPs are known. ``union_ns`` is the time in which such kernels run inside the steady window.
     """
-    mine = device.ops
-    is_flop = classes.among("category", FLOP_CATEGORIES)[mine]
+    ops_of_device = device.ops
+    is_flop = classes.among("category", FLOP_CATEGORIES)[ops_of_device]
     table = device.table
     counted_step = table["counted"].to_numpy(bool) if len(table) else np.zeros(0, bool)
     in_step = (device.op_step >= 0) & (counted_step[np.maximum(device.op_step, 0)] if len(counted_step) else False)
-    start, end = events.gpu.start[mine], events.gpu.end[mine]
+    start, end = events.gpu.start[ops_of_device], events.gpu.end[ops_of_device]
     dur = end - start
-    carrier = counts.carrier_of[mine]
-    known = (carrier >= 0) & np.isfinite(counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier)))
+    carrier = counts.carrier_of[ops_of_device]
+    has_flops = (carrier >= 0) & np.isfinite(
+        counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier))
+    )
     # An operator without a kernel ran on the CPU or on a compiler's fake tensors, so its FLOPs are not the GPU's. But if the
     # profiler lost launches, the operator's kernels may be lost.
     orphans = device.status == STATUS_NAMES.index("orphan")
@@ -133,6 +135,6 @@ def device_flops(
         "by_dtype": by_dtype,
         "recomputed_flops": float(counts.count[executed & counts.again].sum()),
         "kernel_ns": int(dur[is_flop & in_step].sum()),
-        "covered_ns": int(dur[is_flop & in_step & known].sum()),
+        "covered_ns": int(dur[is_flop & in_step & has_flops].sum()),
         "union_ns": intersect(union(start[is_flop], end[is_flop]), device.window).total,
     }

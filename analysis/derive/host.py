@@ -88,8 +88,8 @@ _ANNOTATED = """SELECT gpu_op_id, a.name_id, a.backward FROM gpu_ops g JOIN grap
 
 def has_graph_annotations(con: duckdb.DuckDBPyConnection) -> bool:
     """Return whether kernels in CUDA graphs have names; recordings of earlier versions lack the table."""
-    known = con.execute("SELECT 1 FROM duckdb_columns() WHERE table_name = 'graph_annotations' LIMIT 1").fetchall()
-    return bool(known and con.execute("SELECT 1 FROM graph_annotations LIMIT 1").fetchall())
+    has_table = con.execute("SELECT 1 FROM duckdb_columns() WHERE table_name = 'graph_annotations' LIMIT 1").fetchall()
+    return bool(has_table and con.execute("SELECT 1 FROM graph_annotations LIMIT 1").fetchall())
 
 
 @dataclass(frozen=True)
@@ -174,11 +174,11 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     for thread in np.argsort(-per_thread, kind="stable"):
         if thread == main or per_thread[thread] == 0:
             continue
-        mine = launches & (calls.thread == thread)
+        own_launches = launches & (calls.thread == thread)
         line = (of_thread[calls.thread] == 0) & (launches | matching(events.names, SYNC_CALL)[calls.name])
         start, end = union(calls.start[line], calls.end[line])
-        at = np.searchsorted(start, calls.start[mine], side="right") - 1
-        inside = (at >= 0) & (calls.start[mine] < (end[np.maximum(at, 0)] if len(end) else 0))
+        at = np.searchsorted(start, calls.start[own_launches], side="right") - 1
+        inside = (at >= 0) & (calls.start[own_launches] < (end[np.maximum(at, 0)] if len(end) else 0))
         if engine[thread] or inside.mean() <= CONCURRENT_SHARE:
             of_thread[thread] = 0
         else:
@@ -210,18 +210,18 @@ def cause_timeline(
         marks = []
         for pattern, name, threads, start, end in sources:
             if pattern is not None and len(threads):
-                mine = threads & matching(names, pattern)[name]
-                marks.append((start[mine], end[mine]))
+                matching_rows = threads & matching(names, pattern)[name]
+                marks.append((start[matching_rows], end[matching_rows]))
         if on_host.computing is not None:
-            mine = op_here & _computes(events, on_host.computing)
-            marks.append((ops.start[mine], ops.end[mine]))
+            matching_rows = op_here & _computes(events, on_host.computing)
+            marks.append((ops.start[matching_rows], ops.end[matching_rows]))
         return marks
 
     in_operator = op_here & ~ops.annotation
     layers = {cause.key: spans_of(cause.on_host) for cause in CAUSES if cause.on_host is not None}
     for cause, marked in calls_of.items():
-        mine = call_here & marked
-        layers.setdefault(cause, []).append((calls.start[mine], calls.end[mine]))
+        matching_rows = call_here & marked
+        layers.setdefault(cause, []).append((calls.start[matching_rows], calls.end[matching_rows]))
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
     remaining_cause = HOST_CAUSES[-1]  # python_host: time that no other cause claims
@@ -237,15 +237,16 @@ def _computes(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_
     ops, calls = events.ops, events.calls
     fits = ~ops.annotation & (ops.end - ops.start >= COMPUTES_AT_LEAST_NS) & matching(events.names, pattern)[ops.name]
     for thread in np.unique(ops.thread[fits]).tolist():
-        mine = np.flatnonzero(fits & (ops.thread == thread))
+        candidates = np.flatnonzero(fits & (ops.thread == thread))
         called = np.sort(calls.start[calls.thread == thread])
-        fits[mine] = np.searchsorted(called, ops.start[mine]) == np.searchsorted(called, ops.end[mine])
+        fits[candidates] = np.searchsorted(called, ops.start[candidates]) == np.searchsorted(called, ops.end[candidates])
     return fits
 
 
 def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the members of ``among`` without those that lie completely inside a parent from ``among``. The result covers the
-    same time as ``among``.
+    """Return the members of ``among`` without those that lie completely inside a parent from ``among``.
+
+    The result covers the same time as ``among``.
     """
     parent = np.maximum(ops.parent, 0)
     inside = among[parent] if len(among) else among
@@ -265,12 +266,12 @@ def loads_code(events: TraceEvents, facts: HostFacts) -> NDArray[np.bool_]:
     loads = np.zeros(len(calls), dtype=bool)
     if not launches.any():
         return loads
-    took = calls.end - calls.start
+    durations = calls.end - calls.start
     of_launch = np.flatnonzero((gpu.call >= 0) & (gpu.kind == 0))
     of_launch = of_launch[np.argsort(calls.start[gpu.call[of_launch]], kind="stable")]
     first = of_launch[np.unique(gpu.name[of_launch], return_index=True)[1]]
     loads[gpu.call[first[~np.isin(gpu.name[first], facts.kernels_before)]]] = True
-    return loads & launches & (took >= max(LOADS_AT_LEAST_NS, LOADS_TIMES_USUAL * float(np.median(took[launches]))))
+    return loads & launches & (durations >= max(LOADS_AT_LEAST_NS, LOADS_TIMES_USUAL * float(np.median(durations[launches]))))
 
 
 def _joined(pieces: list[tuple[I64, I64]]) -> Intervals:

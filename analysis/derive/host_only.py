@@ -125,8 +125,9 @@ def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> Ho
 def _communication(
     events: TraceEvents, inside: NDArray[np.bool_], host_rest: intervals.Intervals, window: intervals.Intervals
 ) -> tuple[int, str]:
-    """Return the ns of ``host_rest`` in which any thread runs a collective, and the name of the longest collective. Without a
-    collective, the result is (0, "").
+    """Return the ns of ``host_rest`` with a collective on any thread, and the longest collective's name.
+
+    Without a collective, the result is (0, "").
     """
     of_backend = np.array([COLLECTIVE.match(name) is not None for name in events.names] or [False], bool)
     chosen = inside & of_backend[events.ops.name]
@@ -172,11 +173,11 @@ def own_functions(
     calls = np.flatnonzero(host.python_thread == thread)
     if not len(calls) or not len(window.starts):
         return []  # before matching every name, which is slow
-    shown = _names_with_lines(names, host, calls)
+    shown_names = _names_with_lines(names, host, calls)
     calls = calls[(host.python_end[calls] > window.starts[0]) & (host.python_start[calls] < window.ends[-1])]
     owner = _owners(host, calls, np.array([is_user_line(name) for name in names], bool))
-    mine = owner >= 0
-    calls, owner = calls[mine], owner[mine]
+    in_user_code = owner >= 0
+    calls, owner = calls[in_user_code], owner[in_user_code]
     if not len(calls):
         return []
     begin, end = host.python_start[calls], host.python_end[calls]
@@ -190,12 +191,12 @@ def own_functions(
     np.subtract.at(own_ns, at[parent[nested]], ns[nested])
     window_index = np.searchsorted(window.starts, begin, side="right") - 1
     counted = (window_index >= 0) & (begin < window.ends[window_index])
-    took = np.maximum(own_ns, 0) - _call_cost_ns(host, thread) * counted
-    open_first = np.isin(owner, list(shown))
-    time = np.bincount(host.python_name[owner[~open_first]], weights=took[~open_first], minlength=len(names))
+    without_recording = np.maximum(own_ns, 0) - _call_cost_ns(host, thread) * counted
+    open_first = np.isin(owner, list(shown_names))
+    time = np.bincount(host.python_name[owner[~open_first]], weights=without_recording[~open_first], minlength=len(names))
     of_function = Counter({names[name]: int(time[name]) for name in np.flatnonzero(time > 0).tolist()})
-    for call, call_ns in zip(owner[open_first].tolist(), took[open_first].tolist(), strict=True):
-        of_function[shown[call]] += int(call_ns)
+    for call, call_ns in zip(owner[open_first].tolist(), without_recording[open_first].tolist(), strict=True):
+        of_function[shown_names[call]] += int(call_ns)
     return [(name, function_ns) for name, function_ns in of_function.most_common(TOP) if function_ns > 0]
 
 

@@ -154,8 +154,8 @@ def forward_operators(ops: CpuOps) -> I64:
     number = np.unique(ops.sequence, return_inverse=True)[1].reshape(-1).astype(np.int64)
     twins: dict[tuple[int, int], I64] = {}  # by (trace's number of a forward thread, host thread)
     for thread in np.unique(ops.thread[forward]).tolist():
-        mine = forward[ops.thread[forward] == thread]
-        keys = np.sort(number[mine] * count + mine)
+        on_thread = forward[ops.thread[forward] == thread]
+        keys = np.sort(number[on_thread] * count + on_thread)
         for origin in np.unique(ops.forward_thread[backward]).tolist():
             theirs = backward[ops.forward_thread[backward] == origin]
             at = np.searchsorted(keys, number[theirs] * count + theirs) - 1  # ids are ordered by start: the last one before it
@@ -225,13 +225,13 @@ def module_table(
     host = _host_time(tree, counted_call)
     frames = []
     for device in devices:
-        mine = selected & (gpu.device == device)
+        on_device = selected & (gpu.device == device)
         own_times = {
-            "forward_ns": _by_node(work, mine & ~work.backward, dur),
-            "backward_ns": _by_node(work, mine & work.backward, dur),
-            "tensor_core_ns": _by_node(work, mine & tensor, dur),
-            "kernels": _by_node(work, mine, np.ones(len(dur), np.int64)),
-            "flops": _flops(work, mine, flops),
+            "forward_ns": _by_node(work, on_device & ~work.backward, dur),
+            "backward_ns": _by_node(work, on_device & work.backward, dur),
+            "tensor_core_ns": _by_node(work, on_device & tensor, dur),
+            "kernels": _by_node(work, on_device, np.ones(len(dur), np.int64)),
+            "flops": _flops(work, on_device, flops),
         }
         sums = {
             f"total_{name}": np.append(subtree_sums(values[:-1], tree.parent), values[-1]) for name, values in own_times.items()
@@ -269,8 +269,8 @@ def _flops(work: ModuleWork, chosen: NDArray[np.bool_], flops: FlopCounts) -> ND
     sums = np.zeros(len(work.tree.name) + 1)
     rows = np.flatnonzero(chosen & (flops.carrier_of >= 0))
     carrier, first = np.unique(flops.carrier_of[rows], return_index=True)
-    known = np.isfinite(flops.count[carrier]) if len(carrier) else np.zeros(0, bool)
-    np.add.at(sums, work.node[rows[first[known]]], flops.count[carrier[known]])
+    has_flops = np.isfinite(flops.count[carrier]) if len(carrier) else np.zeros(0, bool)
+    np.add.at(sums, work.node[rows[first[has_flops]]], flops.count[carrier[has_flops]])
     return sums
 
 

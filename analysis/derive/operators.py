@@ -75,14 +75,14 @@ def operator_sums(
     """
     ops, gpu = events.ops, events.gpu
     launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start
-    shown, used = counted & ~ops.annotation, np.zeros(len(ops), bool)
+    listed, used = counted & ~ops.annotation, np.zeros(len(ops), bool)
     parts: list[Sums] = []
     for device in devices:
-        mine = launched & (gpu.device == device)
-        own_gpu_ns = _added(gpu.cpu_op[mine], gpu_dur[mine], len(ops))
+        on_device = launched & (gpu.device == device)
+        own_gpu_ns = _added(gpu.cpu_op[on_device], gpu_dur[on_device], len(ops))
         total = subtree_sums(own_gpu_ns, ops.parent)
         busy = total > 0
-        rows = shown & (busy | (~used & (device == devices[-1])))
+        rows = listed & (busy | (~used & (device == devices[-1])))
         used |= busy
         keys = {
             "device": np.where(busy[rows], device, devices[0]).astype(np.int32),
@@ -97,8 +97,8 @@ def operator_sums(
         for name, values in columns.items():
             # one column at a time, because all columns together take as much memory as the trace
             groups.add(name, values[rows])
-        groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
-        groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
+        groups.add("kernels", np.bincount(gpu.cpu_op[on_device], minlength=len(ops))[rows])
+        groups.add("tensor_core_ns", _added(gpu.cpu_op[on_device & tensor], gpu_dur[on_device & tensor], len(ops))[rows])
         groups.add_flops(np.where(busy[rows] | ~launched.any(), flops[rows], np.nan))
         parts.append(groups.sums)
     return parts
@@ -134,9 +134,9 @@ class _Groups:
 
     def add_flops(self, flops: NDArray[np.float64]) -> None:
         """Sum FLOPs by group; NaN if all FLOPs of a group are unknown."""
-        known = np.isfinite(flops)
-        row = self._row[known]
-        sums = np.bincount(row, flops[known], self._count).astype(np.float64)
+        has_flops = np.isfinite(flops)
+        row = self._row[has_flops]
+        sums = np.bincount(row, flops[has_flops], self._count).astype(np.float64)
         sums[np.bincount(row, minlength=self._count) == 0] = np.nan
         self.sums["flops"] = sums
 
@@ -163,14 +163,14 @@ def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_t
     event = np.full(len(at), -1, dtype=np.int64)
     for number in np.unique(at_thread).tolist():
         rows = np.flatnonzero(at_thread == number)
-        mine = np.flatnonzero(thread == number)
-        if not len(mine):
+        on_thread = np.flatnonzero(thread == number)
+        if not len(on_thread):
             continue
-        place = np.searchsorted(start[mine], at[rows], side="right") - 1
-        hit = np.where(place >= 0, mine[np.maximum(place, 0)], -1)
-        late = np.flatnonzero((hit >= 0) & (end[hit] <= at[rows]))
-        while len(late):
-            hit[late] = parent[hit[late]]
-            late = late[(hit[late] >= 0) & (end[hit[late]] <= at[rows][late])]
+        place = np.searchsorted(start[on_thread], at[rows], side="right") - 1
+        hit = np.where(place >= 0, on_thread[np.maximum(place, 0)], -1)
+        ended_rows = np.flatnonzero((hit >= 0) & (end[hit] <= at[rows]))
+        while len(ended_rows):
+            hit[ended_rows] = parent[hit[ended_rows]]
+            ended_rows = ended_rows[(hit[ended_rows] >= 0) & (end[hit[ended_rows]] <= at[rows][ended_rows])]
         event[rows] = hit
     return event

@@ -110,7 +110,7 @@ def flight_report(dumps: Sequence[RankDump]) -> FlightReport:
         len(calls),
         sum(entry.done for entry in calls),
         tuple(hangs),
-        tuple(late for group in groups for late in _call_delays(group, by_rank)),
+        tuple(delay for group in groups for delay in _call_delays(group, by_rank)),
         max(calls, key=lambda entry: entry.time_created_ns, default=None),
     )
 
@@ -236,8 +236,8 @@ def _direction(entry: Entry) -> tuple[str, int, int] | None:
 def sizes_of(entry: Entry) -> str:
     """Return dtypes and sizes of a call's inputs, such as "Float [8, 4]"."""
     dtypes = [entry.input_dtypes] if isinstance(entry.input_dtypes, str) else entry.input_dtypes
-    shown = [str(size) for size in entry.input_sizes[:3]] + (["…"] if len(entry.input_sizes) > 3 else [])
-    return " ".join([*dict.fromkeys(dtypes), *shown])
+    first_sizes = [str(size) for size in entry.input_sizes[:3]] + (["…"] if len(entry.input_sizes) > 3 else [])
+    return " ".join([*dict.fromkeys(dtypes), *first_sizes])
 
 
 def _call_delays(group: str, by_rank: Mapping[int, RankDump]) -> list[CallDelay]:
@@ -254,8 +254,8 @@ def _call_delays(group: str, by_rank: Mapping[int, RankDump]) -> list[CallDelay]
         return []
     ranks = list(times)
     created = np.array([[times[rank][seq] for seq in shared] for rank in ranks], np.int64)
-    late = (created - created.min(axis=0)) / 1e6
+    late_ms = (created - created.min(axis=0)) / 1e6
     last = Counter(np.argmax(created, axis=0).tolist())
     return [
-        CallDelay(group, rank, len(shared), float(late[at].mean()), last[at] / len(shared)) for at, rank in enumerate(ranks)
+        CallDelay(group, rank, len(shared), float(late_ms[at].mean()), last[at] / len(shared)) for at, rank in enumerate(ranks)
     ]

@@ -17,8 +17,8 @@ def memory_of(manifest: Manifest, library: Library, rank: int | None, device: in
     number ``device`` is used, else the one with the highest peak.
     """
     refs = [ref for ref in manifest.recordings if ref.kind == "memory"]
-    mine = [ref for ref in refs if ref.rank == rank] or [ref for ref in refs if ref.rank is None or rank is None]
-    for ref in mine:
+    refs_of_rank = [ref for ref in refs if ref.rank == rank] or [ref for ref in refs if ref.rank is None or rank is None]
+    for ref in refs_of_rank:
         with library.open(ref.id, derived=False) as recording:
             memories = held_memory(_snapshot(recording))
         if memories:

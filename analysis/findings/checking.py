@@ -165,8 +165,8 @@ def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
 def _is_late(context: RuleContext) -> bool:
     """Return whether the other ranks wait for the analysed rank because of its own work."""
     communication = context.run.communication
-    late = communication.stragglers if communication is not None else ()
-    return any(context.run.ranks[position] is context.rank for straggler in late for position in straggler.positions)
+    stragglers = communication.stragglers if communication is not None else ()
+    return any(context.run.ranks[position] is context.rank for straggler in stragglers for position in straggler.positions)
 
 
 def _name_of(rank: RankResult) -> str:

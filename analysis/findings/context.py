@@ -196,8 +196,8 @@ class RuleContext:
         rows = plain_rows(self.recording.frame(_PLACES, parameters))
         if not lines:
             return rows
-        known = without_stale_lines(self.recording, [row["place"] for row in rows])
-        return [row | {"place": place} for row, place in zip(rows, known, strict=True)]
+        current_lines = without_stale_lines(self.recording, [row["place"] for row in rows])
+        return [row | {"place": place} for row, place in zip(rows, current_lines, strict=True)]
 
 
 def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:

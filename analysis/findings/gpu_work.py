@@ -59,8 +59,8 @@ class GpuWork:
     def knows(self, by: Grouping) -> bool:
         """Return whether the recording has the data for this grouping."""
         operators, modules = self.has_operators, self.has_modules
-        known = {"operator": operators, "shape": operators, "module": modules, "class": modules, "phase": self.has_phases}
-        return known.get(by, True)
+        available = {"operator": operators, "shape": operators, "module": modules, "class": modules, "phase": self.has_phases}
+        return available.get(by, True)
 
 
 def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
@@ -108,10 +108,10 @@ def _in_window(start: I64, end: I64, window: Intervals) -> I64:
 def _touched(finding: Finding, ids: I64, start: I64, end: I64) -> NDArray[np.intp]:
     """Return the positions of the operations that a finding changes or shows."""
     changed = np.array(sorted(operations_of(finding)), np.int64)
-    shown = {(row.get("start_ns"), row.get("end_ns")) for row in finding.evidence} | set(finding.places)
-    spans = np.array([span for span in shown if None not in span], np.int64).reshape(-1, 2)
+    listed_places = {(row.get("start_ns"), row.get("end_ns")) for row in finding.evidence} | set(finding.places)
+    spans = np.array([span for span in listed_places if None not in span], np.int64).reshape(-1, 2)
     at = np.isin(start, spans[:, 0])
-    at[at] = [(a, b) in shown for a, b in zip(start[at].tolist(), end[at].tolist(), strict=True)]
+    at[at] = [(a, b) in listed_places for a, b in zip(start[at].tolist(), end[at].tolist(), strict=True)]
     return np.flatnonzero(at | np.isin(ids, changed))
 
 
@@ -129,8 +129,8 @@ def _with_names(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.Da
     }
     worked = (rows["own_ns"] + rows["beside_ns"]).to_numpy(float)
     works_for = zip(map(texts.get, rows["flop_operator"]), rows["flop_signature"], strict=True)
-    known = [least_ns.get((name, int(signature)), (np.nan, 0.0)) for name, signature in works_for]
-    share, rate = np.array(known, float).reshape(-1, 2).T
+    least_and_work = [least_ns.get((name, int(signature)), (np.nan, 0.0)) for name, signature in works_for]
+    share, rate = np.array(least_and_work, float).reshape(-1, 2).T
     path = pd.Series([paths.get(module, OUTSIDE) for module in rows["module"]], rows.index, dtype=object)
     return rows.assign(
         kernel=[texts[name] for name in rows["kernel"]],
@@ -165,7 +165,7 @@ def grouped(work: GpuWork, by: Grouping, rows: pd.DataFrame | None = None) -> pd
     mostly = chosen.sort_values("own_ns", ascending=False, kind="stable").drop_duplicates(keys)
     total = total.merge(mostly[list(dict.fromkeys([*keys, "category", "owner"]))], on=keys)
     total_ns, worked = float(work.rows["own_ns"].sum()), (total["own_ns"] + total["beside_ns"]).astype(float)
-    known = (total["roofed_ns"] >= KNOWN_ROOF * worked) & (worked > 0)
+    has_roof = (total["roofed_ns"] >= KNOWN_ROOF * worked) & (worked > 0)
     per_ms = 1e6 * work.step_divisor
     table = total.assign(
         name=total[keys[0]],
@@ -176,8 +176,8 @@ def grouped(work: GpuWork, by: Grouping, rows: pd.DataFrame | None = None) -> pd
         launches_per_step=total["launches"] / work.step_divisor,
         mean_us=worked / total["launches"].where(total["launches"] > 0) / 1e3,
         gb_per_s=(total["bytes"] / worked).where((total["bytes"] > 0) & (total["category"] == "memcpy")),
-        roof_share=(total["roof_ns"] / worked).where(known),
-        above_ms=((worked - total["roof_ns"]) / per_ms).where(known),
+        roof_share=(total["roof_ns"] / worked).where(has_roof),
+        above_ms=((worked - total["roof_ns"]) / per_ms).where(has_roof),
         tflops=(total["flops"] / worked / 1e3).where(total["flops"] > 0),
         changes=_changes(work, chosen, total, keys),
     )

@@ -31,9 +31,9 @@ PART_FIRST = "“{title}” is part of this and has its own solution, so it come
 
 def check_relations(rules: Iterable[Rule]) -> None:
     """Raise ValueError if rules declare relations to missing rules, or relations that form a cycle."""
-    known = {rule.slug: rule for rule in rules}
-    pairs = [(first, later) for rule in known.values() for first, later in _declared(rule)]
-    if unknown := {slug for pair in pairs for slug in pair} - set(known):
+    rule_of = {rule.slug: rule for rule in rules}
+    pairs = [(first, later) for rule in rule_of.values() for first, later in _declared(rule)]
+    if unknown := {slug for pair in pairs for slug in pair} - set(rule_of):
         raise ValueError(f"rules declare relations to rules that do not exist: {', '.join(sorted(unknown))}")
     predecessors: dict[str, set[str]] = defaultdict(set)
     for first, later in pairs:
@@ -135,18 +135,18 @@ class _Order:
 
 def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:
     """Return the findings in reading order, with the reason for those that come after another."""
-    known = {rule.slug: rule for rule in rules}
+    rule_of = {rule.slug: rule for rule in rules}
     order = _Order(sorted(findings, key=rank))
     changed = [_changed(finding) for finding in order.findings]
-    choices = _choices_first(order, known, changed)
+    choices = _choices_first(order, rule_of, changed)
     _each_cause_once(order, changed, choices)
     for relation in ("needs", "comes_before"):
-        _as_declared(context, order, known, relation)
-    _parts_first(order, known)
+        _as_declared(context, order, rule_of, relation)
+    _parts_first(order, rule_of)
     return order.placed()
 
 
-def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tuple[str, int]]]) -> set[tuple[int, int]]:
+def _choices_first(order: _Order, rule_of: dict[str, Rule], changed: list[set[tuple[str, int]]]) -> set[tuple[int, int]]:
     """Move a choice, such as compiling the model, before smaller faults that it also solves.
 
     Return the pairs of positions (choice, fault). Both change the same work, so the choice makes the smaller change unnecessary.
@@ -154,7 +154,7 @@ def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tupl
     """
     pairs = set()
     for whole, finding in enumerate(order.findings):
-        rule = known.get(finding.rule)
+        rule = rule_of.get(finding.rule)
         if rule is None or rule.same_work_as is None or finding.severity == "info":
             continue
         for part in range(whole):
@@ -177,14 +177,14 @@ def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices
         return (first, later) in choices or (first < later and (later, first) not in choices)
 
     def leader(later: int) -> int | None:
-        mine = changed[later]
+        changed_later = changed[later]
         return next(
             (
                 first
                 for first in critical
-                if mine
+                if changed_later
                 and leads(first, later)
-                and len(mine & changed[first]) >= SAME_CAUSE * len(mine)
+                and len(changed_later & changed[first]) >= SAME_CAUSE * len(changed_later)
                 and leader(first) is None
             ),
             None,
@@ -199,15 +199,15 @@ def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices
         order.put_behind(first, later)
 
 
-def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], relation: str) -> None:
+def _as_declared(context: RuleContext, order: _Order, rule_of: dict[str, Rule], relation: str) -> None:
     """Add the relations that the rules of the findings declare, either ``needs`` or ``comes_before``."""
     at = {finding.rule: place for place, finding in reversed(list(enumerate(order.findings)))}
-    for slug, mine in at.items():
-        rule = known.get(slug)
+    for slug, own_place in at.items():
+        rule = rule_of.get(slug)
         for declared in getattr(rule, relation) if rule is not None else ():
             if declared.to not in at:
                 continue
-            first, later = (at[declared.to], mine) if relation == "needs" else (mine, at[declared.to])
+            first, later = (at[declared.to], own_place) if relation == "needs" else (own_place, at[declared.to])
             pair = order.findings[first], order.findings[later]
             if not declared.applies(context, *pair):
                 continue
@@ -228,7 +228,7 @@ def _gains_alone(context: RuleContext, finding: Finding) -> bool:
     return finding.claims == "gain" and not finding.may_gain_nothing and context.share(finding.gain_ms) >= WARNING_SHARE
 
 
-def _parts_first(order: _Order, known: dict[str, Rule]) -> None:
+def _parts_first(order: _Order, rule_of: dict[str, Rule]) -> None:
     """Move a general finding directly after the first finding about a part of it.
 
     The general finding gets at most the severity of that part. If the part covers most of it, it becomes "info".
@@ -237,7 +237,7 @@ def _parts_first(order: _Order, known: dict[str, Rule]) -> None:
         parts = (
             at
             for at, part in enumerate(order.findings)
-            if (rule := known.get(part.rule)) is not None and rule.part_of == finding.rule and part.severity != "info"
+            if (rule := rule_of.get(part.rule)) is not None and rule.part_of == finding.rule and part.severity != "info"
         )
         first = next(parts, None)
         if first is None:

@@ -19,13 +19,13 @@ PEERS_LOSE = 0.5
 BOUNDED = "The other ranks hardly lose this time. The job's gain is at most that of “{title}”, which includes the same time."
 
 
-def waited_for_ms(communication: Communication, late: Straggler) -> float:
-    """Return the average wait of each other rank for ``late``, ms per recorded step.
+def waited_for_ms(communication: Communication, straggler: Straggler) -> float:
+    """Return the average wait of each other rank for ``straggler``, ms per recorded step.
 
     0 if most of the job's waiting is for other ranks.
     """
     waits = {rank.position: rank.late_ms for rank in communication.ranks}
-    of_late = math.fsum(waits.get(position, 0.0) for position in late.positions)
+    of_late = math.fsum(waits.get(position, 0.0) for position in straggler.positions)
     return of_late if of_late > LEADS * math.fsum(waits.values()) else 0.0
 
 
@@ -35,19 +35,19 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
     The limit is the job's gain if this rank were as fast as its peers. The replay predicts the findings for the late rank alone,
     but the ranks that wait for it do not get faster.
     """
-    late = _late(findings)
-    single = _lost_alone(context) if late is not None else frozenset()
-    return [_bounded(f, late) if late is not None and single & set(f.explains.causes) else f for f in findings]
+    late_finding = _late(findings)
+    single = _lost_alone(context) if late_finding is not None else frozenset()
+    return [_bounded(f, late_finding) if late_finding is not None and single & set(f.explains.causes) else f for f in findings]
 
 
-def is_seen_to_be_late(context: RuleContext, late: Finding, _host: Finding) -> bool:
+def is_seen_to_be_late(context: RuleContext, late_finding: Finding, _host: Finding) -> bool:
     """Return whether the recording shows other ranks waiting for a rank that its own work makes late.
 
     It is false if recording may have made the rank late. Other findings about the host are estimates, and a slow host of all
     ranks does not explain such waits.
     """
     communication = context.run.communication
-    if communication is None or late.predicted_step_ms is None:
+    if communication is None or late_finding.predicted_step_ms is None:
         return False
     first = communication.stragglers[0]
     slowed = first.reason in CAUSE_OF and CAUSE_OF[first.reason].slowed
@@ -61,12 +61,12 @@ def _late(findings: Sequence[Finding]) -> Finding | None:
 def _lost_alone(context: RuleContext) -> frozenset[str]:
     """Return the causes that make the analysed rank late and cost its peers much less time."""
     ranks, communication = context.run.ranks, context.run.communication
-    mine = (context.rank.recording_id, context.rank.device)
-    at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == mine), -1)
-    late = communication.stragglers if communication is not None else ()
-    everyone = {position for straggler in late for position in straggler.positions}
+    own_device = (context.rank.recording_id, context.rank.device)
+    at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == own_device), -1)
+    stragglers = communication.stragglers if communication is not None else ()
+    everyone = {position for straggler in stragglers for position in straggler.positions}
     others = [rank for i, rank in enumerate(ranks) if i not in everyone]
-    reasons = {rank.reason for rank in late if at in rank.positions and rank.reason in CAUSE_OF}
+    reasons = {rank.reason for rank in stragglers if at in rank.positions and rank.reason in CAUSE_OF}
     return frozenset(
         reason
         for reason in reasons
@@ -76,22 +76,26 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
     )
 
 
-def _bounded(finding: Finding, late: Finding) -> Finding:
-    """Return ``finding`` with at most the severity and gain of ``late``, and without edits.
+def _bounded(finding: Finding, late_finding: Finding) -> Finding:
+    """Return ``finding`` with at most the severity and gain of ``late_finding``, and without edits.
 
     Joint predictions use edits, but this gain belongs to one rank only.
     """
-    if finding is late or late.predicted_step_ms is None or (finding.predicted_step_ms or 0.0) >= late.predicted_step_ms:
+    if (
+        finding is late_finding
+        or late_finding.predicted_step_ms is None
+        or (finding.predicted_step_ms or 0.0) >= late_finding.predicted_step_ms
+    ):
         return finding
     predicted = finding.predicted_step_ms is not None
     return replace(
         finding,
-        severity=max(finding.severity, late.severity, key=SEVERITIES.index),
-        ceiling_ms_per_step=min(finding.ceiling_ms_per_step or late.gain_ms, late.gain_ms),
-        predicted_step_ms=late.predicted_step_ms if predicted else None,
-        predicted_speedup=late.predicted_speedup if predicted else None,
-        predicted_low_ms=late.predicted_low_ms if predicted else None,
-        predicted_high_ms=late.predicted_high_ms if predicted else None,
-        prediction_note=" ".join(filter(None, (finding.prediction_note, BOUNDED.format(title=late.title)))),
+        severity=max(finding.severity, late_finding.severity, key=SEVERITIES.index),
+        ceiling_ms_per_step=min(finding.ceiling_ms_per_step or late_finding.gain_ms, late_finding.gain_ms),
+        predicted_step_ms=late_finding.predicted_step_ms if predicted else None,
+        predicted_speedup=late_finding.predicted_speedup if predicted else None,
+        predicted_low_ms=late_finding.predicted_low_ms if predicted else None,
+        predicted_high_ms=late_finding.predicted_high_ms if predicted else None,
+        prediction_note=" ".join(filter(None, (finding.prediction_note, BOUNDED.format(title=late_finding.title)))),
         edits=(),
     )

@@ -67,14 +67,12 @@ WRONG_UNIT = "Probably, their unit is not microseconds."
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     """Yield the failed checks of the times of one device."""
     early, looked_at = recording.rows(_EARLY, {"device": device})[0]
-    late, latest_ns = recording.rows(_LATE)[0]
+    late_count, latest_ns = recording.rows(_LATE)[0]
     if early > EARLY_SHARE * looked_at:
         yield _disagree(early, f"{early:,} of {looked_at:,} GPU operations begin before they are launched")
-    elif late:
-        statement = (
-            f"{late:,} GPU operations begin up to {in_words(latest_ns / 1e6)} after the call that waited for them had returned"
-        )
-        yield _disagree(late, statement)
+    elif late_count:
+        statement = f"{late_count:,} GPU operations begin up to {in_words(latest_ns / 1e6)} after the call that waited for them had returned"
+        yield _disagree(late_count, statement)
     shortest, longest, events, least = recording.rows(_HOST)[0]
     if (events >= FEWEST_OF_HOST and shortest > SLOWEST_NS) or (events >= FEWEST_AT_ALL and least > SLOWEST_NS):
         sentence = f"Nine of ten operators and calls take more than {in_words(shortest / 1e6)}. {SHORT_EVENTS}"

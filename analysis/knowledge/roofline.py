@@ -83,8 +83,8 @@ def _place(table: pd.DataFrame, gpu: GpuPeaks, bandwidth: float) -> pd.DataFrame
         attained_share=attainable_s / seconds,
         opportunity_ns=np.maximum(seconds - attainable_s, 0.0) * 1e9,
     )
-    known = rows[np.isfinite(rows["attainable_ns"])]
-    return known.sort_values("opportunity_ns", ascending=False, ignore_index=True)
+    on_roofline = rows[np.isfinite(rows["attainable_ns"])]
+    return on_roofline.sort_values("opportunity_ns", ascending=False, ignore_index=True)
 
 
 def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float, gpu: GpuPeaks) -> str | None:

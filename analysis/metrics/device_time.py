@@ -70,15 +70,15 @@ def occupancy(measured: DeviceMeasurements) -> Reading:
     The profiler writes 0 for a kernel that it cannot estimate. If most kernel time has this 0, the mean is missing.
     """
     kernels = _kernels(measured)
-    known = kernels[kernels["occupancy_pct"].notna()]
-    weight = known["ns"].sum()
+    with_occupancy = kernels[kernels["occupancy_pct"].notna()]
+    weight = with_occupancy["ns"].sum()
     if not weight:
         return missing("The trace has no occupancy estimates.")
-    unseen = float(known["occupancy_unseen_ns"].fillna(0).sum()) / weight
+    unseen = float(with_occupancy["occupancy_unseen_ns"].fillna(0).sum()) / weight
     not_estimated = f"The profiler could not estimate the occupancy of kernels with {percent(unseen)} of the kernel time"
     if unseen > NO_MEAN_ABOVE:
         return missing(f"{not_estimated}.")
-    share = float((known["occupancy_pct"] * known["ns"]).sum() / weight / 100)
+    share = float((with_occupancy["occupancy_pct"] * with_occupancy["ns"]).sum() / weight / 100)
     if unseen > NO_NOTE_UP_TO:
         note = f"{not_estimated} and wrote 0 for them, so this mean is a lower bound."
         return Reading(share, trust="caution", notes=(note,))

@@ -60,12 +60,12 @@ def sample_cost(facts: UserFacts) -> SampleCost | None:
 
 def first_read_of(facts: UserFacts) -> FirstRead | None:
     """Return how the loader first read its dataset, from disk or memory; None if reads were not counted."""
-    share, took, size = facts.loader_first_disk_share, facts.loader_first_sample_ms, facts.loader_first_sample_bytes
-    if share is None or took is None or size is None or not facts.loader_dataset_samples or not facts.loader_room_bytes:
+    share, sample_ms, size = facts.loader_first_disk_share, facts.loader_first_sample_ms, facts.loader_first_sample_bytes
+    if share is None or sample_ms is None or size is None or not facts.loader_dataset_samples or not facts.loader_room_bytes:
         return None
     later_ns = int(facts.loader_later_from_ns) if facts.loader_later_from_ns else None
     samples, later = int(facts.loader_dataset_samples), facts.loader_later_disk_share if later_ns else None
-    return FirstRead(share, size, took / 1e3, samples, facts.loader_room_bytes, later, later_ns)
+    return FirstRead(share, size, sample_ms / 1e3, samples, facts.loader_room_bytes, later, later_ns)
 
 
 def cores_of(facts: UserFacts) -> int:

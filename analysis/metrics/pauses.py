@@ -282,9 +282,9 @@ def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
     usual_ms = by_marks.usual_ms
     if profiled.floor_ms is not None and usual_ms < profiled.floor_ms and ms:
         usual_ms = min(by_marks.step_ms * ms[(len(ms) - 1) // 2] * len(ms) / sum(ms), by_marks.step_ms)
-    known = replace(by_marks, usual_ms=usual_ms, profiled=len(ms) >= by_marks.steps)
-    before_ms = known.step_ms - known.usual_ms
-    if before_ms < MIN_LONG_SHARE * known.step_ms:
+    rounds = replace(by_marks, usual_ms=usual_ms, profiled=len(ms) >= by_marks.steps)
+    before_ms = rounds.step_ms - rounds.usual_ms
+    if before_ms < MIN_LONG_SHARE * rounds.step_ms:
         return None
-    loading = profiled.waits_ms >= MAJORITY * before_ms if known.profiled else profiled.loads
-    return None if loading else known
+    loading = profiled.waits_ms >= MAJORITY * before_ms if rounds.profiled else profiled.loads
+    return None if loading else rounds

@@ -30,9 +30,9 @@ def readings_of(measured: DeviceMeasurements) -> dict[str, Reading]:
 
 def readings_without_trace(telemetry: DeviceTelemetry | None, reason: str) -> dict[str, Reading]:
     """Return all readings of a device without a trace; those not from telemetry are missing."""
-    known = DeviceMeasurements(sampled=telemetry) if telemetry is not None else None
+    measurements = DeviceMeasurements(sampled=telemetry) if telemetry is not None else None
     return {
-        key: possible_reading(metric, known) if known is not None and metric.from_telemetry else missing(reason)
+        key: possible_reading(metric, measurements) if measurements is not None and metric.from_telemetry else missing(reason)
         for key, metric in METRICS.items()
     }
 

@@ -37,29 +37,29 @@ def replayed_step(
     if not len(starts):
         return None
     window = union(starts, ends)
-    mine = np.array([owner_device == device for owner_device, _ in problem.streams], dtype=bool)[problem.ops.stream]
+    on_device = np.array([owner_device == device for owner_device, _ in problem.streams], dtype=bool)[problem.ops.stream]
     ms_divisor = 1e6 * len(starts)
-    op_starts, op_ends, owners = run.op_start[mine], run.op_end[mine], owner_of[problem.ops.op[mine]]
+    op_starts, op_ends, owners = run.op_start[on_device], run.op_end[on_device], owner_of[problem.ops.op[on_device]]
     inside = np.maximum(np.minimum(op_ends, ends.max()) - np.maximum(op_starts, starts.min()), 0)
     work = {str(owner): float(inside[owners == owner].sum()) / ms_divisor for owner in np.unique(owners[inside > 0])}
     idle = intersect(complement(union(op_starts, op_ends), int(starts.min()), int(ends.max())), window)
-    return ReplayedStep(work, {cause: ns / ms_divisor for cause, ns in _waits(problem, run, mine, idle).items()})
+    return ReplayedStep(work, {cause: ns / ms_divisor for cause, ns in _waits(problem, run, on_device, idle).items()})
 
 
-def _waits(problem: ReplayProblem, run: Replayed, mine: NDArray[np.bool_], idle: Intervals) -> dict[str, float]:
-    """Return the ``idle`` time between the operations ``mine``, in ns by cause."""
+def _waits(problem: ReplayProblem, run: Replayed, on_device: NDArray[np.bool_], idle: Intervals) -> dict[str, float]:
+    """Return the ``idle`` time between the operations ``on_device``, in ns by cause."""
     if not len(idle.starts):
         return {}
-    index = np.flatnonzero(mine)
+    index = np.flatnonzero(on_device)
     index = index[np.argsort(run.op_start[index], kind="stable")]
     place = np.searchsorted(run.op_start[index], idle.ends)
     following = index[np.minimum(place, len(index) - 1)]
     node = problem.ops.node[following]
     submitted = run.host_submit[np.maximum(node, 0)]
-    late = (place < len(index)) & (node >= 0) & (submitted > idle.starts)
-    until = np.where(late, np.minimum(submitted, idle.ends), idle.starts)
+    late_submits = (place < len(index)) & (node >= 0) & (submitted > idle.starts)
+    until = np.where(late_submits, np.minimum(submitted, idle.ends), idle.starts)
     latency = float((idle.ends - until).sum())
-    work = _host_work(problem, run, idle.starts[late], until[late])
+    work = _host_work(problem, run, idle.starts[late_submits], until[late_submits])
     return {LATENCY: latency, **work}
 
 

@@ -198,9 +198,9 @@ def queue_slots(ops: DeviceOps, bounds: I64, depth: I64) -> I64:
     launching = np.flatnonzero(bounds[1:] > bounds[:-1])
     firsts = bounds[:-1][launching]
     of_op[firsts] = depth[launching]
-    for mine in positions_by(ops.stream).values():
-        place = np.arange(len(mine)) - of_op[mine]
-        of_op[mine] = np.where(place >= 0, mine[np.maximum(place, 0)], -1)
+    for ops_of_stream in positions_by(ops.stream).values():
+        place = np.arange(len(ops_of_stream)) - of_op[ops_of_stream]
+        of_op[ops_of_stream] = np.where(place >= 0, ops_of_stream[np.maximum(place, 0)], -1)
     slot[launching] = of_op[firsts]
     return slot
 
@@ -209,10 +209,10 @@ def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
     """Return the end of each step on ``device``: of its last operation, or the previous end if later."""
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
-    mine = (ops.step >= 0) & on_device[ops.stream]
-    position = np.searchsorted(problem.steps, ops.step[mine])
+    in_step = (ops.step >= 0) & on_device[ops.stream]
+    position = np.searchsorted(problem.steps, ops.step[in_step])
     ends = np.full(len(problem.steps), NEVER, dtype=np.int64)
-    np.maximum.at(ends, position, run.op_end[mine])
+    np.maximum.at(ends, position, run.op_end[in_step])
     return np.maximum.accumulate(ends)
 
 
@@ -242,10 +242,10 @@ def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
     """
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
-    mine = (ops.step >= 0) & (ops.node >= 0) & on_device[ops.stream]
+    in_step = (ops.step >= 0) & (ops.node >= 0) & on_device[ops.stream]
     never = np.iinfo(np.int64).max
     first = np.full(len(problem.steps), never, dtype=np.int64)
-    np.minimum.at(first, np.searchsorted(problem.steps, ops.step[mine]), run.host_start[ops.node[mine]])
+    np.minimum.at(first, np.searchsorted(problem.steps, ops.step[in_step]), run.host_start[ops.node[in_step]])
     earlier = run.op_end[(ops.node < 0) & on_device[ops.stream]].max(initial=NEVER)
     return np.where(first < never, np.maximum(first, earlier), NEVER)
 
@@ -263,12 +263,12 @@ def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
     columns = {}
     for name in ("after_stream", "after_launch", "after_dep"):
         values = getattr(ops, name).copy()
-        known = launched & (values > NEVER)
+        has_latency = launched & (values > NEVER)
         if name == "after_dep":
-            known &= ops.dep >= 0
-        indices = np.flatnonzero(known)
-        for mine in positions_by(ops.stream[indices]).values():
-            values[indices[mine]] = int(np.median(values[indices[mine]]))
+            has_latency &= ops.dep >= 0
+        indices = np.flatnonzero(has_latency)
+        for ops_of_stream in positions_by(ops.stream[indices]).values():
+            values[indices[ops_of_stream]] = int(np.median(values[indices[ops_of_stream]]))
         columns[name] = values
     return replace(problem, ops=replace(ops, **columns))
 
@@ -281,10 +281,10 @@ def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProble
     ops, host = problem.ops, problem.host
     keep = ~drop
     stand_in = np.arange(len(ops), dtype=np.int64)
-    for mine in positions_by(ops.stream).values():
-        so_far = np.where(keep[mine], np.arange(len(mine)), -1)
+    for ops_of_stream in positions_by(ops.stream).values():
+        so_far = np.where(keep[ops_of_stream], np.arange(len(ops_of_stream)), -1)
         last = np.maximum.accumulate(so_far)
-        stand_in[mine] = np.where(last >= 0, mine[np.maximum(last, 0)], -1)
+        stand_in[ops_of_stream] = np.where(last >= 0, ops_of_stream[np.maximum(last, 0)], -1)
     renumber = np.cumsum(keep) - 1
 
     def moved(targets: I64) -> I64:

@@ -95,8 +95,8 @@ class HostWork:
 
         It is 1 if it is not known, or if the parts are those of the run's step.
         """
-        known = self.step.value and self.steps and self.total_ms and self.parts is None
-        return self.step.value / self.total_ms if self.step.value and known else 1.0
+        is_known = self.step.value and self.steps and self.total_ms and self.parts is None
+        return self.step.value / self.total_ms if self.step.value and is_known else 1.0
 
     @property
     def of_the_profile(self) -> bool:

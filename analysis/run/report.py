@@ -112,15 +112,15 @@ def _host(work: HostWork) -> HostPart:
 def _stragglers(result: RunResult) -> list[StragglerPart]:
     return [
         {
-            "ranks": list(late.ranks),
-            "host": late.host,
-            "kind": late.kind,
-            "reason": late.reason,
-            "own_ms": late.own_ms,
-            "gain_ms": late.gain_ms,
-            "at_most": late.at_most,
+            "ranks": list(straggler.ranks),
+            "host": straggler.host,
+            "kind": straggler.kind,
+            "reason": straggler.reason,
+            "own_ms": straggler.own_ms,
+            "gain_ms": straggler.gain_ms,
+            "at_most": straggler.at_most,
         }
-        for late in (result.communication.stragglers if result.communication else ())
+        for straggler in (result.communication.stragglers if result.communication else ())
     ]
 
 

@@ -44,28 +44,29 @@ def scaled_to(
     The rules are those of ``at_best``; without ``slower_host`` no lost time grows. At least ``outside_ms`` of the step are time
     that no profiled step shows. The ledger is unchanged if nothing was replayed.
     """
-    known = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
-    if not known:
+    estimated_rows = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
+    if not estimated_rows:
         return list(ledger)
-    lost = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if row.owner in LOST_OWNERS)
-    works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known) - lost
+    lost = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in estimated_rows if row.owner in LOST_OWNERS)
+    works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in estimated_rows) - lost
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     idle_ms = max(step_ms - works, 0.0)
-    estimated_ms = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
-    shown = min(
-        max(idle_ms - outside_ms, 0.0), max(lost, recorded) if slower_host and _of_the_host(known) > NOTHING_MS else lost
+    estimated_ms = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in estimated_rows if _of_the_gpu(row))
+    shown_ms = min(
+        max(idle_ms - outside_ms, 0.0),
+        max(lost, recorded) if slower_host and _of_the_host(estimated_rows) > NOTHING_MS else lost,
     )
-    of_lost = shown / lost if lost > NOTHING_MS else 0.0
+    of_lost = shown_ms / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
-    grows = shown > lost
-    of_host = (shown - estimated_ms) / (lost - estimated_ms) if grows else of_lost
+    grows = shown_ms > lost
+    of_host = (shown_ms - estimated_ms) / (lost - estimated_ms) if grows else of_lost
     rows = []
     for row in ledger:
         if (ms := row.ms_per_step_unprofiled_est) is not None:
             by = of_work if row.owner not in LOST_OWNERS else 1.0 if grows and _of_the_gpu(row) else of_host
             row = replace(row, ms_per_step_unprofiled_est=ms * by)
         rows.append(row)
-    return _with_unseen(rows, idle_ms - shown)
+    return _with_unseen(rows, idle_ms - shown_ms)
 
 
 def _of_the_gpu(row: LedgerRow) -> bool:
@@ -116,5 +117,5 @@ def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in ledger if row.owner not in LOST_OWNERS)
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     lost = max(estimate_ms - works, 0.0)
-    shown = max(lost, recorded) if best.represented and _of_the_host(ledger) > NOTHING_MS else lost
-    return max(best.ms - works - min(shown, max(best.ms - works - _outside_ms(best), 0.0)), 0.0)
+    shown_ms = max(lost, recorded) if best.represented and _of_the_host(ledger) > NOTHING_MS else lost
+    return max(best.ms - works - min(shown_ms, max(best.ms - works - _outside_ms(best), 0.0)), 0.0)

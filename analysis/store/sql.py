@@ -90,10 +90,10 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
         env=children.environment(environment),
         start_new_session=True,
     )
-    late = threading.Event()
+    timed_out = threading.Event()
 
     def stop() -> None:
-        late.set()
+        timed_out.set()
         process.kill()
 
     timer = threading.Timer(seconds, stop)
@@ -110,7 +110,7 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
         finally:
             timer.cancel()
             process.kill()
-    if late.is_set():
+    if timed_out.is_set():
         raise UsageError(
             f"The query took longer than {seconds:g} s and was stopped. Query less data: one step, one name, or a LIMIT before a join."
         )
@@ -131,7 +131,7 @@ def _frame(answer: Answer) -> pd.DataFrame:
     """Return the rows as a table; columns of whole numbers keep their type if values are missing."""
     names: list[str] = []
     for name in answer.columns:  # A join may return two columns with the same name, but a table needs unique names.
-        duplicates = sum(known == name or known.startswith(f"{name} (") for known in names)
+        duplicates = sum(earlier_name == name or earlier_name.startswith(f"{name} (") for earlier_name in names)
         names.append(f"{name} ({duplicates + 1})" if duplicates else name)
     frame = pd.DataFrame(answer.rows, columns=names, dtype=object)
     for name, kind in zip(names, answer.types, strict=True):

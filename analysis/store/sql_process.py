@@ -99,9 +99,9 @@ def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     names, kinds = [str(column[0]) for column in con.description], [str(column[1]) for column in con.description]
     if not all(map(PLAIN.fullmatch, kinds)):
         inner = ", ".join(f"c{at}" for at in range(len(kinds)))
-        shown = ", ".join(f"c{at}" if PLAIN.fullmatch(kind) else f"c{at}::VARCHAR" for at, kind in enumerate(kinds))
+        selected = ", ".join(f"c{at}" if PLAIN.fullmatch(kind) else f"c{at}::VARCHAR" for at, kind in enumerate(kinds))
         statement = con.extract_statements(sql)[0].query.strip().rstrip(";")
-        con.execute(f"SELECT {shown} FROM (\n{statement}\n) AS asked({inner})")
+        con.execute(f"SELECT {selected} FROM (\n{statement}\n) AS asked({inner})")
     return names
 
 

@@ -50,8 +50,8 @@ def called_from(rank: RankView) -> pd.DataFrame:
     launched = rank.frame(_LAUNCHED)
     ns = np.zeros(len(ops), np.int64)
     ns[launched["cpu_op_id"].to_numpy(np.int64)] = launched["ns"].to_numpy(np.int64)
-    known = (frame >= 0) & ~ops.annotation
-    rows = pd.DataFrame({"operator": ops.name[known], "line": facts.python_name[frame[known]], "ns": ns[known]})
+    has_frame = (frame >= 0) & ~ops.annotation
+    rows = pd.DataFrame({"operator": ops.name[has_frame], "line": facts.python_name[frame[has_frame]], "ns": ns[has_frame]})
     sums = rows.groupby(["operator", "line"], as_index=False).agg(ns=("ns", "sum"), calls=("ns", "size"))
     table = sums.assign(
         operator=names[sums["operator"].to_numpy()],

@@ -100,18 +100,18 @@ def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]
     inside = {(t.recording_id, t.device): t for t in sampled if t.profiled}  # counters in a trace belong to its own devices
     sampled = [t for t in sampled if not t.profiled]
     owned: dict[Key, DeviceTelemetry] = {}
-    for mine in devices:
-        matches = _by_identity(mine, _possible(sampled, mine))
+    for device in devices:
+        matches = _by_identity(device, _possible(sampled, device))
         if matches is not None:
-            owned[mine.recording_id, mine.device] = matches
+            owned[device.recording_id, device.device] = matches
     assigned = {(t.recording_id, t.device) for t in owned.values()}
     unassigned = [d for d in devices if (d.recording_id, d.device) not in owned]
-    for mine in unassigned:
-        free = [t for t in _possible(sampled, mine) if (t.recording_id, t.device) not in assigned]
-        rivals = [d for d in unassigned if _may_share_host(d, mine)]
-        match = _only(mine, free, rivals)
+    for device in unassigned:
+        free = [t for t in _possible(sampled, device) if (t.recording_id, t.device) not in assigned]
+        rivals = [d for d in unassigned if _may_share_host(d, device)]
+        match = _only(device, free, rivals)
         if match is not None:
-            owned[mine.recording_id, mine.device] = match
+            owned[device.recording_id, device.device] = match
     return {**inside, **owned}
 
 
@@ -133,33 +133,33 @@ def unassigned_sentence(
 
 def candidates(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> list[DeviceTelemetry]:
     """Return the sampled GPUs that may be one of the ``devices``."""
-    possible = {(t.recording_id, t.device) for mine in devices for t in _possible(sampled, mine)}
+    possible = {(t.recording_id, t.device) for device in devices for t in _possible(sampled, device)}
     return [t for t in sampled if (t.recording_id, t.device) in possible]
 
 
-def _by_identity(mine: TraceDevice, possible: Sequence[DeviceTelemetry]) -> DeviceTelemetry | None:
+def _by_identity(device: TraceDevice, possible: Sequence[DeviceTelemetry]) -> DeviceTelemetry | None:
     """Return the GPU with the device's UUID or process."""
-    if mine.uuid is not None and (
-        same_uuid := [t for t in possible if t.uuid is not None and _bare(t.uuid) == _bare(mine.uuid)]
+    if device.uuid is not None and (
+        same_uuid := [t for t in possible if t.uuid is not None and _bare(t.uuid) == _bare(device.uuid)]
     ):
         return same_uuid[0]
-    ran = [t for t in possible if mine.pids & set(t.pids)]
+    ran = [t for t in possible if device.pids & set(t.pids)]
     return ran[0] if len(ran) == 1 else None
 
 
-def _possible(sampled: Sequence[DeviceTelemetry], mine: TraceDevice) -> list[DeviceTelemetry]:
+def _possible(sampled: Sequence[DeviceTelemetry], device: TraceDevice) -> list[DeviceTelemetry]:
     """Return the GPUs of the device's model on its host; those with another UUID are excluded."""
     return [
         t
         for t in sampled
-        if (mine.name is None or t.name is None or t.name == mine.name)
-        and (mine.host is None or t.host is None or t.host == mine.host)
-        and (mine.uuid is None or t.uuid is None or _bare(t.uuid) == _bare(mine.uuid))
+        if (device.name is None or t.name is None or t.name == device.name)
+        and (device.host is None or t.host is None or t.host == device.host)
+        and (device.uuid is None or t.uuid is None or _bare(t.uuid) == _bare(device.uuid))
     ]
 
 
-def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[TraceDevice]) -> DeviceTelemetry | None:
-    """Return the GPU that remains for ``mine``; None if it is not unique.
+def _only(device: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[TraceDevice]) -> DeviceTelemetry | None:
+    """Return the GPU that remains for ``device``; None if it is not unique.
 
     It is the only free GPU, the one with its ordinal if the job has one GPU for each device, or the only one that works.
     """
@@ -167,7 +167,7 @@ def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[T
     if len(rivals) == 1:
         return works[0] if len(works) == 1 else None
     if len({t.recording_id for t in works}) == 1 and sorted(t.device for t in works) == sorted(d.device for d in rivals):
-        return next(t for t in works if t.device == mine.device)
+        return next(t for t in works if t.device == device.device)
     return None
 
 

@@ -104,7 +104,7 @@ def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -
         clocks,
         origins,
         host,
-        owners=tuple(Owned(*key, index_of[mine.recording_id, mine.device]) for key, mine in owned.items()),
+        owners=tuple(Owned(*key, index_of[owner.recording_id, owner.device]) for key, owner in owned.items()),
         possible=tuple(index_of[t.recording_id, t.device] for t in candidates(outside, devices)),
         unknown=unassigned_sentence(devices, outside, owned),
     )

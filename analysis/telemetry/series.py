@@ -254,12 +254,12 @@ def facts(telemetry: TelemetrySeries, column: str) -> dict[str, float]:
 
 def energy_of(telemetry: TelemetrySeries) -> Energy | None:
     """Return the energy that the GPU used while it was sampled; None if it is not known."""
-    known = []
+    energies = []
     for column in ("energy_j", "power_w"):
         rows = telemetry.samples[telemetry.samples[column].notna()] if telemetry.has(column) else telemetry.samples[:0]
         value = rows[column].to_numpy(np.float64) if len(rows) else np.empty(0)
-        known.append((rows["time_ns"].to_numpy(np.int64), value))
-    return energy(known[0], known[1], telemetry.span.ns)
+        energies.append((rows["time_ns"].to_numpy(np.int64), value))
+    return energy(energies[0], energies[1], telemetry.span.ns)
 
 
 def lowest_stretch(telemetry: TelemetrySeries, column: str) -> tuple[TimelineSpan, float] | None:

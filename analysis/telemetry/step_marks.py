@@ -142,9 +142,9 @@ def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: b
             )
         else:
             why = "the host became slower. All steps count, and the interval includes the mean of each side."
-        early, late = slower
+        early_ms, late_ms = slower
         notes.append(
-            f"After the profile, steps take {in_words(late / 1e6)}, {100 * (late / early - 1):.0f} % longer, probably because {why}"
+            f"After the profile, steps take {in_words(late_ms / 1e6)}, {100 * (late_ms / early_ms - 1):.0f} % longer, probably because {why}"
         )
     filled = np.concatenate([whole_bursts(ns) for ns in without_queue_filling(*settled)])
     later_ns = float(separate_pauses(filled)[0].mean()) if len(filled) >= MIN_STEPS else 0.0
@@ -216,8 +216,8 @@ def _means_if_slower(before: Sequence[F64], after: Sequence[F64]) -> tuple[float
     if min(mask.sum() for mask in pauses) < MIN_PAUSES:
         # Remove pauses unless they recur on both sides. On one side alone, they would distort the ratio.
         sides = [ns[~mask] for ns, mask in zip(sides, pauses, strict=True)]
-    early, late = (float(ns.mean()) for ns in sides)
-    return (early, late) if late > (1 + MIN_SLOWDOWN) * early else None
+    early_ms, late_ms = (float(ns.mean()) for ns in sides)
+    return (early_ms, late_ms) if late_ms > (1 + MIN_SLOWDOWN) * early_ms else None
 
 
 def _settled_bursts(parts: Sequence[F64]) -> F64:

@@ -129,12 +129,12 @@ def _same_choice(a: Trait, b: Trait) -> bool:
     return not a.differs_from(b) and (b.value != IN_WORKERS or b.amount is not None)
 
 
-def of_batch(ratio: Fraction | None, known: Sequence[SetupDifference]) -> tuple[SetupDifference, ...]:
+def of_batch(ratio: Fraction | None, other_differences: Sequence[SetupDifference]) -> tuple[SetupDifference, ...]:
     """Return the ratio of the batch sizes as a difference.
 
     The result is empty if the ratio is not known, or if a number that a user entered already shows it.
     """
-    entered = any(difference.key in ("samples", "tokens") or "batch" in difference.key for difference in known)
+    entered = any(difference.key in ("samples", "tokens") or "batch" in difference.key for difference in other_differences)
     if ratio is None or entered:
         return ()
     return (SetupDifference("batch", "Batch size (ratio)", f"{ratio.denominator:,}", f"{ratio.numerator:,}", (), ()),)

@@ -83,7 +83,7 @@ def _predicted_for(
     are among the fixes. Gains of single findings do not add up, and later findings may have disappeared with the first ones.
     If only one fix shows in B's set-up, the other findings may have disappeared because of it.
     """
-    shown = {rule for difference in changes if difference.finding is None for rule in difference.rules}
+    changed_rules = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     findings_by_change = [
         [f for f in a.findings if _promises(f) and f.rule in difference.rules]
         for difference in changes
@@ -93,7 +93,7 @@ def _predicted_for(
     best_findings = [
         min(findings, key=lambda finding: finding.predicted_step_ms or 0.0) for findings in findings_by_change if findings
     ]
-    promised = [*best_findings, *(f for f in fixed if _promises(f) and f.rule not in shown)]
+    promised = [*best_findings, *(f for f in fixed if _promises(f) and f.rule not in changed_rules)]
     if measured_ms is None or not promised:
         return None
     # A CUDA graph hides the other findings about the work inside it.

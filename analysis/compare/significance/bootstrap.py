@@ -111,12 +111,12 @@ def _block_medians(runs: Sequence[F64], blocks: Sequence[int], resamples: int) -
     medians = []
     for first in range(0, resamples, at_once):
         rows = min(at_once, resamples - first)
-        drawn = []
+        batches = []
         for steps, block, generator in zip(runs, blocks, generators, strict=True):
             starts = generator.integers(0, len(steps) - block + 1, size=(rows, math.ceil(len(steps) / block)))
             resampled = np.lib.stride_tricks.sliding_window_view(steps, block)[starts].reshape(rows, -1)
-            drawn.append(resampled[:, : len(steps)])
-        medians.append(np.median(np.concatenate(drawn, axis=1), axis=1, overwrite_input=True))
+            batches.append(resampled[:, : len(steps)])
+        medians.append(np.median(np.concatenate(batches, axis=1), axis=1, overwrite_input=True))
     return np.concatenate(medians)
 
 
@@ -137,10 +137,10 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
     """
     change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     a, b = ([_thinned(steps) for steps in runs] for runs in (a, b))
-    drawn, longest, stretches, missed = [], [], [], 1.0
+    medians, longest, stretches, missed = [], [], [], 1.0
     for runs in (a, b):
         blocks = [block_length(steps) for steps in runs]
-        drawn.append(_block_medians(runs, blocks, resamples))
+        medians.append(_block_medians(runs, blocks, resamples))
         longest.append(max(blocks))
         stretches.append(0.0)
         for steps, block in zip(runs, blocks, strict=True):
@@ -149,7 +149,7 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
             # In a run of one step, the block is the complete series.
             missed = max(missed, variance_ratio / block_ratio / (1 - min(block / len(steps), 0.5)))
     middle = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
-    ordered = np.sort(drawn[1] - drawn[0])
+    ordered = np.sort(medians[1] - medians[0])
     tail = int(resamples * TAIL)
     below, above = max(middle - float(ordered[tail]), 0.0), max(float(ordered[-1 - tail]) - middle, 0.0)
     stretch = student_t(max(sum(stretches) - 2, 1.0), 1 - TAIL) / 1.96 * math.sqrt(missed)

@@ -202,8 +202,8 @@ def settled(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Ver
 
 def _visible(by_steps: Verdict, evidence: ComparisonEvidence) -> float | None:
     """Return the smallest change that the steps and the interval could have shown."""
-    known = [share for share in (by_steps.smallest_visible_share, evidence.half) if share is not None]
-    return max(MIN_CHANGE, *known) if known else None
+    shares = [share for share in (by_steps.smallest_visible_share, evidence.half) if share is not None]
+    return max(MIN_CHANGE, *shares) if shares else None
 
 
 def of_other_work(verdict: Verdict, why: str = OTHER_MODEL) -> Verdict:

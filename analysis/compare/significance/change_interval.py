@@ -46,8 +46,8 @@ def ratio_interval(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], chang
     """
     low, high = change
     best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
-    known = all(run.low_ms is not None and run.high_ms is not None for run in (*a, *b))
-    if not known or low is None or high is None or not best_a or not best_b:
+    have_intervals = all(run.low_ms is not None and run.high_ms is not None for run in (*a, *b))
+    if not have_intervals or low is None or high is None or not best_a or not best_b:
         return None
     (down_a, up_a), (down_b, up_b) = _half_widths(a), _half_widths(b)
     middle = best_b - best_a
@@ -152,5 +152,5 @@ def _part_of_width(run: MeasuredSteps) -> float:
 
 
 def _combined(*halves: float | None) -> float | None:
-    known = [half for half in halves if half is not None]
-    return math.hypot(*known) if len(known) == len(halves) else None
+    known_halves = [half for half in halves if half is not None]
+    return math.hypot(*known_halves) if len(known_halves) == len(halves) else None

@@ -283,12 +283,12 @@ def _by_interval(pair: _SidePair) -> Verdict:
     error = interval.half_width_ms / 1.96 / min(middle_a, middle_b)
     smallest = max(limit, 1.96 * error) + reasons.POWER_MARGIN * error
     agree = (pair.change > 0) == (interval.change_ms > 0)
-    shown = interval.excludes_zero() and share >= limit
-    if shown and agree:
+    is_significant = interval.excludes_zero() and share >= limit
+    if is_significant and agree:
         sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
         reason = f"The 95 % interval of the change {between} excludes 0. Two recordings do not show how runs vary."
         return Verdict(_word(pair.change), sure, reason, ends, floor, smallest)
-    if shown:
+    if is_significant:
         reason = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
         return Verdict("inconclusive", "low", reason, ends, floor, smallest)
     if relative_difference(pair.best_a, pair.best_b) >= limit > share:

@@ -124,5 +124,5 @@ def without_drift(
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:
     """Return the mean, or None if a value is not known or there are no values."""
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return math.fsum(known_values) / len(known_values) if known_values and len(known_values) == len(values) else None

@@ -154,8 +154,8 @@ def replayed_ledger(
     starts, ends = step_spans(changed, run, device, counted)
     window, steps = union(starts, ends), len(starts)
     schedule = replayed_schedule(events, view, recorded, changed, run)
-    mine = (schedule.start > NEVER) & (events.gpu.device == device)
-    parts = segments(schedule.start[mine], schedule.end[mine], codes[mine], window)
+    on_device = (schedule.start > NEVER) & (events.gpu.device == device)
+    parts = segments(schedule.start[on_device], schedule.end[on_device], codes[on_device], window)
     lost = lost_time(parts, window)
     lost_ns: dict[tuple[str, str | None], float] = dict(totals(explain(events, schedule, device, lost, codes), lost).items())
     lost_owners = {owner for owner, _ in lost_ns}
@@ -200,14 +200,14 @@ class ReplayClock:
 
 
 def replayed_timeline(
-    timeline: CauseTimeline, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed, mine: np.ndarray
+    timeline: CauseTimeline, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed, of_line: np.ndarray
 ) -> CauseTimeline:
     """Move one line's cause timeline to the replayed schedule ``run`` of ``changed``.
 
-    ``mine`` marks the line's nodes.
+    ``of_line`` marks the line's nodes.
     """
     host = recorded.host
-    index = np.flatnonzero(mine)
+    index = np.flatnonzero(of_line)
     if not len(index):
         return timeline
     index = index[np.argsort(host.start[index], kind="stable")]

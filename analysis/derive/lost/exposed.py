@@ -44,10 +44,10 @@ def explain_exposed(
         waited[schedule.waits.call] = True
         blocking = np.zeros(len(events.calls) + 1, dtype=bool)
         blocking[schedule.waits.call[schedule.waits.cause == CODE["blocking_copy"]]] = True
-        known = ~comm & (op_of >= 0)
+        has_operation = ~comm & (op_of >= 0)
         name = gpu.name[op_of]
-        to_device = known & matching(names, HOST_TO_DEVICE)[name]
-        to_host = known & matching(names, TO_HOST)[name]
+        to_device = has_operation & matching(names, HOST_TO_DEVICE)[name]
+        to_host = has_operation & matching(names, TO_HOST)[name]
         synchronous = matching(names, PAGEABLE)[name] | blocking[call]
         cause[to_device & synchronous] = CODE["blocking_copy"]
         cause[to_host & (synchronous | waited[call] | (read_back[op_of] >= 0))] = CODE["host_sync"]
@@ -62,18 +62,21 @@ def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
     ``candidates`` are ordered by start.
     """
     place = np.searchsorted(schedule.start[candidates], at, side="right") - 1
-    late = np.flatnonzero(place >= 0)
-    while len(late):
-        late = late[schedule.end[candidates[place[late]]] <= at[late]]
-        place[late] -= 1
-        late = late[place[late] >= 0]
+    open_rows = np.flatnonzero(place >= 0)
+    while len(open_rows):
+        open_rows = open_rows[schedule.end[candidates[place[open_rows]]] <= at[open_rows]]
+        place[open_rows] -= 1
+        open_rows = open_rows[place[open_rows] >= 0]
     return (
         np.where(place >= 0, candidates[np.maximum(place, 0)], -1) if len(candidates) else np.full(len(at), -1, dtype=np.int64)
     )
 
 
 def read_back_calls(events: TraceEvents, schedule: Schedule) -> I64:
-    """Return, for each copy to the host, the call that waits for the copy and so reads a value; -1 for other operations."""
+    """Return, for each copy to the host, the call that waits for the copy; -1 for other operations.
+
+    Such a call reads a value.
+    """
     to_host = matching(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
     return np.where(to_host, schedule.awaited_by, -1)
 
@@ -84,9 +87,9 @@ def _split_communication(schedule: Schedule, pieces: Pieces, comm: NDArray[np.bo
     The transfer takes the collective's shortest duration over all ranks; the time before it is waiting.
     """
     op = pieces.next_op
-    known = comm & np.array([int(o) in transfer_ns for o in op], dtype=bool)
+    has_transfer = comm & np.array([int(o) in transfer_ns for o in op], dtype=bool)
     shortest = np.array([transfer_ns.get(int(o), 0) for o in op], dtype=np.int64)
-    cut = np.where(known, np.clip(schedule.end[op] - shortest, pieces.start, pieces.end), pieces.end)
-    waited = replace(pieces, end=cut, cause=np.where(known, CODE["comm_wait"], pieces.cause).astype(np.int8))
+    cut = np.where(has_transfer, np.clip(schedule.end[op] - shortest, pieces.start, pieces.end), pieces.end)
+    waited = replace(pieces, end=cut, cause=np.where(has_transfer, CODE["comm_wait"], pieces.cause).astype(np.int8))
     transferred = replace(pieces, start=cut, cause=np.full(len(pieces), CODE["comm_transfer"], np.int8), host_at=cut)
-    return Pieces.joined([waited.rows(cut > pieces.start), transferred.rows(known & (cut < pieces.end))])
+    return Pieces.joined([waited.rows(cut > pieces.start), transferred.rows(has_transfer & (cut < pieces.end))])

@@ -70,15 +70,15 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
     begin, end = lost.start[rows], lost.end[rows]
     at = np.searchsorted(schedule.start[order], end, side="left")
     next_op = np.where(at < len(order), order[np.minimum(at, max(len(order) - 1, 0))] if len(order) else -1, -1)
-    known = next_op >= 0
-    submitted = np.where(known, schedule.submitted[next_op], NEVER) if len(schedule.start) else np.full(len(rows), NEVER)
+    has_next = next_op >= 0
+    submitted = np.where(has_next, schedule.submitted[next_op], NEVER) if len(schedule.start) else np.full(len(rows), NEVER)
     linked = submitted > NEVER
-    opened = np.where(known, schedule.start[next_op], end) if len(schedule.start) else end
+    opened = np.where(has_next, schedule.start[next_op], end) if len(schedule.start) else end
     latency = np.clip(opened - submitted, 0, None)
     ordinary = latency[linked & (submitted > begin)]
     usual = min(int(np.median(ordinary)) if len(ordinary) else 0, SHIFT_LIMIT_NS)
     queued = linked & (submitted <= begin)
-    by_host = (linked & ~queued) | (~known)
+    by_host = (linked & ~queued) | (~has_next)
     shift = np.where(linked & by_host, np.minimum(latency, usual), 0)
     host_end = np.where(linked & by_host, np.clip(submitted + shift, begin, end), end)
     results = [
@@ -96,16 +96,16 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
         wait_call = np.full(int(mask.sum()), -1, dtype=np.int64) if call is None else call[mask]
         results.append(Pieces(rows[mask], start[mask], end[mask], cause[mask], next_op[mask], start[mask], wait_call))
 
-    late = _waited_for_stream(schedule, order, next_op, begin, queued)
+    waited_for_stream = _waited_for_stream(schedule, order, next_op, begin, queued)
     started_late = end - np.where(queued, begin, host_end) > MAX_LATENCY_NS
     latency_code = np.where(
-        late, CODE["comm_wait"], np.where(started_late, CODE["unattributed"], CODE["launch_latency"])
+        waited_for_stream, CODE["comm_wait"], np.where(started_late, CODE["unattributed"], CODE["launch_latency"])
     ).astype(np.int8)
     explain_all(by_host & (host_end < end), host_end, latency_code)
-    copied = queued & (np.where(known, read_back[next_op], -1) >= 0) if len(read_back) else np.zeros(len(rows), dtype=bool)
+    copied = queued & (np.where(has_next, read_back[next_op], -1) >= 0) if len(read_back) else np.zeros(len(rows), dtype=bool)
     cause = np.where(copied, CODE["host_sync"], latency_code).astype(np.int8)
     explain_all(queued, begin, cause, np.where(copied, read_back[next_op], -1) if len(read_back) else None)
-    unlinked = known & ~linked
+    unlinked = has_next & ~linked
     explain_all(
         unlinked, begin, np.where(end - begin <= OTHER_STREAM_NS, CODE["launch_latency"], CODE["unattributed"]).astype(np.int8)
     )
@@ -119,20 +119,21 @@ def _by_host_cause(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I
     """
     line = np.where(next_op >= 0, schedule.line[next_op], 0) if len(schedule.line) else np.zeros(len(rows), np.int32)
     painted = []
-    for number, mine in positions_by(np.maximum(line, 0)).items():
+    for number, rows_of_line in positions_by(np.maximum(line, 0)).items():
         if number < len(schedule.timelines):
             timeline = schedule.timelines[number]
             edges = np.concatenate([[NEVER], timeline.start[1:], [-NEVER]])
             start, stop, gap, cell = overlaps(
-                Intervals(begin[mine] - shift[mine], end[mine] - shift[mine]), Intervals(edges[:-1], edges[1:])
+                Intervals(begin[rows_of_line] - shift[rows_of_line], end[rows_of_line] - shift[rows_of_line]),
+                Intervals(edges[:-1], edges[1:]),
             )
-            row, cause = mine[gap], timeline.cause[cell]
+            row, cause = rows_of_line[gap], timeline.cause[cell]
         else:
             start, stop, row, cause = (
-                begin[mine] - shift[mine],
-                end[mine] - shift[mine],
-                mine,
-                np.full(len(mine), CODE["unattributed"], np.int8),
+                begin[rows_of_line] - shift[rows_of_line],
+                end[rows_of_line] - shift[rows_of_line],
+                rows_of_line,
+                np.full(len(rows_of_line), CODE["unattributed"], np.int8),
             )
         none = np.full(len(row), -1, dtype=np.int64)
         painted.append(Pieces(rows[row], start + shift[row], stop + shift[row], cause, next_op[row], start, none))
@@ -156,8 +157,8 @@ def _waited_for_stream(
     position[order] = np.arange(len(order))
     stream_free = np.full(len(schedule.start), NEVER, dtype=np.int64)
     for at in positions_by(schedule.stream[order]).values():
-        mine = order[at]
-        stream_free[mine[1:]] = np.maximum.accumulate(schedule.end[mine])[:-1]
+        ops_of_stream = order[at]
+        stream_free[ops_of_stream[1:]] = np.maximum.accumulate(schedule.end[ops_of_stream])[:-1]
     op = next_op[queued]
     ready = np.maximum(stream_free[op], schedule.submitted[op])
     result[queued] = (schedule.start[op] - ready > OTHER_STREAM_NS) & (begin[queued] > ready)
@@ -182,9 +183,9 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     cut: list[_Charged] = []
     may_be_charged = np.flatnonzero(np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD))
     of_line = positions_by(line[may_be_charged])
-    for number, mine in positions_by(wait_line).items():
+    for number, waits_of_line in positions_by(wait_line).items():
         rows = may_be_charged[of_line.get(number, _NONE)]
-        cut += _charged(pieces, rows, np.searchsorted(mine, started[rows]), mine, waits)
+        cut += _charged(pieces, rows, np.searchsorted(waits_of_line, started[rows]), waits_of_line, waits)
     begin, end, index, payer = np.array(cut, dtype=np.int64).reshape(-1, 4).T
     unexplained = np.ones(len(pieces), bool)
     unexplained[index] = False
@@ -211,21 +212,21 @@ class _Charged(NamedTuple):
     wait: int
 
 
-def _charged(pieces: Pieces, rows: I64, started: I64, mine: I64, waits: Waits) -> list[_Charged]:
+def _charged(pieces: Pieces, rows: I64, started: I64, waits_of_line: I64, waits: Waits) -> list[_Charged]:
     """Return the parts of ``rows`` that waits explain, in order.
 
-    ``mine`` are the possible waits. ``started`` is, for each row, the number of waits that have begun before it. Rows that no wait
+    ``waits_of_line`` are the possible waits. ``started`` is, for each row, the number of waits that have begun before it. Rows that no wait
     explains are skipped.
     """
     cut: list[_Charged] = []
     unused: list[list[int]] = []  # pairs of unused waiting time and the index of the wait
-    at = known = 0
+    at = next_wait = 0
     while at < len(rows):
-        for wait in mine[known : started[at]].tolist():
+        for wait in waits_of_line[next_wait : started[at]].tolist():
             unused.append([int(waits.reached[wait] - waits.start[wait]), wait])
-        known = int(started[at])
+        next_wait = int(started[at])
         if not unused:
-            at = int(np.searchsorted(started, known, side="right"))
+            at = int(np.searchsorted(started, next_wait, side="right"))
             continue
         row = int(rows[at])
         start, stop = int(pieces.start[row]), int(pieces.end[row])

@@ -29,8 +29,8 @@ class Segments:
 
     def of(self, owner: int) -> Intervals:
         """Return the intervals that ``owner`` owns."""
-        mine = self.owner == owner
-        return Intervals(self.starts[mine], self.ends[mine])
+        is_owned = self.owner == owner
+        return Intervals(self.starts[is_owned], self.ends[is_owned])
 
 
 def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> Segments:
@@ -65,15 +65,15 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
     own_ns = np.zeros(len(start), np.int64)
     owned = EMPTY
     for code in range(OWNER_KEYS.index("idle")):
-        mine = np.flatnonzero(codes == code)
-        if not len(mine):
+        ops_of_owner = np.flatnonzero(codes == code)
+        if not len(ops_of_owner):
             continue
-        mine = mine[np.argsort(start[mine], kind="stable")]
-        reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[mine])[:-1]))
-        begin = np.maximum(start[mine], reach)  # Time that an earlier operation covers does not count.
+        ops_of_owner = ops_of_owner[np.argsort(start[ops_of_owner], kind="stable")]
+        reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[ops_of_owner])[:-1]))
+        begin = np.maximum(start[ops_of_owner], reach)  # Time that an earlier operation covers does not count.
         free = subtract(window, owned)
-        own_ns[mine] = _covered(free, np.maximum(end[mine], begin)) - _covered(free, begin)
-        owned = union(np.concatenate((owned.starts, start[mine])), np.concatenate((owned.ends, end[mine])))
+        own_ns[ops_of_owner] = _covered(free, np.maximum(end[ops_of_owner], begin)) - _covered(free, begin)
+        owned = union(np.concatenate((owned.starts, start[ops_of_owner])), np.concatenate((owned.ends, end[ops_of_owner])))
     return own_ns
 
 

@@ -85,9 +85,9 @@ class Losses:
                 )
             self._count(part, device, owned(parts, device.window), totals(pieces, lost))
             sums = phase_sums(events, view, device, pieces, lost, None if part.parts == 1 else part.host_time)
-            known = self._phases.setdefault(device.device, {})
+            phases_of_device = self._phases.setdefault(device.device, {})
             for name, added in sums.items():
-                known[name] = known[name] + added if name in known else added
+                phases_of_device[name] = phases_of_device[name] + added if name in phases_of_device else added
         if problem is not None and any(estimate.replay_error is not None for estimate in self._estimates.values()):
             quicker = _recorded(part, without_profiler(problem, recording_cost(events)))
             explains = any(estimate.step_ns is not None for estimate in self._estimates.values())

@@ -85,8 +85,8 @@ def _without_closures(events: TraceEvents, own_phase: NDArray[np.int8]) -> NDArr
 
 def _inherited(own_phase: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
     """Return each entry's value, or that of its nearest ancestor if it has none (-1)."""
-    known = nearest(own_phase >= 0, parent, np.arange(len(own_phase)))
-    return np.where(known >= 0, own_phase[known], own_phase) if len(own_phase) else own_phase.copy()
+    ancestor = nearest(own_phase >= 0, parent, np.arange(len(own_phase)))
+    return np.where(ancestor >= 0, own_phase[ancestor], own_phase) if len(own_phase) else own_phase.copy()
 
 
 def phase_of_pieces(

@@ -88,8 +88,8 @@ def phase_sums(
         inside = intersect(spans, counted)
         if not inside.total:
             continue
-        mine = linked[_within(spans, launched)]
-        on_device = union(events.gpu.start[mine], events.gpu.end[mine]).total
+        ops_of_phase = linked[_within(spans, launched)]
+        on_device = union(events.gpu.start[ops_of_phase], events.gpu.end[ops_of_phase]).total
         sums[name] = PhaseSums(inside.total, on_device, int(length[_within(spans, middle)].sum()))
     return sums
 

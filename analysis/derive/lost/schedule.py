@@ -180,6 +180,6 @@ def totals(pieces: Pieces, lost: Lost) -> dict[tuple[str, str], int]:
     owner = lost.owner[pieces.gap]
     for o in np.unique(owner).tolist():
         for c in np.unique(pieces.cause[owner == o]).tolist():
-            mine = (owner == o) & (pieces.cause == c)
-            sums[OWNER_KEYS[o], CAUSE_KEYS[c]] = int((pieces.end[mine] - pieces.start[mine]).sum())
+            has_both = (owner == o) & (pieces.cause == c)
+            sums[OWNER_KEYS[o], CAUSE_KEYS[c]] = int((pieces.end[has_both] - pieces.start[has_both]).sum())
     return sums

@@ -86,8 +86,11 @@ def _host_times(table: pd.DataFrame) -> dict[str, int]:
     """Return the host's mean time (ns) of the counted steps, and of the counted steps without the first."""
     if len(table) < 2 or not table["counted"].any():
         return {}
-    took = (table["host_end"] - table["host_start"]).to_numpy(np.int64)
-    return {"counted_host_ns": int(took[table["counted"].to_numpy(bool)].mean()), "marked_host_ns": int(took[1:].mean())}
+    duration = (table["host_end"] - table["host_start"]).to_numpy(np.int64)
+    return {
+        "counted_host_ns": int(duration[table["counted"].to_numpy(bool)].mean()),
+        "marked_host_ns": int(duration[1:].mean()),
+    }
 
 
 def added(sums: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
 
 
 def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -> tuple[I64, GpuOps]:
-    """Read the operations that run in the part's view, and the operations that its own calls and operators launched."""
+    """Read the operations in the part's view, and the operations that its calls and operators launched."""
     begin, end = (moment + spine.origin_ns for moment in bounds.device_view)
     first, behind = con.execute(
         f"""SELECT coalesce(min(gpu_op_id) FILTER (start_ns + dur_ns > {begin}), max(gpu_op_id) + 1, 0), coalesce(max(gpu_op_id) + 1, 0)
@@ -158,8 +158,10 @@ def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -
         "cpu_op_id": _between(con, "cpu_ops", "cpu_op_id", spine.origin_ns, host_time),
     }
     elsewhere = f"SELECT gpu_op_id AS id FROM gpu_ops WHERE (gpu_op_id < {first} OR gpu_op_id >= {behind})"
-    mine = " UNION ALL ".join(f"{elsewhere} AND {key} >= {low} AND {key} < {high}" for key, (low, high) in launching.items())
-    others = columns_of(con, mine)["id"].astype(np.int64)
+    other_ids = " UNION ALL ".join(
+        f"{elsewhere} AND {key} >= {low} AND {key} < {high}" for key, (low, high) in launching.items()
+    )
+    others = columns_of(con, other_ids)["id"].astype(np.int64)
     return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), others)
 
 

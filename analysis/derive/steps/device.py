@@ -82,10 +82,10 @@ def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps
     cycle_starts = [int(start.min()) if len(start) else 0]
     for cycle in np.unique(host.cycle)[1:]:
         rows = np.flatnonzero(host.cycle == cycle)
-        mine = linked & np.isin(op_step, rows)
-        if mine.any():
+        in_cycle = linked & np.isin(op_step, rows)
+        if in_cycle.any():
             cycle_starts.append(int(host.ends[rows[0] - 1]))
-            first_linked.append(int(start[mine].min()))
+            first_linked.append(int(start[in_cycle].min()))
     for begin, first in zip(cycle_starts, first_linked, strict=True):
         status[~linked & (start >= begin) & (start < first)] = 1
     return status

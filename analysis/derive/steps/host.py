@@ -145,12 +145,13 @@ def _own_calls(events: TraceEvents, row: int) -> int:
     return int(inside.sum())
 
 
-def _fused_turns(took: I64) -> int:
-    """Return how many fused optimizers take turns, from the kernel time of each step. The result is 1 if the times do not show
-    several.
+def _fused_turns(kernel_ns: I64) -> int:
+    """Return how many fused optimizers take turns, from the kernel time of each step.
+
+    The result is 1 if the times do not show several.
     """
-    for turns in range(2, min(MAX_TURNS, len(took) // MIN_ROUNDS) + 1):
-        of_turn = [took[turn::turns] for turn in range(turns)]
+    for turns in range(2, min(MAX_TURNS, len(kernel_ns) // MIN_ROUNDS) + 1):
+        of_turn = [kernel_ns[turn::turns] for turn in range(turns)]
         means = [float(part.mean()) for part in of_turn]
         if min(means) <= 0 or max(means) < APART * min(means):
             continue
@@ -170,8 +171,8 @@ def _fused_ns(events: TraceEvents, rows: list[int]) -> I64:
     starts, ends = events.ops.start[rows], events.ops.end[rows]
     step = np.searchsorted(starts, moments, side="right") - 1
     inside = (step >= 0) & (moments < ends[np.maximum(step, 0)])
-    took = (events.gpu.end - events.gpu.start)[launched]
-    return np.bincount(step[inside], took[inside], minlength=len(rows)).astype(np.int64)
+    kernel_ns = (events.gpu.end - events.gpu.start)[launched]
+    return np.bincount(step[inside], kernel_ns[inside], minlength=len(rows)).astype(np.int64)
 
 
 def _repeated(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, list[int]]:

@@ -40,6 +40,6 @@ def with_marks_of_gpu(con: duckdb.DuckDBPyConnection, host: HostSteps) -> HostSt
     """Count step marks that exist only among the GPU's annotations as lost marks of ``host``."""
     if host.source != "profiler_step":
         return host
-    known = {name.removesuffix(LOST_MARK) for name in host.names}
-    missing = {name for (name,) in con.execute(_ON_GPU).fetchall()} - known
+    host_names = {name.removesuffix(LOST_MARK) for name in host.names}
+    missing = {name for (name,) in con.execute(_ON_GPU).fetchall()} - host_names
     return replace(host, lost_marks=host.lost_marks + len(missing)) if missing else host

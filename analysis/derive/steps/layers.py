@@ -27,12 +27,13 @@ def are_layers(events: TraceEvents, starts: I64) -> bool:
     )
     number, first = np.unique(ops.sequence[forward], return_index=True)
     place = np.searchsorted(number, ops.sequence[backward])
-    known = place < len(number)
-    known[known] = number[place[known]] == ops.sequence[backward[known]]
-    if known.sum() < MIN_LINKS:
+    has_forward = place < len(number)
+    has_forward[has_forward] = number[place[has_forward]] == ops.sequence[backward[has_forward]]
+    if has_forward.sum() < MIN_LINKS:
         return False
     went, came = (
-        np.searchsorted(starts, ops.start[rows], side="right") for rows in (forward[first[place[known]]], backward[known])
+        np.searchsorted(starts, ops.start[rows], side="right")
+        for rows in (forward[first[place[has_forward]]], backward[has_forward])
     )
     apart = came - went
     return bool(((apart == 0) | (apart == 1)).mean() < ITERATIONS_FROM)

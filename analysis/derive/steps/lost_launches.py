@@ -103,9 +103,11 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
         largest = max(launches, key=size.__getitem__)
         scattered = len(set(size.values())) > max(1, SCATTERED * len(launches))
         for start in launches:
-            mine, kinds_of_largest = kinds[start], kinds[largest]
-            shared = len(mine.keys() & kinds_of_largest.keys()) >= SAME_GRAPH * len(mine.keys() | kinds_of_largest.keys())
-            part = all(count <= kinds_of_largest.get(name, 0) for name, count in mine.items())
+            kinds_of_launch, kinds_of_largest = kinds[start], kinds[largest]
+            shared = len(kinds_of_launch.keys() & kinds_of_largest.keys()) >= SAME_GRAPH * len(
+                kinds_of_launch.keys() | kinds_of_largest.keys()
+            )
+            part = all(count <= kinds_of_largest.get(name, 0) for name, count in kinds_of_launch.items())
             if size[start] < size[largest] and (part or (scattered and shared)):
                 missing += [start] * (size[largest] - size[start])
         # The largest launch lacks kernels too, but their number is unknown.

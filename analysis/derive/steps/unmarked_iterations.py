@@ -66,8 +66,8 @@ def _operators(events: TraceEvents, starts: I64) -> tuple[I64, I64]:
     """Return starts and names of the operators on the threads of the ranges that begin at ``starts``."""
     ops = events.ops
     threads = ops.thread[ops.annotation & np.isin(ops.start, starts)]
-    mine = ~ops.annotation & np.isin(ops.thread, threads)
-    return ops.start[mine], ops.name[mine].astype(np.int64)
+    on_loop_threads = ~ops.annotation & np.isin(ops.thread, threads)
+    return ops.start[on_loop_threads], ops.name[on_loop_threads].astype(np.int64)
 
 
 def operator_starts(events: TraceEvents, marks: list[int]) -> I64:

@@ -111,10 +111,10 @@ def _wrapper_ns(events: TraceEvents) -> float | None:
     own = (ops.end - ops.start)[outer] - (ops.end - ops.start)[inner]
     ids = {name: i for i, name in enumerate(events.names)}
     costs = []
-    for (around, within), ratio in WRAPPERS.items():
-        mine = own[(ops.name[outer] == ids.get(around, -1)) & (ops.name[inner] == ids.get(within, -1))]
-        if len(mine) >= MIN_WRAPPERS:
-            costs.append(float(np.median(mine)) / ratio)
+    for (wrapper, callee), ratio in WRAPPERS.items():
+        own_of_kind = own[(ops.name[outer] == ids.get(wrapper, -1)) & (ops.name[inner] == ids.get(callee, -1))]
+        if len(own_of_kind) >= MIN_WRAPPERS:
+            costs.append(float(np.median(own_of_kind)) / ratio)
     return float(np.mean(costs)) if costs else None
 
 

@@ -21,11 +21,11 @@ def queue_depths(ops: DeviceOps, start: I64, end: I64) -> I64:
     returned. Calls that did not wait and calls that launch a graph have QUEUE_DEPTH.
     """
     depth = np.full(len(start), QUEUE_DEPTH, dtype=np.int64)
-    known = np.flatnonzero(ops.node >= 0)
-    if not len(known) or np.bincount(ops.node[known]).max() > 1:
+    with_node = np.flatnonzero(ops.node >= 0)
+    if not len(with_node) or np.bincount(ops.node[with_node]).max() > 1:
         return depth  # a graph takes one place for all of its operations
-    for mine in positions_by(ops.stream[known]).values():
-        launches = known[mine]
+    for rows_of_stream in positions_by(ops.stream[with_node]).values():
+        launches = with_node[rows_of_stream]
         node = ops.node[launches]
         waiting = np.arange(len(launches)) - np.searchsorted(np.sort(ops.fixed_start[launches]), end[node])
         blocked = (end[node] - start[node] > BLOCKED_LAUNCH_NS) & (waiting >= MIN_SHARE * QUEUE_DEPTH)

@@ -108,8 +108,10 @@ def build_problem(
     max_events: int | None = MAX_EVENTS,
     further: int = 0,
 ) -> ReplayProblem:
-    """Return the replay problem of ``steps``, or of as many leading steps as ``max_events`` allows. With None, there is no
-    limit. ``notes`` says if steps are left out. ``further`` counts later steps whose events are not loaded.
+    """Return the replay problem of ``steps``, or of as many leading steps as ``max_events`` allows.
+
+    With None, there is no limit. ``notes`` says if steps are left out. ``further`` counts later steps whose events are not
+    loaded.
     """
     calls = events.calls
     chosen, notes = _choose_steps(events, steps, max_events, further)
@@ -208,13 +210,13 @@ def _device_ops(events: TraceEvents, steps: StepTable, call: I64) -> tuple[Devic
     line: I32 = inverse.astype(np.int32)
     # An orphan runs before the work launched next on its stream, so it gets that work's node.
     # Nodes of later streams are larger here, so they are never the minimum.
-    mine = np.flatnonzero(orphan | (node >= 0))
-    mine = mine[np.argsort(line[mine], kind="stable")]
-    of_stream = line[mine].astype(np.int64) * (len(call) + 1)
-    following = np.where(node[mine] >= 0, node[mine], len(call)) + of_stream
+    ordered_ops = np.flatnonzero(orphan | (node >= 0))
+    ordered_ops = ordered_ops[np.argsort(line[ordered_ops], kind="stable")]
+    of_stream = line[ordered_ops].astype(np.int64) * (len(call) + 1)
+    following = np.where(node[ordered_ops] >= 0, node[ordered_ops], len(call)) + of_stream
     upcoming = np.minimum.accumulate(following[::-1])[::-1] - of_stream
-    lost = orphan[mine] & (upcoming < len(call))
-    node[mine[lost]] = upcoming[lost]
+    lost = orphan[ordered_ops] & (upcoming < len(call))
+    node[ordered_ops[lost]] = upcoming[lost]
     index = np.flatnonzero((node >= 0) | (launched_before & (gpu.start < earliest)))
     index = index[np.lexsort((index, gpu.start[index], node[index]))]
     none = np.full(len(index), -1, dtype=np.int64)
@@ -289,10 +291,12 @@ def _gaps(
     parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
     started = np.zeros((3, len(call)), dtype=np.int64)
     for number, timeline in enumerate(view.timelines):
-        mine = line == number
-        parts[mine] = timeline.within(begin[mine], start[mine])
+        calls_of_line = line == number
+        parts[calls_of_line] = timeline.within(begin[calls_of_line], start[calls_of_line])
         recorded = ((ops.start, ops.thread), (calls.start, calls.thread), (facts.python_start, facts.python_thread))
         for count, (moments, thread) in zip(started, recorded, strict=True):
             ordered = np.sort(moments[view.lines.of_thread[thread] == number])
-            count[mine] += np.searchsorted(ordered, start[mine]) - np.searchsorted(ordered, begin[mine])
+            count[calls_of_line] += np.searchsorted(ordered, start[calls_of_line]) - np.searchsorted(
+                ordered, begin[calls_of_line]
+            )
     return parts, line == 0, started

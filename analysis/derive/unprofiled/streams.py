@@ -28,28 +28,30 @@ def cross_stream_dependencies(
     """
     if streams < 2:
         return np.full(len(ops), -1, dtype=np.int64)
-    late = _ended_last(ops, ready, launched)
-    return np.where(late >= 0, late, _handed_over(events, ops, launched))
+    waited_for = _ended_last(ops, ready, launched)
+    return np.where(waited_for >= 0, waited_for, _handed_over(events, ops, launched))
 
 
 def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
-    """Return, for each late operation, the operation for which it probably waited, else -1. This is the operation with the
-    latest end among those that were launched earlier on another stream and ended before the late operation started.
+    """Return, for each late operation, the operation for which it probably waited, else -1.
+
+    This is the operation with the latest end among those that were launched earlier on another stream and ended before the late
+    operation started.
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, dtype=np.int64)
-    late = np.flatnonzero(launched & (start > ready + LATE_NS))[::-1]
+    late_ops = np.flatnonzero(launched & (start > ready + LATE_NS))[::-1]
     # If several operations end at the same time, the search takes the last entry, which has the lowest stream.
     order = np.lexsort((-ops.stream.astype(np.int64), end))
     position = np.empty(len(ops), np.int64)
     position[order] = np.arange(1, len(ops) + 1)
-    upto = np.searchsorted(end[order], start[late], side="right")
+    upto = np.searchsorted(end[order], start[late_ops], side="right")
     # Operations are removed in reverse order of launch, so those that remain were launched earlier. Place 0 means none.
     # ``nearest`` is a union-find structure: the closest place, at or before each, whose operation is not removed.
     nearest = list(range(len(ops) + 1))
     remaining = len(ops)
     places = position.tolist()
-    for i, place in zip(late.tolist(), upto.tolist(), strict=True):
+    for i, place in zip(late_ops.tolist(), upto.tolist(), strict=True):
         while remaining > i:
             remaining -= 1
             nearest[places[remaining]] = places[remaining] - 1

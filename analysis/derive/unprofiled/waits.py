@@ -54,10 +54,10 @@ def _typical(values: I64, group: I32, fallback: int) -> I64:
     """Return, for each entry, the median of ``values`` over its ``group``; negative values are ignored."""
     result = np.full(len(values), fallback, dtype=np.int64)
     for name in np.unique(group):
-        mine = group == name
-        known = values[mine][values[mine] >= 0]
-        if len(known):
-            result[mine] = int(np.median(known))
+        in_group = group == name
+        valid_values = values[in_group][values[in_group] >= 0]
+        if len(valid_values):
+            result[in_group] = int(np.median(valid_values))
     return result
 
 
@@ -169,8 +169,8 @@ def _self_waits(events: TraceEvents, ops: DeviceOps, bounds: I64, start: I64, en
 def stream_free(ops: DeviceOps) -> I64:
     """Return, by operation, the recorded end of the work before it on its stream; NEVER for none."""
     free = np.full(len(ops), NEVER, dtype=np.int64)
-    for mine in positions_by(ops.stream).values():
-        free[mine[1:]] = np.maximum.accumulate((ops.fixed_start + ops.dur)[mine])[:-1]
+    for ops_of_stream in positions_by(ops.stream).values():
+        free[ops_of_stream[1:]] = np.maximum.accumulate((ops.fixed_start + ops.dur)[ops_of_stream])[:-1]
     return free
 
 
@@ -189,11 +189,11 @@ def _sync_targets(
     )
     known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
     launched_before = np.searchsorted(ops.node, nodes)
-    lines = sorted(positions_by(ops.stream).values(), key=lambda mine: int(mine[0]))
-    opens = np.array([mine[0] for mine in lines], np.int64)
+    lines = sorted(positions_by(ops.stream).values(), key=lambda ops_of_stream: int(ops_of_stream[0]))
+    opens = np.array([ops_of_stream[0] for ops_of_stream in lines], np.int64)
     line, earlier = np.empty(len(ops), np.int64), np.full(len(ops), -1, np.int64)
-    for number, mine in enumerate(lines):
-        line[mine], earlier[mine[1:]] = number, mine[:-1]
+    for number, ops_of_stream in enumerate(lines):
+        line[ops_of_stream], earlier[ops_of_stream[1:]] = number, ops_of_stream[:-1]
     with_id = positions_by(events.gpu.stream[ops.op[opens]])
     by_thread = _launched_by_thread(events, call, ops)
     ends, earlier_ops = op_end.tolist(), earlier.tolist()
@@ -278,13 +278,13 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
         overall = int(np.median(everywhere)) if len(everywhere) else fallback
         latency[:] = overall
         measured = bound & launched
-        for mine in lines.values():
-            sample = mine[measured[mine]]
+        for ops_of_line in lines.values():
+            sample = ops_of_line[measured[ops_of_line]]
             if len(sample):
-                latency[mine] = int(np.median(start[sample] - base[sample]))
-        known = base > NEVER
-        latency[known] = np.where(bound, start - base, np.minimum(latency, start - base))[known]
-        latency[~known] = NEVER if key == "after_launch" else 0
+                latency[ops_of_line] = int(np.median(start[sample] - base[sample]))
+        has_base = base > NEVER
+        latency[has_base] = np.where(bound, start - base, np.minimum(latency, start - base))[has_base]
+        latency[~has_base] = NEVER if key == "after_launch" else 0
         latency_of[key] = latency
     return DeviceOps(
         op=ops.op, node=ops.node, stream=ops.stream, dur=ops.dur, fixed_start=ops.fixed_start, after_stream=latency_of["after_stream"], after_launch=latency_of["after_launch"], dep=dep, after_dep=latency_of["after_dep"], step=ops.step

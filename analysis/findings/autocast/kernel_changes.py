@@ -81,12 +81,12 @@ class AutocastWalk:
     def step(self, rows: pd.DataFrame) -> None:
         """Walk over the operations of one step."""
         self.tensors = StepTensors()
-        seen: set[tuple[Any, Any]] = set()
+        seen_calls: set[tuple[Any, Any]] = set()
         for row in rows.sort_values("start_ns").itertuples():
             product = row.flop_op_id in self.products
             call = (row.flop_op_id if product else row.cpu_op_id, product)
-            first = call not in seen
-            seen.add(call)
+            first = call not in seen_calls
+            seen_calls.add(call)
             if product:
                 if first:
                     self._product(row)

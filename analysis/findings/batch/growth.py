@@ -159,8 +159,8 @@ class Scale:
         factor = max(self.times * elements, filled) / max(elements, filled) if elements else self.times
         moved = operator_bytes(row.operator, row.dims, row.types, row.concrete) if isinstance(row.operator, str) else None
         bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
-        known = moved and bandwidth and row.kind == "kernel" and elements > filled
-        stream_ns = moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan
+        streams = moved and bandwidth and row.kind == "kernel" and elements > filled
+        stream_ns = moved / bandwidth * 1e9 if streams and moved and bandwidth else math.nan
         return Law(*self._with_error(factor), stream_ns, self._rounds(row, tensors))
 
     def _rounds(self, row: Any, tensors: list[Shape]) -> float:

@@ -56,8 +56,8 @@ def sample_loop(context: RuleContext) -> SampleLoop | None:
         return None
     rows = context.recording.frame(_LAYERS, [context.rank.device])
     rows = rows.assign(shapes=[_shapes(dims) for dims in rows["input_dims"]])
-    known = [shapes is not None and shapes[1] in parameters for shapes in rows["shapes"]]
-    rows = rows[np.array(known, dtype=bool)]  # Without rows, as under torch.compile, a list would select columns.
+    is_parameter = [shapes is not None and shapes[1] in parameters for shapes in rows["shapes"]]
+    rows = rows[np.array(is_parameter, dtype=bool)]  # Without rows, as under torch.compile, a list would select columns.
     steps = max(rows["step"].nunique(), 1)
     rows = rows.assign(weight=[shapes[1] for shapes in rows["shapes"]])
     used = {weight: len(part) / steps / parameters[weight] for weight, part in rows.groupby("weight", sort=False)}

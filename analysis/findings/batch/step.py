@@ -187,10 +187,10 @@ def _step(
         *steps, fast = (
             max(step, floor) if step else None for step, floor in zip((*steps, fast), (*floors, floors[0]), strict=True)
         )
-    known = [best.ms * step / now for step in steps if step is not None and now]
-    if len(known) < len(edges) or not now:
+    scaled_ms = [best.ms * step / now for step in steps if step is not None and now]
+    if len(scaled_ms) < len(edges) or not now:
         return None
-    ms, low, high = known
+    ms, low, high = scaled_ms
     error_ms = STEP_OFF * ms
     low_ratio, high_ratio = ((edge or best.ms) / best.ms for edge in (best.reading.low, best.reading.high))
     longest = (max(high, ms) + error_ms) * max(high_ratio, 1 + RUNS_DIFFER)

@@ -31,17 +31,17 @@ def workers_for(context: RuleContext, step_ms: float | None, limit: Limit | None
     """
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     cost = sample_cost(facts)
-    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
-    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
+    workers = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
+    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * workers)
     most = MAX_WORKERS_PER_CORE * cores if cost is not None and cost.limit == "waiting" else cores
-    if pins_too_slowly(facts) or limit not in (None, "worker") or (seen and seen >= most):
+    if pins_too_slowly(facts) or limit not in (None, "worker") or (workers and workers >= most):
         return None
-    if not seen or not step_ms:
-        return Workers(seen, 2 * seen)
+    if not workers or not step_ms:
+        return Workers(workers, 2 * workers)
     if cost is not None:
-        return Workers(seen, min(max(_least(facts, cost, most, step_ms), seen + 1), most))
+        return Workers(workers, min(max(_least(facts, cost, most, step_ms), workers + 1), most))
     # The workers were not timed. The run waits for them, so their rate is known: it grows with their number at best.
-    return Workers(seen, min(max(math.ceil(seen * (context.step_ms or step_ms) / step_ms), 2 * seen), most))
+    return Workers(workers, min(max(math.ceil(workers * (context.step_ms or step_ms) / step_ms), 2 * workers), most))
 
 
 def _least(facts: UserFacts, cost: SampleCost, most: int, step_ms: float) -> int:

@@ -166,17 +166,17 @@ def _acting(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts
     begin, end = (np.array(edge, np.int64) for edge in zip(*spans, strict=True))
     ops = frame[_inside(frame["start_ns"].to_numpy(np.int64), begin, end)]
     calls = context.recording.frame(_WAITS)
-    mine = calls[_inside(calls["start_ns"].to_numpy(np.int64), begin, end)]
+    calls_inside = calls[_inside(calls["start_ns"].to_numpy(np.int64), begin, end)]
     learning = frame[~frame["gpu_op_id"].isin(ops["gpu_op_id"])]
     firsts = _after_acting(context.work, context.work["gpu_op_id"].isin(ops["gpu_op_id"]))
     steps = context.rank.counted
-    late = any(
+    any_late = any(
         ((begin >= first) & (begin < last) & (begin > _first_update(learning, first, last))).any()
         for first, last in zip(steps["host_start_ns"], steps["host_end_ns"], strict=True)
     )
     return Acting(
-        int(acts.sum()), len(spans), tuple(spans), frozenset(mine["call_id"].tolist()), frozenset(ops["gpu_op_id"].tolist()),
-        firsts, late,
+        int(acts.sum()), len(spans), tuple(spans), frozenset(calls_inside["call_id"].tolist()), frozenset(ops["gpu_op_id"].tolist()),
+        firsts, any_late,
     )  # fmt: skip
 
 

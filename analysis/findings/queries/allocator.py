@@ -170,8 +170,8 @@ def _by_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
     Its free bytes are a lower bound: the reserved peak minus the allocated peak.
     """
     ended = notes.get("ended")
-    known = ended if isinstance(ended, dict) else {}
-    allocated, reserved = (known.get(f"{kind}_bytes.all.peak") for kind in ("allocated", "reserved"))
+    counters = ended if isinstance(ended, dict) else {}
+    allocated, reserved = (counters.get(f"{kind}_bytes.all.peak") for kind in ("allocated", "reserved"))
     if not isinstance(allocated, int | float) or not isinstance(reserved, int | float) or min(allocated, reserved) <= 0:
         return None
     return reserved - allocated >= MIN_FREE_SHARE * reserved, max(float(reserved - allocated), 0.0), float(reserved)

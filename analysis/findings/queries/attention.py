@@ -151,11 +151,11 @@ def _efficient_share(dims: Any, gpu: GpuPeaks, trains: bool) -> KernelTimeEstima
 def _share_of_passes(dims: Any, gpu: GpuPeaks, backend: str, trains: bool) -> KernelTimeEstimate | None:
     """Return the time of a fused forward pass per product, or of both passes if the loop ``trains``."""
     passes = [_kernels_ms(dims, gpu, backend, backward=backward) for backward in ((False, True) if trains else (False,))]
-    known = [time for time in passes if time is not None]
-    if len(known) < len(passes):
+    known_times = [time for time in passes if time is not None]
+    if len(known_times) < len(passes):
         return None
     products = PRODUCTS_OF_BOTH_PASSES if trains else PRODUCTS_FORWARD
-    ms, low, high = (sum(getattr(time, edge) for time in known) / products for edge in ("ms", "low", "high"))
+    ms, low, high = (sum(getattr(time, edge) for time in known_times) / products for edge in ("ms", "low", "high"))
     return KernelTimeEstimate(ms, low, high)
 
 

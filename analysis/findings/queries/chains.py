@@ -138,15 +138,15 @@ def between_products(
     captured = np.zeros(len(work), bool) if captured is None else captured
     movers = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & (work["operator"].notna() | captured)
     moves = (movers & ~work["gpu_op_id"].isin(left_out)).to_numpy()
-    seen = np.flatnonzero((work["kind"] != "memset").to_numpy())
+    not_memset = np.flatnonzero((work["kind"] != "memset").to_numpy())
     joined: list[np.ndarray] = []
-    for of_seen in _rows_by_stream(work.iloc[seen]):
-        places = seen[of_seen]
+    for of_stream in _rows_by_stream(work.iloc[not_memset]):
+        places = not_memset[of_stream]
         products = np.flatnonzero(work["category"].isin(PRODUCTS).to_numpy()[places])
         inside = (products.min(initial=len(places)), products.max(initial=-1))
         for first, last in zip(*where_true(moves[places]), strict=True):
-            known = not captured[places[first]] or (last - first <= MAX_FUSED and inside[0] < first < inside[1])
-            if last - first >= SHORTEST_CHAIN and known:
+            has_known_ends = not captured[places[first]] or (last - first <= MAX_FUSED and inside[0] < first < inside[1])
+            if last - first >= SHORTEST_CHAIN and has_known_ends:
                 joined.append(places[first:last])
     return joined
 
@@ -170,16 +170,16 @@ def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0)
     of_loss = work["operator"].isin(LOSS).to_numpy()
     edits, removed = list[Edit](), list[int]()
     for may_stay in (False, True):
-        kept, timed, longest_ns = [], [], []
+        kept_ids, timed, longest_ns = [], [], []
         for rows in (rows for rows in joined if of_loss[rows].any() == may_stay):
             longest = np.argsort(-durations[rows], kind="stable")
             remaining = np.sort(rows[longest[:COMPILED_KERNELS]])
             share = durations[remaining] / max(durations[remaining].sum(), 1)
-            kept += ids[remaining].tolist()
+            kept_ids += ids[remaining].tolist()
             timed += (share * fused_ns(durations[rows], shortest_ns)).astype(np.int64).tolist()
             longest_ns += (share * durations[rows].sum()).astype(np.int64).tolist()
             removed += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
-        edits += [TimedOps(tuple(kept), tuple(timed), high_ns=tuple(longest_ns) if may_stay else ())] if kept else []
+        edits += [TimedOps(tuple(kept_ids), tuple(timed), high_ns=tuple(longest_ns) if may_stay else ())] if kept_ids else []
     return edits + ([WithoutOps(tuple(removed), host_may_stay=True)] if removed else [])
 
 
@@ -249,13 +249,13 @@ def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: lis
     Autograd's nodes have the sequence number of their forward operator.
     """
     rows = context.recording.rows(_SEQUENCE, [sorted({int(i) for i in work["cpu_op_id"].dropna()})])
-    known = {leaf: (number, bool(backward)) for leaf, number, backward in rows}
+    backward_of = {leaf: (number, bool(backward)) for leaf, number, backward in rows}
     steps = work["step"].tolist()
     forward: dict[tuple[int, int], int] = {}
     later: dict[tuple[int, int], list[int]] = {}
     chain_of = {int(row): place for place, chain in enumerate(forward_chains) for row in chain.rows}
     for row, op in enumerate(work["cpu_op_id"].tolist()):
-        number, is_backward = known.get(int(op), (None, False)) if pd.notna(op) else (None, False)
+        number, is_backward = backward_of.get(int(op), (None, False)) if pd.notna(op) else (None, False)
         if number is None:
             continue
         if is_backward:
@@ -275,16 +275,16 @@ def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list
     narrowest kernel.
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
-    kept, timed, least_ns, removed = [], [], [], []
+    kept_ids, timed, least_ns, removed = [], [], [], []
     for rows, kernels in parts:
-        kept += ids[rows[:kernels]].tolist()
+        kept_ids += ids[rows[:kernels]].tolist()
         part = durations[rows]
         kernel_ns = min(int(part.max() * FUSED_COST), int(part.sum()) // kernels)
         narrow = int(part[part >= NARROW * part.max()].min())
         timed += [kernel_ns] * len(rows[:kernels])
         least_ns += [min(int(MIN_FUSED * kernel_ns), int(FUSED_COST * narrow))] * len(rows[:kernels])
         removed += ids[rows[kernels:]].tolist()
-    return [TimedOps(tuple(kept), tuple(timed), tuple(least_ns)), WithoutOps(tuple(removed))] if kept else []
+    return [TimedOps(tuple(kept_ids), tuple(timed), tuple(least_ns)), WithoutOps(tuple(removed))] if kept_ids else []
 
 
 # The sequence number of the operator that launched a kernel, or of the nearest enclosing operator with such a number.

@@ -108,13 +108,13 @@ def by_pass(context: RuleContext, rows: pd.DataFrame, annotation: str) -> pd.Dat
         "WHERE s.device = ? AND s.counted AND o.name = ? ORDER BY o.start_ns",
         [context.rank.device, annotation],
     )
-    starts = {step: mine["start_ns"].to_numpy(np.int64) for step, mine in begun.groupby("step")}
-    known = rows[rows["step"].isin(starts) & rows["launch_ns"].notna()]
+    starts = {step: of_step["start_ns"].to_numpy(np.int64) for step, of_step in begun.groupby("step")}
+    launched_rows = rows[rows["step"].isin(starts) & rows["launch_ns"].notna()]
     nth = [
         int(np.searchsorted(starts[step], at, side="right")) - 1
-        for step, at in zip(known["step"], known["launch_ns"], strict=True)
+        for step, at in zip(launched_rows["step"], launched_rows["launch_ns"], strict=True)
     ]
-    numbered = known.assign(nth=np.array(nth, np.int64), passes=[len(starts[step]) for step in known["step"]])
+    numbered = launched_rows.assign(nth=np.array(nth, np.int64), passes=[len(starts[step]) for step in launched_rows["step"]])
     return numbered[numbered["nth"] >= 0]
 
 

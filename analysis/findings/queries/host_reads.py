@@ -43,7 +43,7 @@ def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
             "SELECT cpu_op_id, parent_id FROM cpu_ops WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1",
             np.unique(op).tolist(),
         )
-        calls, op = calls[known := np.isin(op, ops)], op[known]
+        calls, op = calls[has_operation := np.isin(op, ops)], op[has_operation]
         op = parents[np.searchsorted(ops, op)]
         calls, op = calls[op >= 0], op[op >= 0]
     return tuple(sorted(inside_calls))

@@ -237,21 +237,21 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     if cost is None or not step_ms:
         return ""
     cores, seen = cores_of(facts), int(facts.loader_workers or 0)
-    took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
+    sample_time = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
     if cost.collate_s > COLLATE_COUNTS * cost.batch * cost.wall_s:
-        took += f" Collating a batch takes {in_words(1e3 * cost.collate_s)}."
+        sample_time += f" Collating a batch takes {in_words(1e3 * cost.collate_s)}."
     needed, most = 1e3 * cost.batch / step_ms, MAX_WORKERS_PER_CORE * cores
     likely = least_workers(cost, needed, cores, most, seen, sure=False)
     if likely is None and cost.pin_s and needed > cost.batch / cost.pin_s:
         return (
-            f"{took} One thread pins the batches of all workers and takes {in_words(1e3 * cost.pin_s)} for each, longer than the step: "
+            f"{sample_time} One thread pins the batches of all workers and takes {in_words(1e3 * cost.pin_s)} for each, longer than the step: "
             f"send fewer bytes{FEWER_BYTES}."
         )
     if likely is None:
-        return f"{took} No number of workers on {cores} cores is enough for a step of {in_words(step_ms)}, which needs {needed:,.0f} samples/s."
+        return f"{sample_time} No number of workers on {cores} cores is enough for a step of {in_words(step_ms)}, which needs {needed:,.0f} samples/s."
     sure = least_workers(cost, needed, cores, most, seen)
     workers = "1 worker is" if likely == 1 else f"{likely} workers are"
-    counted = f"{took} So {workers} enough for a step of {in_words(step_ms)}"
+    counted = f"{sample_time} So {workers} enough for a step of {in_words(step_ms)}"
     if sure == likely:
         return f"{counted}."
     certain = (

@@ -76,13 +76,13 @@ def at_once(rows: pd.DataFrame, times: int) -> list[Edit]:
     ``rows`` are the operations of the repeated bodies. The GPU's work stays: the remaining operations take as long together
     as all did. The launches of the other bodies disappear.
     """
-    kept: list[int] = []
+    kept_ids: list[int] = []
     timed: list[int] = []
     removed: list[int] = []
     for _, part in rows.sort_values("start_ns").groupby("step"):
         ids, durations = part["gpu_op_id"].to_numpy(np.int64), part["dur_ns"].to_numpy(np.int64)
         per_pass = max(len(ids) // max(times, 1), 1)
-        kept += ids[:per_pass].tolist()
+        kept_ids += ids[:per_pass].tolist()
         timed += [max(int(durations.sum()) // per_pass, 1)] * per_pass
         removed += ids[per_pass:].tolist()
-    return [TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(removed))] if removed else []
+    return [TimedOps(tuple(kept_ids), tuple(timed)), WithoutOps(tuple(removed))] if removed else []

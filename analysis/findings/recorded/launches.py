@@ -25,9 +25,9 @@ class Moments:
     def __init__(self, thread: NDArray[np.int32], moment: I64, rows: I64) -> None:
         self._of_thread: dict[int, tuple[I64, I64]] = {}  # Rows and moments, in the order of the moments.
         for number in np.unique(thread).tolist():
-            mine = np.flatnonzero(thread == number)
-            mine = mine[np.argsort(moment[mine], kind="stable")]
-            self._of_thread[number] = rows[mine], moment[mine]
+            on_thread = np.flatnonzero(thread == number)
+            on_thread = on_thread[np.argsort(moment[on_thread], kind="stable")]
+            self._of_thread[number] = rows[on_thread], moment[on_thread]
 
     def within(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
         """Return the rows whose moment lies in any of the half-open intervals, each once."""
@@ -35,8 +35,8 @@ class Moments:
         for number in np.unique(thread).tolist():
             if number in self._of_thread:
                 rows, moments = self._of_thread[number]
-                mine = thread == number
-                first, last = np.searchsorted(moments, start[mine]), np.searchsorted(moments, end[mine])
+                on_thread = thread == number
+                first, last = np.searchsorted(moments, start[on_thread]), np.searchsorted(moments, end[on_thread])
                 inside.append(rows[_covered(first, last)])
         return np.concatenate(inside) if inside else np.zeros(0, np.int64)
 
@@ -165,5 +165,5 @@ def _launches(recording: Recording, gpu_ops: I64) -> tuple[Keys, Moments]:
     ).fetchnumpy()
     at = gpu_ops - int(gpu_ops.min())  # Ids have no gaps.
     operator, thread = columns["cpu_op_id"][at], columns["thread_id"][at]
-    known, called = np.flatnonzero(operator != NO_ID), np.flatnonzero(thread != NO_ID)
-    return Keys(operator[known], known), Moments(thread[called], columns["start_ns"][at][called], called)
+    with_operator, called = np.flatnonzero(operator != NO_ID), np.flatnonzero(thread != NO_ID)
+    return Keys(operator[with_operator], with_operator), Moments(thread[called], columns["start_ns"][at][called], called)

@@ -185,7 +185,7 @@ def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
         if not at:
             break
         frame_ids = sorted(set(at.values()))
-        known = {
+        lines = {
             row[0]: row[1:]
             for row in recording.rows(
                 "SELECT python_call_id, parent_id, name FROM named_python_calls "
@@ -195,7 +195,7 @@ def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
         }
         following: dict[int, int] = {}
         for call, frame_id in at.items():
-            parent, name = known.get(frame_id, (None, ""))
+            parent, name = lines.get(frame_id, (None, ""))
             if is_user_line(name):
                 line[call] = name
             elif parent is not None:

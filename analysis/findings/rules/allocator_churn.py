@@ -156,16 +156,16 @@ def _why(driver: DriverCalls) -> _Why:
             "Padding adds computation.",
             (FEW_LENGTHS,) if driver.expandable else (EXPANDABLE, FEW_LENGTHS),
         )
-    known = driver.fragmented is not None
+    is_known = driver.fragmented is not None
     return _Why(
-        f"Memory is full{'' if known else ' or fragmented'}: {does}",
+        f"Memory is full{'' if is_known else ' or fragmented'}: {does}",
         Action(
             "Use",
             "less memory",
-            f": accumulate gradients over smaller batches, or recompute some activations{'' if known or driver.expandable else '. Try expandable segments first'}.",
+            f": accumulate gradients over smaller batches, or recompute some activations{'' if is_known or driver.expandable else '. Try expandable segments first'}.",
         ),
         "Smaller batches lower the throughput; recomputing costs up to a third more compute.",
-        (SMALLER,) if known or driver.expandable else (EXPANDABLE, SMALLER),
+        (SMALLER,) if is_known or driver.expandable else (EXPANDABLE, SMALLER),
     )
 
 

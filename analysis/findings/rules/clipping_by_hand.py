@@ -84,10 +84,10 @@ def _clipping(context: RuleContext) -> pd.DataFrame:
     if not len(work):
         return work
     others = launched_by_optimizer(context.recording, context.rank.device)
-    mine = work[~(work["gpu_op_id"].isin(in_backward(context)) | work["gpu_op_id"].isin(others))]
-    shape = mine["dims"].map(first_shape)
-    both = set(shape[mine["operator"].isin(NORMS)]) & set(shape[mine["operator"].isin(SCALES)]) - {()}
-    return mine[shape.isin(both)]
+    candidates = work[~(work["gpu_op_id"].isin(in_backward(context)) | work["gpu_op_id"].isin(others))]
+    shape = candidates["dims"].map(first_shape)
+    both = set(shape[candidates["operator"].isin(NORMS)]) & set(shape[candidates["operator"].isin(SCALES)]) - {()}
+    return candidates[shape.isin(both)]
 
 
 RULE = Rule(

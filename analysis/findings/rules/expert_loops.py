@@ -96,8 +96,8 @@ def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
         if (operator, signature) not in sizes:
             work = product_work(operator, dims, strides, "bf16")
             product = work.products[0] if work is not None else None
-            known = product is not None and product.batch == 1
-            sizes[operator, signature] = (product.m, product.n, product.k) if product is not None and known else None
+            is_expert = product is not None and product.batch == 1
+            sizes[operator, signature] = (product.m, product.n, product.k) if product is not None and is_expert else None
         keys.append(sizes[operator, signature])
     weights = [key and key[1:] for key in keys]
     ids = [int(op) for op in calls["flop_op_id"]]

@@ -144,7 +144,7 @@ def _passes(rows: pd.DataFrame, by_hand: pd.DataFrame) -> pd.Series:
 
 def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: GpuPeaks) -> list[Edit]:
     """Return the edits that give each pass the time to move the logits in the narrowest dtype of the step."""
-    kept: list[int] = []
+    kept_ids: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     narrow = (
         "bf16" if any(dtype_of_type(kind) in ("bf16", "fp16") for kinds in rows["types"] for kind in (kinds or [])) else "fp32"
@@ -154,12 +154,12 @@ def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: GpuPeaks) -> list[Edit]:
         moved = MOVED[operator] * max(numel(shape) for shape in row.dims) * ITEM_BYTES[narrow]
         time = estimate(moving_work(operator.removesuffix("_data"), moved, narrow), gpu)
         if time is not None:
-            kept.append(int(row.gpu_op_id))
+            kept_ids.append(int(row.gpu_op_id))
             for edge, durations in edges.items():
                 durations.append(max(min(round(getattr(time, edge) * 1e6), int(row.dur_ns)), 1))
-    stays = rows["gpu_op_id"].isin(kept) | rows["operator"].isin(MOVED) | rows.index.isin(passes.index)
+    stays = rows["gpu_op_id"].isin(kept_ids) | rows["operator"].isin(MOVED) | rows.index.isin(passes.index)
     return [
-        TimedOps(tuple(kept), *(tuple(each) for each in edges.values())),
+        TimedOps(tuple(kept_ids), *(tuple(each) for each in edges.values())),
         WithoutOps(tuple(rows.loc[~stays, "gpu_op_id"].tolist())),
     ]
 

@@ -45,9 +45,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     each = sum(growth) / len(growth)
     use = memory_use(context)
-    left = (use[1] - use[0]) / each if use else None
-    ends = f": full after about {float(f'{left:.1e}'):,.0f} more steps" if left is not None else ""
-    dies = left is None or left < LONG_RUN_STEPS
+    steps_left = (use[1] - use[0]) / each if use else None
+    ends = f": full after about {float(f'{steps_left:.1e}'):,.0f} more steps" if steps_left is not None else ""
+    dies = steps_left is None or steps_left < LONG_RUN_STEPS
     yield Evidence(
         Advice(
             f"Memory grows by {in_bytes(each)} with every step{ends}",

@@ -98,10 +98,12 @@ def _summaries(context: RuleContext) -> pd.DataFrame:
     ended = work[work["gpu_op_id"].isin(in_backward(context))].groupby("step")["start_ns"].max()
     reads = ops_serving_only(context, waiting_calls(context, READS))
     others = launched_by_optimizer(context.recording, context.rank.device)
-    mine = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(others)]
-    shape = mine["dims"].map(first_shape)
-    unused = set(parameters) - set(shape[mine["operator"].isin(USES)])
-    return mine[mine["gpu_op_id"].isin(rows["gpu_op_id"]) & ~mine["gpu_op_id"].isin(reads) & shape.isin(unused)]
+    after_backward = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(others)]
+    shape = after_backward["dims"].map(first_shape)
+    unused = set(parameters) - set(shape[after_backward["operator"].isin(USES)])
+    return after_backward[
+        after_backward["gpu_op_id"].isin(rows["gpu_op_id"]) & ~after_backward["gpu_op_id"].isin(reads) & shape.isin(unused)
+    ]
 
 
 def _shares_kernels(_context: RuleContext, first: Finding, second: Finding) -> bool:

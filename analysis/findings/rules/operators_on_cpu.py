@@ -52,9 +52,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         "WHERE g.device = ? AND g.cause = 'host_compute' AND o.call_id IS NOT NULL GROUP BY o.call_id ORDER BY o.call_id",
         [made_on_cpu.astype("int64").unique().tolist(), context.rank.device],
     )
-    mine = [row for row in rows if not row[4]]
+    of_loop = [row for row in rows if not row[4]]
     whole = sum(int(row[3]) for row in rows)
-    lost = context.lost_ms("host_compute") * sum(int(row[3]) for row in mine) / whole if whole else 0.0
+    lost = context.lost_ms("host_compute") * sum(int(row[3]) for row in of_loop) / whole if whole else 0.0
     if not lost or context.is_trifle(lost):
         return
     places = context.places("host_compute")
@@ -77,8 +77,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=lost,
         cost_ms=lost,
         edits=[
-            WithoutHostCause("host_compute", calls=tuple(int(row[0]) for row in mine)),
-            MoreLaunches(tuple(int(row[1]) for row in mine), tuple(int(row[2]) for row in mine)),
+            WithoutHostCause("host_compute", calls=tuple(int(row[0]) for row in of_loop)),
+            MoreLaunches(tuple(int(row[1]) for row in of_loop), tuple(int(row[2]) for row in of_loop)),
         ],
         confidence="high",
         rows=context.gap_evidence("host_compute"),

@@ -48,9 +48,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return  # Other optimizers have no better form than foreach.
     inside = launched_by_optimizer(context.recording, context.rank.device, steps_of(names))
     work = context.work
-    mine = work[work["gpu_op_id"].isin(inside)]
-    operators = mine["operator"].fillna("")
-    foreach = mine[operators.str.contains("_foreach_")]
+    updates = work[work["gpu_op_id"].isin(inside)]
+    operators = updates["operator"].fillna("")
+    foreach = updates[operators.str.contains("_foreach_")]
     cost = ms_per_step(foreach, steps)
     if operators.str.contains("_fused_").any() or context.is_trifle(cost):
         return

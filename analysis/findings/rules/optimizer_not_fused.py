@@ -167,7 +167,7 @@ def _fused(single: pd.DataFrame, context: RuleContext) -> list[Edit]:
     that divide a parameter's update. For other optimizers, or GPUs that are not in the hardware table, the recorded time is
     scaled by the share of memory traffic.
     """
-    kept: list[int] = []
+    kept_ids: list[int] = []
     gpu = context.rank.gpu
     timed: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     for _, part in single.groupby("step"):
@@ -175,15 +175,18 @@ def _fused(single: pd.DataFrame, context: RuleContext) -> list[Edit]:
         values = sum(numel(dims[0]) for dims in updates["dims"] if dims)
         time = estimate(optimizer_work("Adam", "fused", values), gpu) if gpu is not None and values else None
         recorded_ms = float(part["dur_ns"].sum()) / 1e6
-        kept += part["gpu_op_id"].head(REMAINING_KERNELS_PER_STEP).tolist()
+        kept_ids += part["gpu_op_id"].head(REMAINING_KERNELS_PER_STEP).tolist()
         for edge, share in (("ms", 1.0), ("low", TIMES_OFF[0]), ("high", TIMES_OFF[1])):
             whole_ms = getattr(time, edge) if time is not None else recorded_ms * FUSED_SHARE * share
             timed[edge] += [max(int(whole_ms * 1e6 / REMAINING_KERNELS_PER_STEP), 1)] * min(
                 REMAINING_KERNELS_PER_STEP, len(part)
             )
-    gone = single.loc[~single["gpu_op_id"].isin(kept), "gpu_op_id"].tolist()
+    gone = single.loc[~single["gpu_op_id"].isin(kept_ids), "gpu_op_id"].tolist()
     excess_ms = (HOST_TIMES - 1) * _replayed_host_ms(gone, context)
-    return [TimedOps(tuple(kept), *(tuple(times) for times in timed.values())), WithoutOps(tuple(gone), excess_ms=excess_ms)]
+    return [
+        TimedOps(tuple(kept_ids), *(tuple(times) for times in timed.values())),
+        WithoutOps(tuple(gone), excess_ms=excess_ms),
+    ]
 
 
 def _replayed_host_ms(ops: list[int], context: RuleContext) -> float:

@@ -89,20 +89,20 @@ def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evid
 
     A pause outside the step time does not lengthen a step. Without the pause, the run does more steps per hour.
     """
-    known, share = pauses.reason == "checkpoint", pauses.share(step_ms)
+    is_checkpoint, share = pauses.reason == "checkpoint", pauses.share(step_ms)
     again = len(pauses.steps) > 1
-    where = "" if known else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
-    what = "Writing a checkpoint takes the loop" if known else "The loop pauses between its steps for"
+    where = "" if is_checkpoint else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
+    what = "Writing a checkpoint takes the loop" if is_checkpoint else "The loop pauses between its steps for"
     return Evidence(
         Advice(
             f"{what} {pauses.long}, {pauses.often}{where}: {significant(100 * share, 2)} % of the time",
-            SAVE_LESS if known else LOOK_THERE,
+            SAVE_LESS if is_checkpoint else LOOK_THERE,
             note=_how_often(pauses, step_ms),
-            risk=LOSES_MORE if known else "It depends on the cause.",
+            risk=LOSES_MORE if is_checkpoint else "It depends on the cause.",
             changes=CHANGES,
         ),
         lost_ms=pauses.ms_per_step if pauses.in_step else None,
-        confidence="medium" if known or pauses.period is not None else "low",
+        confidence="medium" if is_checkpoint or pauses.period is not None else "low",
         severity="warning" if again and share >= SEVERE else "info",
         rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
         samples_per_second_times=1 / (1 - share) if again and not pauses.in_step else None,
@@ -115,12 +115,12 @@ def _how_often(pauses: Pauses, step_ms: float) -> str:
     The text also says if they are not part of the step.
     """
     apart = f"Not part of the step time of {in_words(step_ms)}. Without the pauses, a step takes the same time, but the run does more steps per hour."
-    seen = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
+    frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
     often = "their frequency is not known more precisely"
     if pauses.period is not None:
         mean = in_words(pauses.mean_ms / pauses.period)
         often = f"about once every {pauses.period:,.0f} steps, {mean} per step on average"
-    return " ".join([*([] if pauses.in_step else [apart]), f"{seen}: {often}."])
+    return " ".join([*([] if pauses.in_step else [apart]), f"{frequency}: {often}."])
 
 
 def _in_profile(context: RuleContext) -> Iterator[Evidence]:

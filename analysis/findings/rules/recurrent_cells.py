@@ -63,13 +63,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     gpu, cells = context.rank.gpu, operators(context, CELLS)
     if gpu is None or cells.count < FEWEST or not _are_time_steps(context, cells.frame):
         return
-    mine = passes(context, cells.ids)
+    cell_passes = passes(context, cells.ids)
     sliced = _slices(context, cells.count)
-    cost = ms_per_step(mine.both, context.work_steps) + ms_per_step(sliced, context.work_steps)
+    cost = ms_per_step(cell_passes.both, context.work_steps) + ms_per_step(sliced, context.work_steps)
     if context.is_trifle(cost):
         return
     name = str(cells.frame["name"].iloc[0]).removeprefix("aten::").removesuffix("_cell").split("_")[0].upper()
-    around = _around(context, cells.frame, mine)
+    other_edits = _around(context, cells.frame, cell_passes)
     yield Evidence(
         Advice(
             f"{name} cells are called one by one, {cells.count:.0f} per step: {in_words(cost)} of each step, forward and backward",
@@ -85,8 +85,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=cost,
         cost_ms=cost,
-        edits=[*_edits(context, mine, sliced, gpu), *around],
-        rows=evidence_of(mine.both, context.work_steps, ("operator",)),
+        edits=[*_edits(context, cell_passes, sliced, gpu), *other_edits],
+        rows=evidence_of(cell_passes.both, context.work_steps, ("operator",)),
     )
 
 
@@ -119,10 +119,10 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
     return context.work.iloc[np.sort(context.launches.during(np.array(nodes.ids, np.int64)))]
 
 
-def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edit]:
+def _around(context: RuleContext, cells: pd.DataFrame, cell_passes: Passes) -> list[Edit]:
     """Return the edits that run the loop's other work once for all time steps, not once per time step."""
     edits: list[Edit] = []
-    own = set(mine.both["gpu_op_id"].tolist())
+    own = set(cell_passes.both["gpu_op_id"].tolist())
     for step, part in cells.groupby("step"):
         calls = part["id"].to_numpy(np.int64)
         loop = passes(context, context.launches.begun_between(calls).tolist())
@@ -133,11 +133,11 @@ def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edi
     return edits
 
 
-def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
-    kept: list[int] = []
+def _edits(context: RuleContext, cell_passes: Passes, sliced: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
+    kept_ids: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     batches: set[float] = set()  # Rows of the forward products.
-    for rows in (mine.forward, mine.backward):
+    for rows in (cell_passes.forward, cell_passes.backward):
         products = rows[rows["category"] == "gemm"]
         for _, part in products.groupby(["step", "flop_signature_id", "flop_operator"]):
             first = part.iloc[0]
@@ -146,16 +146,16 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPea
             )
             if fast is None or slow is None:
                 continue
-            batches |= {fast.products[0].m} if rows is mine.forward else set()
+            batches |= {fast.products[0].m} if rows is cell_passes.forward else set()
             works = (fast, slow if product_dtype(first) == "fp32" else fast)
-            _time_products(part, works, batches, gpu, kept, edges)
-    cell = mine.both[mine.both["category"] == "rnn"]
-    stay = {*kept, *cell["gpu_op_id"].tolist()}
-    gone = [op for op in dict.fromkeys([*mine.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
+            _time_products(part, works, batches, gpu, kept_ids, edges)
+    cell = cell_passes.both[cell_passes.both["category"] == "rnn"]
+    stay = {*kept_ids, *cell["gpu_op_id"].tolist()}
+    gone = [op for op in dict.fromkeys([*cell_passes.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
     calls = calls_of(context, sorted(stay))
     at_once = [WithoutHostCause(cause, calls=calls) for cause in OPERATORS]
     return [
-        TimedOps(tuple(kept), *(tuple(each) for each in edges.values())),
+        TimedOps(tuple(kept_ids), *(tuple(each) for each in edges.values())),
         *at_once,
         FasterHost(1.0, calls, low=IN_ONE_LAUNCH),
         *without_freeing(context, gone),
@@ -168,7 +168,7 @@ def _time_products(
     works: tuple[KernelWork, KernelWork],
     batches: set[float],
     gpu: GpuPeaks,
-    kept: list[int],
+    kept_ids: list[int],
     edges: dict[str, list[int]],
 ) -> None:
     """Add the remaining kernels of one step's products of one shape, with their new times.
@@ -188,7 +188,7 @@ def _time_products(
     whole = _between(*(estimate(_batched(either, len(together), of_weights), gpu) for either in (work, slow)))
     for rows, time, calls_in_one in ((alone, each, 1), (together.iloc[:1], whole, len(together))):
         for row in rows.itertuples():
-            _keep(row, time, int(recorded[row.flop_op_id]) * calls_in_one, kept, edges)
+            _keep(row, time, int(recorded[row.flop_op_id]) * calls_in_one, kept_ids, edges)
 
 
 def _between(likely: KernelTimeEstimate | None, slow: KernelTimeEstimate | None) -> KernelTimeEstimate | None:
@@ -196,8 +196,10 @@ def _between(likely: KernelTimeEstimate | None, slow: KernelTimeEstimate | None)
     return replace(likely, high=max(likely.high, slow.high)) if likely is not None and slow is not None else None
 
 
-def _keep(row: Any, time: KernelTimeEstimate | None, recorded_ns: int, kept: list[int], edges: dict[str, list[int]]) -> None:
-    kept.append(int(row.gpu_op_id))
+def _keep(
+    row: Any, time: KernelTimeEstimate | None, recorded_ns: int, kept_ids: list[int], edges: dict[str, list[int]]
+) -> None:
+    kept_ids.append(int(row.gpu_op_id))
     for edge, durations in edges.items():
         durations.append(max(min(round(getattr(time, edge) * 1e6), recorded_ns), 1) if time is not None else recorded_ns)
 

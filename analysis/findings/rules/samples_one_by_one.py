@@ -100,7 +100,7 @@ def _stacking_edits(context: RuleContext, work: pd.DataFrame, samples: int) -> l
 
     The sums of the other samples' gradients disappear.
     """
-    kept: list[int] = []
+    kept_ids: list[int] = []
     removed: list[int] = []
     for _, part in work.sort_values("start_ns").groupby(["step", "backward", "operator"], dropna=False):
         ids = part["gpu_op_id"].to_numpy(np.int64)
@@ -109,11 +109,11 @@ def _stacking_edits(context: RuleContext, work: pd.DataFrame, samples: int) -> l
             per_sample = len(ids) // samples
             # Keep a middle sample, because cold caches make the first sample's launches slow.
             first = samples // 2 * per_sample
-            kept += ids[first : first + per_sample].tolist()
+            kept_ids += ids[first : first + per_sample].tolist()
             removed += np.delete(ids, slice(first, first + per_sample)).tolist()
     if not removed:
         return []
-    rows = context.work[context.work["gpu_op_id"].isin(kept)]
+    rows = context.work[context.work["gpu_op_id"].isin(kept_ids)]
     larger = [kernels_at(context, rows, samples)] if len(rows) else []
     return [*larger, *without_freeing(context, removed), WithoutOps(tuple(removed))]
 

@@ -125,18 +125,18 @@ def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone:
 
     It moves all bytes of the bucket at the rate of the fastest all-reduce. The host calls of the others disappear.
     """
-    bytes_, took = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
-    rate = float((bytes_ / took).max())
+    bytes_, dur_ns = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
+    rate = float((bytes_ / dur_ns).max())
     of_bucket = [rows["step"], rows["group"], bucket]
     needs = pd.concat(
-        [bytes_.groupby(of_bucket).transform("sum") / rate, took.groupby(of_bucket).transform("sum")], axis=1
+        [bytes_.groupby(of_bucket).transform("sum") / rate, dur_ns.groupby(of_bucket).transform("sum")], axis=1
     ).min(axis=1)
-    kept = rows.drop(gone.index)
+    remaining = rows.drop(gone.index)
     calls, launched = calls_inside(context, CALLED), np.sort(gone["launch_ns"].to_numpy(np.int64))
     first = np.searchsorted(launched, calls["launch_ns"].to_numpy(np.int64), side="left")
     last = np.searchsorted(launched, calls["end_ns"].to_numpy(np.int64), side="right")
     return [
-        TimedOps(tuple(kept["gpu_op_id"].astype(int).tolist()), tuple(needs[kept.index].astype(int).tolist())),
+        TimedOps(tuple(remaining["gpu_op_id"].astype(int).tolist()), tuple(needs[remaining.index].astype(int).tolist())),
         WithoutOps(tuple(gone["gpu_op_id"].astype(int).tolist())),
         WithoutCalls(tuple(calls.loc[first < last, "call_id"].astype(int).tolist())),
     ]

@@ -59,8 +59,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     small = uploads.where(short & inputs)
     if small.count < MANY:
         return
-    kept = small.frame.drop_duplicates("step")["call_id"]
-    gone = tuple(int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept.to_numpy(np.int64)))
+    kept_calls = small.frame.drop_duplicates("step")["call_id"]
+    gone = tuple(int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept_calls.to_numpy(np.int64)))
     edits = [WithoutCalls((*gone, *waits_beside(context, gone)))]
     predicted = context.predict_ms(edits)
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms

@@ -102,29 +102,29 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     ]
     rows = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
     if communication.stragglers and (whole := communication.paced_ms or communication.step_ms or context.step_ms):
-        late = communication.stragglers[0]
-        name, reason = who(late, context.run.ranks), why(late)
-        takes = "take" if late.kind == "set" else "takes"
-        much = f"{takes} {in_words(late.own_ms)} per step longer than the others"
-        if (stalled := stalls_of(late, context.run.ranks, communication)) is not None:
+        straggler = communication.stragglers[0]
+        name, reason = who(straggler, context.run.ranks), why(straggler)
+        takes = "take" if straggler.kind == "set" else "takes"
+        much = f"{takes} {in_words(straggler.own_ms)} per step longer than the others"
+        if (stalled := stalls_of(straggler, context.run.ranks, communication)) is not None:
             much = f"stalls about {in_words(stalled.mean_ms)} in {stalled}"
-        gain = context.step_ms * late.gain_ms / whole
-        changes = CHANGES_OF.get(late.reason, CHANGES_OF[None])
+        gain = context.step_ms * straggler.gain_ms / whole
+        changes = CHANGES_OF.get(straggler.reason, CHANGES_OF[None])
         yield StragglerEvidence(
             Advice(
                 f"{name[0].upper()}{name[1:]} {much}{f': {reason}' if reason else ''}",
                 _action(communication.stragglers, context.run.ranks),
-                note=_note(late),
+                note=_note(straggler),
                 risk="Moving work between ranks changes which samples each of them sees.",
                 changes=changes,
             ),
             lost_ms=gain,
-            confidence="medium" if late.as_recorded or late.at_most else "high",
-            severity="warning" if late.at_most else None,
+            confidence="medium" if straggler.as_recorded or straggler.at_most else "high",
+            severity="warning" if straggler.at_most else None,
             rows=[*waits, *rows],
-            predicted=None if late.at_most else _predicted(context, communication, late, context.step_ms - gain),
-            own_ms=late.own_ms,
-            waited_share=_waited_share(context, communication, late),
+            predicted=None if straggler.at_most else _predicted(context, communication, straggler, context.step_ms - gain),
+            own_ms=straggler.own_ms,
+            waited_share=_waited_share(context, communication, straggler),
         )
     elif communication.split is not None:
         yield _of_split(context, communication.split, [*waits, *rows])
@@ -158,26 +158,26 @@ def _find_the_difference(who: str) -> Action:
     return Action("Look", f"at what {who} {'do' if who.startswith('ranks') else 'does'} that the others do not")
 
 
-def _note(late: Straggler) -> str:
-    if late.at_most:
+def _note(straggler: Straggler) -> str:
+    if straggler.at_most:
         return PERHAPS
-    if late.reason == "work":
-        return SHARED if not late.as_recorded else f"{AS_RECORDED} {SHARED_OUT}"
+    if straggler.reason == "work":
+        return SHARED if not straggler.as_recorded else f"{AS_RECORDED} {SHARED_OUT}"
     return (
         AS_RECORDED
-        if late.as_recorded
+        if straggler.as_recorded
         else "Predicted by a replay of all ranks together, without the profiler and with the late ranks as fast as their peers."
     )
 
 
-def _predicted(context: RuleContext, communication: Communication, late: Straggler, after_ms: float) -> Predicted:
+def _predicted(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> Predicted:
     """Return the step after the change, with the error of replayed gains and the spread of such runs."""
     step_ms = context.step_ms or after_ms
     off_ms = min(GAIN_OFF * (step_ms - after_ms), STEP_OFF * after_ms)
     # The others' own work, because the late rank's work is about to change.
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
-    known = len(works_ms) == len(context.run.ranks)
-    works = [ms for position, ms in enumerate(works_ms) if known and position not in late.positions] or works_ms
+    all_known = len(works_ms) == len(context.run.ranks)
+    works = [ms for position, ms in enumerate(works_ms) if all_known and position not in straggler.positions] or works_ms
     waits = 1 - min(max(works, default=0.0) / after_ms, 1.0)
     differ = max(RUNS_DIFFER, min(HOSTS_DIFFER, waits))
     low_ms, late_ms = (after_ms - off_ms) * (1 - differ), after_ms + off_ms
@@ -187,20 +187,22 @@ def _predicted(context: RuleContext, communication: Communication, late: Straggl
 def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Evidence:
     """Return the evidence that most ranks are late together, with a cause if their traces show one."""
     ranks = context.run.ranks
-    late, early = who(split.late, ranks), who(split.early, ranks)
+    late_names, early_names = who(split.late, ranks), who(split.early, ranks)
     of_late, of_early = (_lost_ms([ranks[p] for p in side.positions]) for side in (split.late, split.early))
     over = {cause: ms - of_early.get(cause, 0.0) for cause, ms in of_late.items()} if of_early else {}
     cause = max(over, key=lambda key: over[key], default=None)
-    shown = cause is not None and over[cause] >= EXPLAINED * split.behind_ms
+    is_explained = cause is not None and over[cause] >= EXPLAINED * split.behind_ms
     more = (
         f" The traces of the late ranks show {in_words(over[cause])} more per step for {(CAUSE_OF[cause].late_rank or cause).replace('its ', 'their ')}."
-        if cause and shown
+        if cause and is_explained
         else ""
     )
     return Evidence(
         Advice(
-            f"In the recording, {late} arrive {in_words(split.behind_ms)} per step after {early}, which wait for them",
-            Action("Compare", f"{late} with {early}", f": their hosts, their data and their share of the work.{more}"),
+            f"In the recording, {late_names} arrive {in_words(split.behind_ms)} per step after {early_names}, which wait for them",
+            Action(
+                "Compare", f"{late_names} with {early_names}", f": their hosts, their data and their share of the work.{more}"
+            ),
             note="Not predicted: with so many late ranks, the recording does not show whether they lose time or the others have less to do.",
         ),
         severity="info",
@@ -210,7 +212,7 @@ def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Eviden
 
 def _lost_ms(ranks: Sequence[RankResult]) -> dict[str, float]:
     """Return the median rank's loss by cause, ms per step, for causes that recording does not affect."""
-    causes = [cause for cause, known in CAUSE_OF.items() if known.late_rank and not known.slowed]
+    causes = [cause for cause, cause_facts in CAUSE_OF.items() if cause_facts.late_rank and not cause_facts.slowed]
     return {
         cause: float(median([sum(row.ms_per_step or 0.0 for row in rank.ledger if row.cause == cause) for rank in ranks]))
         for cause in causes
@@ -233,10 +235,10 @@ def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Act
     return replace(action, how=f"{how} {here} on the timeline.")
 
 
-def _action_of(late: Straggler, ranks: Sequence[RankResult]) -> Action:
-    name = who(late, ranks) if len(late.ranks) <= NAMED_RANKS or late.kind == "host" else "the late ranks"
-    their = "its" if len(late.ranks) == 1 else "their"
-    match late.reason:
+def _action_of(straggler: Straggler, ranks: Sequence[RankResult]) -> Action:
+    name = who(straggler, ranks) if len(straggler.ranks) <= NAMED_RANKS or straggler.kind == "host" else "the late ranks"
+    their = "its" if len(straggler.ranks) == 1 else "their"
+    match straggler.reason:
         case "data_wait":
             return Action("Feed", f"{name} as fast as the others", f": check {their} storage, workers and decoding first.")
         case "python_host":
@@ -249,10 +251,10 @@ def _action_of(late: Straggler, ranks: Sequence[RankResult]) -> Action:
             return _find_the_difference(name)
 
 
-def _waited_share(context: RuleContext, communication: Communication, late: Straggler) -> float:
-    """Return the share of a profiled step that the other ranks wait for ``late``."""
+def _waited_share(context: RuleContext, communication: Communication, straggler: Straggler) -> float:
+    """Return the share of a profiled step that the other ranks wait for ``straggler``."""
     profiled_ms = context.rank.best.mean_ms
-    return waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
+    return waited_for_ms(communication, straggler) / profiled_ms if profiled_ms else 0.0
 
 
 def judge_straggler(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgement | None:
@@ -261,8 +263,8 @@ def judge_straggler(evidence: Evidence, step: Step, threshold: Threshold | None)
     The replays' errors are subtracted from the loss, so it is a lower bound; the recording shows the wait.
     """
     if isinstance(evidence, StragglerEvidence) and evidence.severity is None:
-        seen = min(evidence.waited_share, step.share(evidence.own_ms)) >= CRITICAL_SHARE
-        if seen and step.share(evidence.lost_ms or 0.0) >= SURE_CRITICAL_SHARE:
+        is_visible = min(evidence.waited_share, step.share(evidence.own_ms)) >= CRITICAL_SHARE
+        if is_visible and step.share(evidence.lost_ms or 0.0) >= SURE_CRITICAL_SHARE:
             evidence = replace(evidence, severity="critical")
     return judge(evidence, step, threshold)
 
@@ -270,8 +272,8 @@ def judge_straggler(evidence: Evidence, step: Step, threshold: Threshold | None)
 def _waits_apart_ms(communication: Communication) -> float | None:
     """Return the largest difference of the ranks' replayed waits, ms per step; None if one is missing."""
     waits = [waits.unprofiled_wait_ms for waits in communication.ranks]
-    known = [ms for ms in waits if ms is not None]
-    return max(known) - min(known) if len(known) == len(waits) else None
+    known_ms = [ms for ms in waits if ms is not None]
+    return max(known_ms) - min(known_ms) if len(known_ms) == len(waits) else None
 
 
 def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:

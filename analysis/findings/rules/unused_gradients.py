@@ -102,11 +102,11 @@ def _tails(gradients: pd.DataFrame, launched: pd.DataFrame) -> pd.DataFrame:
     because later passes add to its gradients in any case.
     """
     tails = []
-    for thread, mine in gradients.groupby("thread_id"):
+    for thread, of_thread in gradients.groupby("thread_id"):
         others = launched.loc[launched["thread_id"] != thread, "start_ns"].to_numpy()
         if not len(others):  # The same thread launches the forward pass, so the end of the backward pass is not visible.
             continue
-        for step, of_step in mine.groupby("step"):
+        for step, of_step in of_thread.groupby("step"):
             first: tuple[int, int] | None = None
             for _, one in of_step.groupby(np.searchsorted(others, of_step["start_ns"].to_numpy())):
                 kind = len(one), int(one["added"].sum())

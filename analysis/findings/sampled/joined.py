@@ -90,8 +90,8 @@ def _judged(observation: Observation, result: RunResult, lead: RankResult, findi
     if same_finding is not None and observation.kind == "memory-growth":
         return "confirmed", f"The profile shows it too: {same_finding.title}"
     if observation.kind == "gpu-unlike-peers" and result.communication is not None and len(result.ranks) > 1:
-        late = [rank for straggler in result.communication.stragglers for rank in straggler.ranks]
-        if lead.rank in late:
+        late_ranks = [rank for straggler in result.communication.stragglers for rank in straggler.ranks]
+        if lead.rank in late_ranks:
             return "confirmed", f"The profile finds rank {lead.rank} late."
         return "corrected", "The profile of the ranks finds none of them late on this GPU."
     return "telemetry alone", NOT_IN_PROFILE.get(observation.kind, NO_CLOCKS)
@@ -105,16 +105,16 @@ def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, fin
     period_s = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None
     if troughs is not None and troughs.causes and period_s and abs(period_s - observation.value) <= NEAR * observation.value:
         cause, ns = troughs.causes[0]
-        shown = f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {percent(ns / troughs.lost_ns)} of the lost time in the dips"
+        explanation = f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {percent(ns / troughs.lost_ns)} of the lost time in the dips"
     elif rule := next((f.rule for f in findings if f.rule in same_causes and not f.observed), None):
         return "confirmed", f"The profile finds the same source, the {source} ({rule})."
     elif step_ms and period_ms <= SHORT_STEP * step_ms and (lost := _most_lost(lead)) is not None:
-        cause, shown = lost, f"{CAUSE_OF[lost].label if lost in CAUSE_OF else lost}, which loses most time in a step"
+        cause, explanation = lost, f"{CAUSE_OF[lost].label if lost in CAUSE_OF else lost}, which loses most time in a step"
     else:
         return "telemetry alone", "The profile contains no whole dip, so it does not show the source."
     if cause in same_causes:
-        return "confirmed", f"The profile shows the same: {shown}."
-    return "corrected", f"The samples suggest the {source}; the profile shows {shown}."
+        return "confirmed", f"The profile shows the same: {explanation}."
+    return "corrected", f"The samples suggest the {source}; the profile shows {explanation}."
 
 
 def _most_lost(lead: RankResult) -> str | None:

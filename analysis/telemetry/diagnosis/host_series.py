@@ -36,6 +36,6 @@ def load_host(recording: Recording, clock: SampleClock) -> HostSeries | None:
         )
         if len(table):
             values = {column: table[column].to_numpy(np.float64, na_value=np.nan) for column in COLUMNS}
-            known = {column: of_column for column, of_column in values.items() if np.isfinite(of_column).any()}
-            return HostSeries(clock.times(table["time_ns"].to_numpy(np.int64)), known)
+            sampled = {column: of_column for column, of_column in values.items() if np.isfinite(of_column).any()}
+            return HostSeries(clock.times(table["time_ns"].to_numpy(np.int64)), sampled)
     return None

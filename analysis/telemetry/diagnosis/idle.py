@@ -38,11 +38,11 @@ def _same_time(a: Stretch, b: Stretch) -> bool:
 
 def _stretches(gpu: DeviceSamples) -> list[Stretch]:
     """Return the (start, end) times of long idle stretches."""
-    known = np.isfinite(gpu.busy)
-    if not known.any():
+    is_sampled = np.isfinite(gpu.busy)
+    if not is_sampled.any():
         return []
-    times, idle = gpu.times[known], gpu.busy[known] < IDLE_PCT
-    starts = times - gpu.weights[known].astype(np.int64)
+    times, idle = gpu.times[is_sampled], gpu.busy[is_sampled] < IDLE_PCT
+    starts = times - gpu.weights[is_sampled].astype(np.int64)
     unsampled = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # It is not known what the GPU did in them.
     separate = ~idle[1:] | ~idle[:-1] | unsampled
     first, last = np.flatnonzero(idle & np.append(True, separate)), np.flatnonzero(idle & np.append(separate, True))

@@ -171,8 +171,8 @@ def _power(
     share = float(np.mean([gpu.share(mask) for gpu, mask in throttled]))
     clocks_mhz = [mean for gpu, mask in throttled if (mean := gpu.mean("clock_sm_mhz", mask)) is not None]
     clock = float(np.mean(clocks_mhz)) if clocks_mhz else None
-    known = [mhz for gpu, _ in throttled if (mhz := unthrottled_clocks[gpu.device]) is not None]
-    unthrottled = float(np.mean(known)) if known else _highest([gpu for gpu, _ in throttled])
+    usual_mhz = [mhz for gpu, _ in throttled if (mhz := unthrottled_clocks[gpu.device]) is not None]
+    unthrottled = float(np.mean(usual_mhz)) if usual_mhz else _highest([gpu for gpu, _ in throttled])
     ratio = _clock_ratio(clock, unthrottled)
     draws = [mean for gpu, mask in throttled if (mean := gpu.mean("power_w", mask)) is not None]
     limits = [float(np.nanmedian(gpu.values["power_limit_w"])) for gpu, _ in throttled if "power_limit_w" in gpu]
