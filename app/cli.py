@@ -150,8 +150,8 @@ def main() -> None:
     try:
         cli()
     except SawtoothError as error:
-        about = f"{error.file[:NAME_SHOWN]}: " if error.file else ""
-        say(f"sawtooth: {about}{error}", err=True)
+        prefix = f"{error.file[:NAME_SHOWN]}: " if error.file else ""
+        say(f"sawtooth: {prefix}{error}", err=True)
         for other in error.others:
             say(f"Left out {other}", err=True)
         sys.exit(COULD_NOT)

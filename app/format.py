@@ -81,8 +81,8 @@ def shortened(before_ms: float, after_ms: float) -> str:
     if unit != other:
         return duration_ms(before_ms - after_ms)
     of = Decimal(before.replace(",", ""))
-    left = (of - Decimal(after.replace(",", ""))).quantize(of)
-    return f"{left:,}{_THIN}{unit}" if left > 0 else duration_ms(before_ms - after_ms)
+    difference = (of - Decimal(after.replace(",", ""))).quantize(of)
+    return f"{difference:,}{_THIN}{unit}" if difference > 0 else duration_ms(before_ms - after_ms)
 
 
 def share(value: float) -> str:
@@ -218,8 +218,8 @@ def in_unit(value: float, unit: str) -> str:
         "count": count,
         "bytes": bytes_,
     }
-    known = by_unit.get(unit)
-    return known(value) if known else f"{number(value)}{_THIN}{unit}"
+    fixed_unit = by_unit.get(unit)
+    return fixed_unit(value) if fixed_unit else f"{number(value)}{_THIN}{unit}"
 
 
 BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}
@@ -246,8 +246,8 @@ def clean(name: str, length: int | None = None) -> str:
     """Return an untrusted text without control and direction characters, cut to ``length`` with "…"."""
     if length is not None:  # a name of megabytes must not cost more time than a short one
         name = name[: READ_FOR_ONE * length]
-    kept = unicodedata.normalize("NFC", printable(name))
-    return f"{kept[: length - 1]}…" if length is not None and len(kept) > length else kept
+    printable_name = unicodedata.normalize("NFC", printable(name))
+    return f"{printable_name[: length - 1]}…" if length is not None and len(printable_name) > length else printable_name
 
 
 def plain(name: str, length: int | None = NAME_LENGTH) -> str:

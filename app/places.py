@@ -96,8 +96,8 @@ def moved(path: str, query: str) -> str:
     path = path.strip("/")
     parameters = parse_qs(query, keep_blank_values=True)
     form = parameters.pop("view", [])
-    kept = {**parameters, "show": form} if path == "" and form else parameters
-    return address(MOVED[path], _regrouped(path, kept) if path in _GROUPED_BY else kept)
+    new_parameters = {**parameters, "show": form} if path == "" and form else parameters
+    return address(MOVED[path], _regrouped(path, new_parameters) if path in _GROUPED_BY else new_parameters)
 
 
 def moved_runs(query: str) -> str | None:

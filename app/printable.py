@@ -11,9 +11,9 @@ UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Characters of these Unico
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
-def printable(text: str, kept: str = "") -> str:
-    """Return ``text`` with each such character replaced by a space, except characters in ``kept``."""
-    return _NOT_PLAIN.sub(lambda sign: " " if _unseen(sign[0], kept) else sign[0], text)
+def printable(text: str, allowed: str = "") -> str:
+    """Return ``text`` with each such character replaced by a space, except characters in ``allowed``."""
+    return _NOT_PLAIN.sub(lambda sign: " " if _unseen(sign[0], allowed) else sign[0], text)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
@@ -22,5 +22,5 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return _NOT_PLAIN.sub(lambda sign: json.dumps(sign[0])[1:-1] if _unseen(sign[0], "\n") else sign[0], text)
 
 
-def _unseen(sign: str, kept: str) -> bool:
-    return sign not in kept and unicodedata.category(sign) in UNSEEN
+def _unseen(sign: str, allowed: str) -> bool:
+    return sign not in allowed and unicodedata.category(sign) in UNSEEN

@@ -52,8 +52,10 @@ def handed_down() -> dict[str, str]:
 
     Sawtooth's folder is on its PYTHONPATH.
     """
-    known = {name: value for name, value in os.environ.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)}
-    return environment({name: value for name, value in known.items() if name not in SECRETS})
+    inherited = {
+        name: value for name, value in os.environ.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)
+    }
+    return environment({name: value for name, value in inherited.items() if name not in SECRETS})
 
 
 def environment_before() -> dict[str, str]:

@@ -68,8 +68,8 @@ def as_shown(content: bytes | str) -> str:
     Characters that are not printable are escaped. At most LETTERS_SHOWN characters are shown.
     """
     text = content if isinstance(content, str) else content[: 4 * LETTERS_SHOWN].decode(errors="backslashreplace")
-    shown = "".join(_plain(letter) for letter in text[:LETTERS_SHOWN])
-    return f"'{shown[:LETTERS_SHOWN]}'" + ("…" if len(shown) > LETTERS_SHOWN or len(text) > LETTERS_SHOWN else "")
+    visible = "".join(_plain(letter) for letter in text[:LETTERS_SHOWN])
+    return f"'{visible[:LETTERS_SHOWN]}'" + ("…" if len(visible) > LETTERS_SHOWN or len(text) > LETTERS_SHOWN else "")
 
 
 def _plain(letter: str) -> str:

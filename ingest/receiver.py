@@ -123,8 +123,8 @@ class Receiver:
     def note_clock(self, session: str, offset_ns: int) -> None:
         """Store how far the sender's clock is behind this one (server minus client), if it has changed."""
         marker = self._folder(session) / MARKER
-        known = clock_offset_ns(marker.parent)
-        if marker.exists() and (known is None or abs(known - offset_ns) > CLOCK_MOVED_NS):
+        stored_offset = clock_offset_ns(marker.parent)
+        if marker.exists() and (stored_offset is None or abs(stored_offset - offset_ns) > CLOCK_MOVED_NS):
             write_atomically(marker, with_checksum(json.dumps({"clock_offset_ns": offset_ns}, indent=2).encode()))
 
     def _folder(self, session: str) -> Path:

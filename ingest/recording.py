@@ -89,9 +89,9 @@ def ingest_file(
     _swept(folder)
     name = clean_name(source_name if source_name is not None else source.name)
     report = progress or (lambda _: None)
-    if (known := _known(source, folder)) is not None:
-        _check_id(known.id, expected_id, name)
-        return known
+    if (earlier := _known(source, folder)) is not None:
+        _check_id(earlier.id, expected_id, name)
+        return earlier
     try:
         opened = Source(source, limits)
         head = opened.head()
@@ -101,10 +101,10 @@ def ingest_file(
     with _collector_off(), draft(folder.recordings) as temporary, opened.hashing_beside():
         writer = Writer(temporary)
         try:
-            about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
-            row = store_tables(opened, writer, about)
+            description = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
+            row = store_tables(opened, writer, description)
             _check_id(opened.id, expected_id, name)
-            row |= about | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
+            row |= description | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
             writer.insert_row("recording", row)
             writer.finish()
         finally:
@@ -169,7 +169,7 @@ def _store_function(head: bytes, name: str, folder: DataFolder, report: Callable
         refuse_printed(as_utf8(head))
         refuse_unknown_table(as_utf8(head))
         refuse_foreign(head, name)
-    return lambda opened, writer, about: _read_trace(source or traces.DEFAULT, opened, writer, folder, report)
+    return lambda opened, writer, description: _read_trace(source or traces.DEFAULT, opened, writer, folder, report)
 
 
 def _read_trace(
@@ -194,11 +194,11 @@ def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
     """
     try:
         size = source.stat().st_size
-        for kept in folder.sources.glob("*.json.gz"):
-            identifier = kept.name.removesuffix(".json.gz")
-            if kept.stat().st_size != size or not is_id(identifier) or not folder.recording_file(identifier).exists():
+        for stored_source in folder.sources.glob("*.json.gz"):
+            identifier = stored_source.name.removesuffix(".json.gz")
+            if stored_source.stat().st_size != size or not is_id(identifier) or not folder.recording_file(identifier).exists():
                 continue
-            if filecmp.cmp(kept, source, shallow=False) and is_sound(folder.recording_file(identifier)):
+            if filecmp.cmp(stored_source, source, shallow=False) and is_sound(folder.recording_file(identifier)):
                 return read_ref(folder.recording_file(identifier))
     except (OSError, NotFoundError):
         return None

@@ -148,12 +148,12 @@ class Source:
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.path = path
         self.limits = limits or Limits()
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once and may never end, as /dev/zero does
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe can be read only once and may never end, as /dev/zero does
             raise SourceError(
                 "E-TYPE", "This is a folder, a pipe or a device, not a file. Write its content to a file and use that."
             )
-        self.total_bytes = about.st_size
+        self.total_bytes = status.st_size
         self.read_bytes = 0
         self.uncompressed_bytes = 0
         self.members = 0

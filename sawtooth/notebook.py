@@ -211,13 +211,13 @@ def compare(before: Report | str | Path, after: Report | str | Path) -> Comparis
 
 
 def _bundle(
-    shown: Report | ComparisonReport, include: Collection[str] | None, exclude: Collection[str] | None
+    report: Report | ComparisonReport, include: Collection[str] | None, exclude: Collection[str] | None
 ) -> dict[str, str]:
     """Return the representations that a notebook asks for, by MIME type."""
     forms: dict[str, Callable[[], str]] = {
-        "text/plain": shown.__str__,
-        "text/markdown": shown._repr_markdown_,
-        "text/html": shown._repr_html_,
+        "text/plain": report.__str__,
+        "text/markdown": report._repr_markdown_,
+        "text/html": report._repr_html_,
     }
     return {
         form: render() for form, render in forms.items() if (not include or form in include) and form not in (exclude or ())

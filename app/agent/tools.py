@@ -116,18 +116,18 @@ class Tools:
             why = next((each.because for each in result.not_checked if each.rule == finding), None)
             missing = f" It was not checked: {why}" if why else f" It has: {', '.join(by_slug) or 'none'}."
             raise NotFoundError(f"This run has no finding {finding[:80]!r}.{missing}")
-        number, known = by_slug[finding]
-        plain = finding_json(known)
+        number, check = by_slug[finding]
+        plain = finding_json(check)
         about = next((rule for rule in rules() if rule.slug.replace("-", "_") == finding.replace("-", "_")), None)
         return answers.Explanation(
-            finding=answers.advised(number, known),
-            how=known.fix,
-            prediction_note=" ".join(filter(None, (known.observed, known.prediction_note))),
-            risk=known.risk,
+            finding=answers.advised(number, check),
+            how=check.fix,
+            prediction_note=" ".join(filter(None, (check.observed, check.prediction_note))),
+            risk=check.risk,
             changes=[{k: str(v) for k, v in change.items()} for change in plain["changes"]],
             evidence=[{k: _plain(v) for k, v in row.items()} for row in plain["evidence"][:MAX_EVIDENCE]],
-            source_lines=self._source_lines(result, known),
-            needs_first=list(known.needs_first),
+            source_lines=self._source_lines(result, check),
+            needs_first=list(check.needs_first),
             about_the_rule=dict(about.sections) if about is not None else {},
         )
 

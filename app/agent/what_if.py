@@ -108,11 +108,11 @@ def predict(result: RunResult, changes: Changes, library: Library) -> WhatIfPred
 
 
 def _findings(result: RunResult, slugs: Sequence[str]) -> list[Finding]:
-    known = {finding.rule: finding for finding in result.findings}
-    unknown = [slug for slug in slugs if slug not in known]
+    finding_of = {finding.rule: finding for finding in result.findings}
+    unknown = [slug for slug in slugs if slug not in finding_of]
     if unknown:
-        raise NotFoundError(f"This run has no finding {unknown[0]!r}. It has: {', '.join(known) or 'none'}.")
-    return [known[slug] for slug in dict.fromkeys(slugs)]
+        raise NotFoundError(f"This run has no finding {unknown[0]!r}. It has: {', '.join(finding_of) or 'none'}.")
+    return [finding_of[slug] for slug in dict.fromkeys(slugs)]
 
 
 def _no_replay(findings: Sequence[Finding]) -> str:

@@ -46,8 +46,8 @@ def _entries(run: str) -> list[Entry]:
 
 def _findings(result: RunResult) -> Iterator[Entry]:
     """Yield the findings; the address of one that is a bar of the Verdict's staircase opens this bar."""
-    known = cached_file(settings().data, result.manifest, STAIRS).exists()  # computing a staircase here would take seconds
-    stairs = stairs_of(library(), result) if known else None
+    has_stairs = cached_file(settings().data, result.manifest, STAIRS).exists()  # computing a staircase here would take seconds
+    stairs = stairs_of(library(), result) if has_stairs else None
     bars = {rule: str(number) for number, rule in enumerate(stairs.changes if stairs is not None else (), 1)}
     for number, finding in advice.numbered(result):
         opened = {"open": bars[finding.rule]} if finding.rule in bars else {}

@@ -46,11 +46,11 @@ class BatchRateLimit:
     def allows(self, session: str, now: float) -> bool:
         """Return whether another batch may come now, and count it."""
         if len(self._left) > self.SESSIONS:
-            self._left = {name: kept for name, kept in self._left.items() if now - kept[1] < self.burst / self.rate}
-        left, last = self._left.get(session, (self.burst, now))
-        left = min(self.burst, left + (now - last) * self.rate)
-        self._left[session] = (left - 1 if left >= 1 else left, now)
-        return left >= 1
+            self._left = {name: bucket for name, bucket in self._left.items() if now - bucket[1] < self.burst / self.rate}
+        tokens, last = self._left.get(session, (self.burst, now))
+        tokens = min(self.burst, tokens + (now - last) * self.rate)
+        self._left[session] = (tokens - 1 if tokens >= 1 else tokens, now)
+        return tokens >= 1
 
 
 rate_limit = BatchRateLimit()

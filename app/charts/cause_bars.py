@@ -43,8 +43,8 @@ def bars(lost: Sequence[tuple[str, str | None, float]], *, dark: bool) -> list[L
     ``lost`` has owner ("" for the sum of the small ones), cause and ms, largest first.
     """
     largest = max((ms for *_, ms in lost), default=0.0)
-    drawn = []
+    segments = []
     for owner, cause, ms in lost:
         colour = colour_of(owner, cause) if owner else UNKNOWN
-        drawn.append(LostBar(f"{ms / largest:.2%}" if largest else "", colour.on(dark), colour.texture if owner else ""))
-    return drawn
+        segments.append(LostBar(f"{ms / largest:.2%}" if largest else "", colour.on(dark), colour.texture if owner else ""))
+    return segments

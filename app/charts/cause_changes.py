@@ -42,10 +42,10 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
     largest = abs(by_size[0].change_ms) if by_size else 0.0
     if not largest:
         return None
-    shown = [bar for bar in by_size[:MOST] if abs(bar.change_ms) >= SMALL * largest]
-    rest = sum(bar.change_ms for bar in by_size[len(shown) :])
-    rows = [(bar.named, bar.change_ms, colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN) for bar in shown]
-    rows += [("everything else", rest, UNKNOWN)] if len(by_size) > len(shown) and abs(rest) > 1e-9 else []
+    largest_bars = [bar for bar in by_size[:MOST] if abs(bar.change_ms) >= SMALL * largest]
+    rest = sum(bar.change_ms for bar in by_size[len(largest_bars) :])
+    rows = [(bar.named, bar.change_ms, colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN) for bar in largest_bars]
+    rows += [("everything else", rest, UNKNOWN)] if len(by_size) > len(largest_bars) and abs(rest) > 1e-9 else []
     low, high = (end(0.0, *(ms for _, ms, _ in rows)) for end in (min, max))
     drawn = tuple(
         CauseChange(

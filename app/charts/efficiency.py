@@ -61,13 +61,13 @@ def bars(parts: Sequence[PeakPart], causes: Mapping[PartKey, Colour], *, dark: b
     Each bar ends where the previous one began, and the last one begins at 0. ``causes`` has the colours of waits with a known
     cause.
     """
-    drawn, right = [LostBar("100%", UNKNOWN.on(dark))], 1.0
+    lost_bars, right = [LostBar("100%", UNKNOWN.on(dark))], 1.0
     for part in parts:
         right = max(right - part.share, 0.0)
         colour = causes.get(part.key) or _colour(part.key)
         texture = TEXTURES.get(part.key, colour.texture)
-        drawn.append(LostBar(f"{part.share:.2%}", colour.on(dark), texture, offset=f"{right:.2%}"))
-    return drawn
+        lost_bars.append(LostBar(f"{part.share:.2%}", colour.on(dark), texture, offset=f"{right:.2%}"))
+    return lost_bars
 
 
 def _colour(key: PartKey) -> Colour:
@@ -80,8 +80,8 @@ def table(parts: Sequence[PeakPart]) -> pd.DataFrame:
 
     ``left_share`` is the share of the step that remains after this part and the parts above it.
     """
-    rows, left = [], 1.0
+    rows, remaining = [], 1.0
     for part in parts:
-        left -= part.share if part.key != "peak" else 0.0
-        rows.append((part.label, part.ms, part.share, left))
+        remaining -= part.share if part.key != "peak" else 0.0
+        rows.append((part.label, part.ms, part.share, remaining))
     return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -17,17 +17,17 @@ UNITS = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0,
 
 def chart(fleet: Fleet, *, dark: bool) -> Chart:
     """Draw a row per GPU, the worst on top; a span without samples stays empty."""
-    shown = fleet.rows[:MAX_ROWS]
+    first_rows = fleet.rows[:MAX_ROWS]
     length_s = (fleet.end_ns - fleet.start_ns) / 1e9
     _, unit_s, unit = next(entry for entry in UNITS if length_s >= entry[0])
-    count = len(shown[0].cells)
+    count = len(first_rows[0].cells)
     at = [length_s / unit_s * (cell + 0.5) / count for cell in range(count)]
-    labels = [row.label for row in shown]
+    labels = [row.label for row in first_rows]
     figure = go.Figure(
         go.Heatmap(
             x=at,
             y=labels,
-            z=[row.cells for row in shown],
+            z=[row.cells for row in first_rows],
             zmin=0,
             zmax=100,
             colorscale=[[0, IDLE.on(dark)], [1, colour_of_quantity("util_pct").on(dark)]],
@@ -36,7 +36,7 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             hoverongaps=False,
         )
     )
-    framed(figure, min(90 + 22 * len(shown), 720))
+    framed(figure, min(90 + 22 * len(first_rows), 720))
     figure.update_yaxes(autorange="reversed", nticks=32)
     figure.update_xaxes(title={"text": f"time since the telemetry began, {unit}"})
     table = pd.DataFrame(
@@ -51,12 +51,12 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
         }
     )
     title = f"Utilization of {fmt.count(len(fleet.rows))} GPUs over {fmt.duration_ns(fleet.end_ns - fleet.start_ns)}, the worst first"
-    if len(fleet.rows) > len(shown):
-        title = f"{title}; the first {len(shown)} are drawn"
+    if len(fleet.rows) > len(first_rows):
+        title = f"{title}; the first {len(first_rows)} are drawn"
     return Chart(
         figure=figure,
         title=title,
-        alt=f"{title}. " + "; ".join(f"{row.label}: {row.finding.title}" for row in shown[:3] if row.finding is not None),
+        alt=f"{title}. " + "; ".join(f"{row.label}: {row.finding.title}" for row in first_rows[:3] if row.finding is not None),
         table=table,
         columns={
             "gpu": "GPU",

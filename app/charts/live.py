@@ -60,10 +60,10 @@ def picture(
     rest = [(panel, [c for c in columns_of(key) if c not in first]) for key, panel in PANELS.items()]
     panels = []
     for panel, those in [(AT_WORK, first), *rest]:
-        drawn = [_line(column, lines[column], now.get(column, ""), panel, dark) for column in those if column in lines]
-        if drawn:
+        lines_drawn = [_line(column, lines[column], now.get(column, ""), panel, dark) for column in those if column in lines]
+        if lines_drawn:
             period = period_s if panel is AT_WORK else None
-            panels.append({"heading": panel.heading, "top": panel.top, "lines": drawn, "period": period})
+            panels.append({"heading": panel.heading, "top": panel.top, "lines": lines_drawn, "period": period})
     return {
         "panels": panels,
         "window": window_s,

@@ -24,8 +24,8 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     placed = rows[rows["module"].notna() | (rows["parent"].isna() & (rows["ms_a"] > 0))]
     whole = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())
     placed = placed[placed["ms_a"] >= DRAWN_FROM * whole].nlargest(MAX_DRAWN, "ms_a")
-    known = {_key(module) for module in placed["module"]}
-    placed = placed[[pd.isna(parent) or _key(parent) in known for parent in placed["parent"]]]
+    placed_keys = {_key(module) for module in placed["module"]}
+    placed = placed[[pd.isna(parent) or _key(parent) in placed_keys for parent in placed["parent"]]]
     changes = [float(b - a) for a, b in zip(placed["ms_a"], placed["ms_b"], strict=True)]
     shares = [change / float(a) for change, a in zip(changes, placed["ms_a"], strict=True)]
     colours = [MUTED.on(dark), *(_changed(share, dark) for share in shares)]

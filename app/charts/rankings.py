@@ -56,16 +56,16 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
 
 def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
     """Return the short name of each kernel; equal short names end in the words that distinguish them."""
-    shown = {name: short(name, length) for name in names}
-    times = Counter(shown.values())
+    short_names = {name: short(name, length) for name in names}
+    times = Counter(short_names.values())
     by_start: dict[str, dict[str, list[str]]] = {}
-    for name, text in shown.items():
+    for name, text in short_names.items():
         if times[text] > 1:  # names cut shorter, to make room for the ending, may also become equal
             by_start.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
     for same in by_start.values():
         endings = {name: middle(" ".join(words), length - length // 3 - 3) for name, words in _differing(same).items() if words}
-        shown |= {name: f"{short(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
-    return [shown[name] for name in names]
+        short_names |= {name: f"{short(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
+    return [short_names[name] for name in names]
 
 
 def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -110,11 +110,11 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
     edges = rows[["low_us", "high_us"]].astype(float)
     widths = edges["high_us"] - edges["low_us"]
     ratios = bool(len(rows)) and widths.iloc[-1] > 1.5 * widths.iloc[0]  # bins have equal ratios, not equal widths
-    drawn = np.log10(edges) if ratios else edges
+    positions = np.log10(edges) if ratios else edges
     figure = go.Figure(
         go.Bar(
-            x=drawn.mean(axis=1),
-            width=drawn["high_us"] - drawn["low_us"],
+            x=positions.mean(axis=1),
+            width=positions["high_us"] - positions["low_us"],
             y=rows["launches"],
             marker={"color": ACCENT.on(dark), "line": {"width": 0}},
             customdata=[
@@ -127,7 +127,7 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
     framed(figure, 240)
     figure.update_xaxes(title={"text": "duration of one launch, µs"}, zeroline=False)
     if ratios:
-        low, high = int(np.floor(drawn["low_us"].iloc[0])), int(np.ceil(drawn["high_us"].iloc[-1]))
+        low, high = int(np.floor(positions["low_us"].iloc[0])), int(np.ceil(positions["high_us"].iloc[-1]))
         powers = range(low, high + 1)
         figure.update_xaxes(tickvals=list(powers), ticktext=[f"{10.0**power:,g}" for power in powers], range=[low, high])
     few = {"dtick": 1} if len(rows) and rows["launches"].max() < FEW else {}

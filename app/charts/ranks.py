@@ -76,7 +76,7 @@ def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> 
     """
     rows = _small_together(rows.assign(label=labels_of(rows)))
     parts = [part for part in PARTS if f"{part}_ms" in rows and rows[f"{part}_ms"].sum() > 0]
-    drawn = [(str(row["label"]), {part: float(row[f"{part}_ms"]) for part in parts}) for row in rows.to_dict("records")]
+    bars_of_ranks = [(str(row["label"]), {part: float(row[f"{part}_ms"]) for part in parts}) for row in rows.to_dict("records")]
     columns = {
         "label": "Rank",
         "step_ms": "Step, ms",
@@ -84,11 +84,14 @@ def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> 
     }
     columns |= {column: heading for column, heading in BESIDE.items() if column in rows}
     alt = "; ".join(
-        f"{label}: " + ", ".join(f"{PARTS[part].label} {fmt.duration_ms(ms)}" for part, ms in of.items()) for label, of in drawn
+        f"{label}: " + ", ".join(f"{PARTS[part].label} {fmt.duration_ms(ms)}" for part, ms in of.items())
+        for label, of in bars_of_ranks
     )
     return BarChart(
         title=finding,
-        bars=bars_of([(label.split(",")[0], [(PARTS[part], ms) for part, ms in of.items()]) for label, of in drawn], dark=dark),
+        bars=bars_of(
+            [(label.split(",")[0], [(PARTS[part], ms) for part, ms in of.items()]) for label, of in bars_of_ranks], dark=dark
+        ),
         legend=tuple(
             entry_of(PARTS[part], dark) for part in parts if rows[f"{part}_ms"].max() >= NAMED_FROM * rows["step_ms"].max()
         ),
@@ -251,8 +254,8 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     framed(figure, min(130 + 34 * len(sides), 560))
     figure.update_yaxes(title={"text": "waits"})
     figure.update_xaxes(title={"text": "for"})
-    late = rows.groupby("late")["wait_ms"].mean()
-    finding = f"The others wait longest for {late.idxmax()}: {fmt.duration_ms(float(late.max()))} of a step by each {level}, as profiled"
+    wait_ms = rows.groupby("late")["wait_ms"].mean()
+    finding = f"The others wait longest for {wait_ms.idxmax()}: {fmt.duration_ms(float(wait_ms.max()))} of a step by each {level}, as profiled"
     return Chart(
         figure=figure,
         title=finding,
@@ -277,13 +280,13 @@ def schedule(pipeline: Pipeline, labels: list[str], *, dark: bool) -> BarChart:
         f"The pipeline's bubble is {fmt.share(pipeline.bubble_share)} of a step; with {pipeline.microbatches} microbatches on "
         f"{len(labels)} equal stages it would be {fmt.share(pipeline.ideal_share)}"
     )
-    drawn = [
+    segments = [
         (label, [(works, work_ms), (bubble, idle_ms)])
         for label, work_ms, idle_ms in zip(labels, pipeline.stage_ms, idle, strict=True)
     ]
     return BarChart(
         title=finding,
-        bars=bars_of(drawn, dark=dark),
+        bars=bars_of(segments, dark=dark),
         legend=(entry_of(works, dark), entry_of(bubble, dark)),
         unit="ms per step, ≈ without the profiler",
         alt=finding,

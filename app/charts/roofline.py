@@ -56,14 +56,14 @@ def roofline(
     and ``bandwidth`` is bytes per second. ``unused`` are higher peaks of dtypes that no operator uses.
     """
     rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float))
-    shown = _drawn(rows)
-    shown = shown.assign(place=range(1, len(shown) + 1))
-    multiplying, moving = shown[shown["flops"] > 0], shown[~(shown["flops"] > 0)]
-    longest = float(shown["ms"].max())
+    drawn_rows = _drawn(rows)
+    drawn_rows = drawn_rows.assign(place=range(1, len(drawn_rows) + 1))
+    multiplying, moving = drawn_rows[drawn_rows["flops"] > 0], drawn_rows[~(drawn_rows["flops"] > 0)]
+    longest = float(drawn_rows["ms"].max())
     figures = [_multiplying(multiplying, peaks, unused, bandwidth, longest, dark=dark)] if len(multiplying) or peaks else []
     if len(moving) or not figures:  # if no operator multiplies, there is only the roof of the memory
         figures.append(_moving(moving, bandwidth, longest, dark, unit))
-    named = shown.head(LABELLED)
+    named = drawn_rows.head(LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
         f"{fmt.clean(str(row['name']), 40)} {fmt.share(row['attained_share'])} attained" for row in named.to_dict("records")
     )
@@ -129,8 +129,8 @@ def _multiplying(
     """Draw operators that multiply: rate against intensity, below bandwidth and peak."""
     figure, highest = framed(go.Figure(), HEIGHT), max(peaks.values(), default=0.0)
     ridges = [peak * 1e12 / bandwidth for peak in peaks.values()]
-    known = [*rows["intensity"], *ridges, *(peak * 1e12 / bandwidth for peak in unused.values())] or [1.0, 1000.0]
-    low, high = min(known) / BESIDE, max(known) * BESIDE
+    intensities = [*rows["intensity"], *ridges, *(peak * 1e12 / bandwidth for peak in unused.values())] or [1.0, 1000.0]
+    low, high = min(intensities) / BESIDE, max(intensities) * BESIDE
     floor = min([*rows["achieved_tflops"], *peaks.values()], default=1.0) / BESIDE
     for (dtype, peak), ridge in zip(peaks.items(), ridges, strict=True):
         _line(figure, [low, ridge, high], [low * bandwidth / 1e12, peak, peak], dark)
@@ -161,13 +161,13 @@ def _log_axis(title: str, low: float, high: float) -> dict[str, Any]:
     """
     digits = (1, 2, 5) if high - low < FEW_DECADES else (1,)
     ticks = [digit * 10.0**power for power in range(int(np.floor(low)), int(np.ceil(high)) + 1) for digit in digits]
-    shown = [tick for tick in ticks if low <= np.log10(tick) <= high]
+    visible_ticks = [tick for tick in ticks if low <= np.log10(tick) <= high]
     return {
         "type": "log",
         "title": {"text": title},
         "range": [low, high],
-        "tickvals": shown,
-        "ticktext": [f"{tick:,g}" for tick in shown],
+        "tickvals": visible_ticks,
+        "ticktext": [f"{tick:,g}" for tick in visible_ticks],
     }
 
 

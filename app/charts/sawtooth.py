@@ -36,8 +36,8 @@ def signal(
     ``steps`` are (start, end) in seconds.
     """
     figure = go.Figure()
-    drawn = [c for c in (SLOW, column) if telemetry.has(c)]
-    for name in dict.fromkeys(drawn):
+    drawn_columns = [c for c in (SLOW, column) if telemetry.has(c)]
+    for name in dict.fromkeys(drawn_columns):
         time, value = series.line(telemetry, name)
         colour = colour_of_quantity(name).on(dark)
         figure.add_scatter(
@@ -60,16 +60,16 @@ def signal(
     figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
     end_s = float(seconds(np.array([telemetry.span.end_ns]), origin_ns)[0])
     figure.update_xaxes(range=[0, end_s], ticksuffix=" s", zeroline=False)
-    table = telemetry.samples[["time_ns", *dict.fromkeys(drawn)]].assign(
+    table = telemetry.samples[["time_ns", *dict.fromkeys(drawn_columns)]].assign(
         time_s=seconds(telemetry.samples["time_ns"].to_numpy(), origin_ns)
     )
-    legend = [LegendEntry(BY_COLUMN[c].label, colour_of_quantity(c).on(dark)) for c in dict.fromkeys((column, *drawn))]
+    legend = [LegendEntry(BY_COLUMN[c].label, colour_of_quantity(c).on(dark)) for c in dict.fromkeys((column, *drawn_columns))]
     return Chart(
         figure=figure,
         title=title,
         alt=f"{title}. Drawn as a line over time.",
         table=table,
-        columns={"time_s": "Time, s", **{c: BY_COLUMN[c].label for c in dict.fromkeys(drawn)}},
+        columns={"time_s": "Time, s", **{c: BY_COLUMN[c].label for c in dict.fromkeys(drawn_columns)}},
         metrics=("nvml_gpu_util_mean",),
         method="Only the steady part of the recording, outside start, profile and end. A sample describes the window that ends at its time.",
         legend=(*legend, *([LegendEntry("every second profiled step", faint(MUTED.on(dark)))] if steps else [])),

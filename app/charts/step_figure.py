@@ -18,10 +18,10 @@ ROW, LEGEND = 48, 150  # px: height of a bar, and of the axis with a legend of s
 def figure(bars: Sequence[PictureBar]) -> go.Figure:
     """Return ``bars`` below each other, divided into their parts; an interval is an error bar."""
     unit = time_unit(max((bar.ms for bar in bars), default=0.0))
-    drawn = go.Figure()
+    picture = go.Figure()
     for colour in dict.fromkeys(part.colour for bar in bars for part in bar.parts):
         ms = [sum(part.ms for part in bar.parts if part.colour == colour) for bar in bars]
-        drawn.add_bar(
+        picture.add_bar(
             y=list(range(len(bars))),
             x=[value / unit.ms for value in ms],
             orientation="h",
@@ -32,7 +32,7 @@ def figure(bars: Sequence[PictureBar]) -> go.Figure:
         )
     between = [(at, bar.ms, bar.interval) for at, bar in enumerate(bars) if bar.interval is not None]
     if between:
-        drawn.add_scatter(
+        picture.add_scatter(
             y=[at for at, *_ in between],
             x=[ms / unit.ms for _, ms, _ in between],
             mode="markers",
@@ -45,12 +45,12 @@ def figure(bars: Sequence[PictureBar]) -> go.Figure:
             hoverinfo="skip",
             showlegend=False,
         )
-    framed(drawn, LEGEND + ROW * len(bars), legend=True)
-    drawn.update_layout(
+    framed(picture, LEGEND + ROW * len(bars), legend=True)
+    picture.update_layout(
         template="plotly_white", barmode="stack", bargap=0.3, legend_traceorder="normal", modebar_remove=["sendDataToCloud"]
     )
     names = [f"{fmt.plain(bar.caption, NAME_LENGTH)}<br>{fmt.plain(bar.time)}" for bar in bars]
-    drawn.update_yaxes(
+    picture.update_yaxes(
         tickmode="array", tickvals=list(range(len(bars))), ticktext=names, autorange="reversed", showgrid=False, automargin=True
     )
-    return drawn.update_xaxes(title={"text": f"{unit.name} per step"}, rangemode="tozero", zeroline=False)
+    return picture.update_xaxes(title={"text": f"{unit.name} per step"}, rangemode="tozero", zeroline=False)

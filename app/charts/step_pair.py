@@ -70,14 +70,14 @@ def ribbons(bars: Sequence[WaterfallBar], *, dark: bool) -> list[Ribbon]:
     """
     longest = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars), 1e-12)
     a = b = 0.0
-    drawn = []
+    bands = []
     for bar in sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause)):
         ends = (a, a + bar.ms_a, b + bar.ms_b, b)
         a, b = ends[1], ends[2]
         corners = zip((f"{100 * end / longest:.2f}%" for end in ends), ("0", "0", "100%", "100%"), strict=True)
         hint = f"{bar.label}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
-        drawn.append(Ribbon(", ".join(map(" ".join, corners)), colour_of(bar.owner, bar.cause).on(dark), hint))
-    return drawn
+        bands.append(Ribbon(", ".join(map(" ".join, corners)), colour_of(bar.owner, bar.cause).on(dark), hint))
+    return bands
 
 
 def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:

@@ -28,16 +28,16 @@ def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bo
     if "predicted" in points:
         _predicted(figure, points, labels, unit, dark)
     measured = points["throughput"].notna().to_numpy()
-    shown = points[measured]
+    measured_points = points[measured]
     names = [label for label, there in zip(labels, measured, strict=True) if there]
     figure.add_scatter(
         x=names,
-        y=shown["throughput"],
+        y=measured_points["throughput"],
         name="measured",
         mode="lines+markers",
         line={"color": ACCENT.on(dark)},
-        marker={"size": [14 if note == "sweet spot" else 8 for note in shown["note"]], "color": ACCENT.on(dark)},
-        customdata=[f"{n}: {fmt.number(t)} {unit}/s" for n, t in zip(names, shown["throughput"], strict=True)],
+        marker={"size": [14 if note == "sweet spot" else 8 for note in measured_points["note"]], "color": ACCENT.on(dark)},
+        customdata=[f"{n}: {fmt.number(t)} {unit}/s" for n, t in zip(names, measured_points["throughput"], strict=True)],
         hovertemplate="%{customdata}<extra></extra>",
     )
     full = [label for label, note in zip(labels, points["note"], strict=True) if note == "out of memory"]
@@ -64,21 +64,21 @@ def _predicted(figure: go.Figure, points: pd.DataFrame, labels: list[str], unit:
     own = points["low"].isna()
     middle = points["predicted"].where(~own, points["throughput"])
     low, high = points["low"].where(~own, middle), points["high"].where(~own, middle)
-    known = low.notna().to_numpy()
-    names = [label for label, there in zip(labels, known, strict=True) if there]
+    has_interval = low.notna().to_numpy()
+    names = [label for label, there in zip(labels, has_interval, strict=True) if there]
     band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-    figure.add_scatter(x=names, y=high[known], **band)
-    figure.add_scatter(x=names, y=low[known], fill="tonexty", fillcolor=faint(MUTED.on(dark)), **band)
+    figure.add_scatter(x=names, y=high[has_interval], **band)
+    figure.add_scatter(x=names, y=low[has_interval], fill="tonexty", fillcolor=faint(MUTED.on(dark)), **band)
     figure.add_scatter(
         x=names,
-        y=middle[known],
+        y=middle[has_interval],
         name="predicted from one trace",
         mode="lines+markers",
         line={"color": MUTED.on(dark), "dash": "dash"},
-        marker={"size": [0 if math.isnan(p) else 6 for p in points["predicted"][known]], "color": MUTED.on(dark)},
+        marker={"size": [0 if math.isnan(p) else 6 for p in points["predicted"][has_interval]], "color": MUTED.on(dark)},
         customdata=[
             "" if math.isnan(m) else f"{name}: {fmt.number(m)} {unit}/s, {fmt.number(a)} to {fmt.number(b)}"
-            for name, m, a, b in zip(names, middle[known], low[known], high[known], strict=True)
+            for name, m, a, b in zip(names, middle[has_interval], low[has_interval], high[has_interval], strict=True)
         ],
         hovertemplate="%{customdata}<extra></extra>",
     )

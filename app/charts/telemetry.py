@@ -113,9 +113,11 @@ def lanes(
             for a, b in telemetry.throttles[["start_ns", "end_ns"]].itertuples(index=False)
         ]
     figure.update_layout(shapes=shapes)
-    shown = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
-    if sawtooth is not None and shown:
-        _tooth(figure, telemetry, sawtooth, shown[0], origin_ns=origin_ns, dark=dark)
+    lane_places = [
+        (row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured
+    ]
+    if sawtooth is not None and lane_places:
+        _tooth(figure, telemetry, sawtooth, lane_places[0], origin_ns=origin_ns, dark=dark)
     for a, b in ((a, b) for a, b in beside if (b - a) * 1e9 >= NAMED_SHARE * telemetry.span.ns):
         figure.add_annotation(x=(a + b) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
@@ -139,11 +141,12 @@ def lanes(
 def _panels(telemetry: TelemetrySeries, signal: str | None, quantities: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
     """Return the panels with their measured quantities, that of ``signal`` first."""
     panels = {key: columns_of(key) for key in PANELS if quantities is None or set(columns_of(key)) & set(quantities)}
-    shown = {key: [column for column in columns if telemetry.has(column)] for key, columns in panels.items()}
-    spoken_of = [c for c in dict.fromkeys((SLOW, signal or SLOW)) if any(c in columns for columns in shown.values())]
+    columns_of_panel = {key: [column for column in columns if telemetry.has(column)] for key, columns in panels.items()}
+    spoken_of = [c for c in dict.fromkeys((SLOW, signal or SLOW)) if any(c in columns for columns in columns_of_panel.values())]
     first = [(PANELS["utilization"], spoken_of)] if signal in spoken_of else []
     rest = [
-        (PANELS[key], [column for column in columns if not first or column not in spoken_of]) for key, columns in shown.items()
+        (PANELS[key], [column for column in columns if not first or column not in spoken_of])
+        for key, columns in columns_of_panel.items()
     ]
     return [(panel, columns) for panel, columns in (*first, *rest) if columns]
 

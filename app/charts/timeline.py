@@ -11,8 +11,8 @@ from sawtooth.app.theme import CAUSES, HOST_KINDS, OWNERS, Colour
 
 def kind_label(kind: str | None, names: Mapping[str, str]) -> str:
     """Return a slice's kind in words, for any lane; ``names`` as of ``gap_colours``."""
-    known: dict[str, Colour] = {**gap_colours(names), **work_colours(), **HOST_KINDS}
-    return known[kind].label if kind in known else ""
+    colours: dict[str, Colour] = {**gap_colours(names), **work_colours(), **HOST_KINDS}
+    return colours[kind].label if kind in colours else ""
 
 
 def work_colours() -> dict[str, Colour]:
@@ -25,5 +25,5 @@ def gap_colours(names: Mapping[str, str]) -> dict[str, Colour]:
 
     ``names`` are a run's own names of causes.
     """
-    known: dict[str, Colour] = {**CAUSES, **{k: OWNERS[k] for k in reversed(owners.LOST_OWNERS)}}
-    return {key: replace(colour, label=names.get(key, colour.label)) for key, colour in known.items()}
+    colours: dict[str, Colour] = {**CAUSES, **{k: OWNERS[k] for k in reversed(owners.LOST_OWNERS)}}
+    return {key: replace(colour, label=names.get(key, colour.label)) for key, colour in colours.items()}

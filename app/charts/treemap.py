@@ -54,23 +54,23 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
     Tiles of less than DRAWN_FROM of all time are added up in their frame.
     """
     whole = sum(tile.ms for tile in tiles) or 1.0
-    drawn = _drawn(tiles, DRAWN_FROM * whole)
-    drawn = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn]
+    drawn_tiles = _drawn(tiles, DRAWN_FROM * whole)
+    drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
     frame = mixed(PAGE.on(dark), MUTED.on(dark), BEHIND)
-    colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn]
+    colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
     figure = go.Figure(
         go.Treemap(
-            ids=[tile.id or ROOT for tile in drawn],
-            parents=[SEPARATOR.join(tile.path[:-1]) or ROOT if tile.path else "" for tile in drawn],
-            labels=[fmt.plain(tile.label, LABEL if tile.path else None) for tile in drawn],
-            values=[tile.ms for tile in drawn],
+            ids=[tile.id or ROOT for tile in drawn_tiles],
+            parents=[SEPARATOR.join(tile.path[:-1]) or ROOT if tile.path else "" for tile in drawn_tiles],
+            labels=[fmt.plain(tile.label, LABEL if tile.path else None) for tile in drawn_tiles],
+            values=[tile.ms for tile in drawn_tiles],
             branchvalues="remainder",
-            text=[_text(tile, whole) for tile in drawn],
+            text=[_text(tile, whole) for tile in drawn_tiles],
             texttemplate="%{text}",
             hovertemplate="%{customdata}<extra></extra>",
             customdata=[
                 f"{fmt.plain(' › '.join(tile.path), 200)}<br>{f'{fmt.duration_ms(tile.ms)} {unit}' if tile.owner else ''}"
-                for tile in drawn
+                for tile in drawn_tiles
             ],
             marker={"colors": colours, "line": {"width": 1, "color": PAGE.on(dark)}, "pad": {"t": 24, "l": 2, "r": 2, "b": 2}},
             textfont={"color": [ink_on(colour) for colour in colours], "size": 11},
@@ -83,7 +83,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
     figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0})
     largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
     alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
-    owners = [key for key in OWNERS if any(tile.owner == key for tile in drawn)]
+    owners = [key for key in OWNERS if any(tile.owner == key for tile in drawn_tiles)]
     legend = tuple(LegendEntry(OWNERS[key].label, OWNERS[key].on(dark)) for key in owners)
     return Chart(figure, title, alt, pd.DataFrame(), legend=legend)
 
@@ -122,18 +122,21 @@ def _wrapped(name: str, letters: int, lines: int) -> list[str]:
 def _drawn(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:
     """Return the large tiles with the frames around them, and one for all small tiles of a frame."""
     large = [tile for tile in tiles if tile.owner and tile.ms >= least_ms]
-    kept = {tile.path[:depth] for tile in large for depth in range(1, len(tile.path) + 1)}
+    kept_paths = {tile.path[:depth] for tile in large for depth in range(1, len(tile.path) + 1)}
     rest: dict[tuple[str, ...], list[Tile]] = {}
     for tile in tiles:
-        if tile.owner and tile.path not in kept:
-            around = tile.path[:-1]
-            while around and around not in kept:
-                around = around[:-1]
-            rest.setdefault(around, []).append(tile)
+        if tile.owner and tile.path not in kept_paths:
+            parent_path = tile.path[:-1]
+            while parent_path and parent_path not in kept_paths:
+                parent_path = parent_path[:-1]
+            rest.setdefault(parent_path, []).append(tile)
     others = [
         Tile(
-            (*around, "smaller"), f"{len(small)} smaller", sum(tile.ms for tile in small), max(small, key=lambda t: t.ms).owner
+            (*parent_path, "smaller"),
+            f"{len(small)} smaller",
+            sum(tile.ms for tile in small),
+            max(small, key=lambda t: t.ms).owner,
         )
-        for around, small in rest.items()
+        for parent_path, small in rest.items()
     ]
-    return [*(tile for tile in tiles if tile.path in kept), *others]
+    return [*(tile for tile in tiles if tile.path in kept_paths), *others]

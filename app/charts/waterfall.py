@@ -72,19 +72,19 @@ class _BarRow(NamedTuple):
 
 
 def _rows(
-    shown: Sequence[WaterfallBar], rest: Sequence[WaterfallBar], names: tuple[str, str], totals: tuple[float, float]
+    large_bars: Sequence[WaterfallBar], rest: Sequence[WaterfallBar], names: tuple[str, str], totals: tuple[float, float]
 ) -> list[_BarRow]:
     """Return A, the parts (each begins where the last one ended), the small parts as one, and B."""
     rows = [_BarRow("A", fmt.plain(names[0], 28), 0.0, totals[0], MUTED, f"A: {fmt.duration_ms(totals[0])}")]
     at = totals[0]
-    for bar in shown:
+    for bar in large_bars:
         hover = f"{bar.named}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
         colour = colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN
         rows.append(_BarRow("", bar.named, at, bar.change_ms, colour, hover))
         at += bar.change_ms
-    left = sum(b.change_ms for b in rest)
-    if rest and abs(left) > 1e-9:
-        rows.append(_BarRow("", "everything else", at, left, UNKNOWN, ", ".join(b.label for b in rest)))
+    remaining_ms = sum(b.change_ms for b in rest)
+    if rest and abs(remaining_ms) > 1e-9:
+        rows.append(_BarRow("", "everything else", at, remaining_ms, UNKNOWN, ", ".join(b.label for b in rest)))
     return [*rows, _BarRow("B", fmt.plain(names[1], 28), 0.0, totals[1], ACCENT, f"B: {fmt.duration_ms(totals[1])}")]
 
 
@@ -95,9 +95,9 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
     """
     total_a, total_b = sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)
     longest = max(total_a, total_b, 1e-12)
-    shown = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
+    large_bars = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
     rest = [b for b in bars if abs(b.change_ms) < SMALL * longest]
-    rows = _rows(shown, rest, names, (total_a, total_b))
+    rows = _rows(large_bars, rest, names, (total_a, total_b))
     unit = time_unit(longest)
     figure = go.Figure()
     for at_row, (side, _, base, length, fill, hover) in enumerate(rows):
@@ -131,9 +131,9 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
     if axis["range"][0]:
         _break(figure, (0, len(rows) - 1), *axis["range"], dark=dark)
     table = pd.DataFrame(
-        [(b.named, b.ms_a, b.ms_b, b.change_ms) for b in [*shown, *rest]], columns=["part", "ms_a", "ms_b", "change_ms"]
+        [(b.named, b.ms_a, b.ms_b, b.change_ms) for b in [*large_bars, *rest]], columns=["part", "ms_a", "ms_b", "change_ms"]
     )
-    changes = ", ".join(f"{b.named} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in shown) or "no change"
+    changes = ", ".join(f"{b.named} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in large_bars) or "no change"
     alt = f"{title}. From A, {fmt.duration_ms(total_a)}, to B, {fmt.duration_ms(total_b)}: {changes}."
     return Chart(figure=figure, title=title, alt=alt, table=table, columns=_PARTS, metrics=(), method=method)
 
@@ -205,10 +205,10 @@ def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], ti
     unit = time_unit(max([*a, *b], default=0.0))
     figure = go.Figure()
     for side, steps, name, colour in (("A", a, names[0], MUTED), ("B", b, names[1], ACCENT)):
-        drawn = pd.Series(steps, dtype=float) / unit.ms
+        values = pd.Series(steps, dtype=float) / unit.ms
         figure.add_scatter(
             x=list(range(1, len(steps) + 1)),
-            y=drawn,
+            y=values,
             mode="markers",
             name=f"{side} {fmt.plain(name, 40)}" if name != side else side,
             marker={
@@ -220,7 +220,7 @@ def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], ti
             hovertemplate="%{customdata}<extra></extra>",
         )
         if len(steps):
-            figure.add_hline(y=drawn.median(), line={"color": colour.on(dark), "width": 1, "dash": "dot"})
+            figure.add_hline(y=values.median(), line={"color": colour.on(dark), "width": 1, "dash": "dot"})
     framed(figure, 260, legend=True)
     figure.update_xaxes(
         title={"text": "counted step"}, zeroline=False, tickformat="d", dtick=1 if max(len(a), len(b)) <= DOTS_TICKED else None

@@ -37,8 +37,8 @@ def doctor(
     settings_from(dict(os.environ))
     root = data_root(data)
     if not root.is_dir():
-        left = "".join(f" {sentence}" for sentence in _killed_runs())
-        raise NotFoundError(f"There is no data folder {root} yet. sawtooth ingest and sawtooth serve create it.{left}")
+        leftovers = "".join(f" {sentence}" for sentence in _killed_runs())
+        raise NotFoundError(f"There is no data folder {root} yet. sawtooth ingest and sawtooth serve create it.{leftovers}")
     folder = data_folder(data)
     troubles = [trouble for check in (_access, _irregular, _manifests, _recordings, _sources) for trouble in check(folder)]
     troubles += _killed_runs()

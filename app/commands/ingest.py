@@ -73,7 +73,7 @@ def ingest(
             raise nothing_in(path)
         named_files += files_here
         alone += [] if is_folder else [name for _, name in files_here]
-    progress, seen = (None, None) if as_json or not sys.stderr.isatty() else (show_progress, show_first_look)
+    progress, show_look = (None, None) if as_json or not sys.stderr.isatty() else (show_progress, show_first_look)
     correction = ClockCorrection(time_zone, start, interval, shift)
     ingested = bring_in(
         folder,
@@ -83,7 +83,7 @@ def ingest(
         name=name,
         tolerant=True,
         progress=progress,
-        seen=seen,
+        seen=show_look,
         correction=correction,
     )
     for sentence in ingested.refused:
@@ -98,5 +98,5 @@ def ingest(
         kinds = ", ".join(f"{fmt.clean(r.source_name)} ({r.kind})" for r in run.recordings)
         say(f"{fmt.clean(run.name)}: {kinds}")
         say(run.id)
-    if any(sentence.startswith(f"{shown}: ") for sentence in ingested.refused for shown in alone):
+    if any(sentence.startswith(f"{file_name}: ") for sentence in ingested.refused for file_name in alone):
         raise typer.Exit(2)  # a file that the command names could not be read; the other files are ingested

@@ -120,8 +120,8 @@ def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
 
 
 def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, keep: bool) -> Brought:
-    progress, seen = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
-    ingested = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=seen)
+    progress, show_look = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
+    ingested = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=show_look)
     if progress is not None:
         say_over("")
     return ingested

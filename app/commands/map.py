@@ -112,12 +112,12 @@ def _progress() -> Callable[[Mapped], None]:
         if (now - last["at"] < REPORT_EVERY_SECONDS and mapped.done < mapped.sources) if live else tenth == last["tenth"]:
             return
         last.update(at=now, tenth=tenth)
-        left = mapped.sources - mapped.before - read
-        rest = f", {fmt.duration_ms(1000 * (now - began) / read * left)} left" if read and left else ""
+        remaining = mapped.sources - mapped.before - read
+        rest = f", {fmt.duration_ms(1000 * (now - began) / read * remaining)} left" if read and remaining else ""
         line = f"{mapped.done:,} of {mapped.sources:,} sources{rest}"
         if live:
             say_over(line)
-        if not live or not left:
+        if not live or not remaining:
             say("" if live else line, err=True)
 
     return show

@@ -42,8 +42,8 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
         raise NotFoundError(f"There is no file {text!r}, and no run in {folder.root} yet. sawtooth ingest FILE makes a run.")
     closest = difflib.get_close_matches(text, names, n=1)
     meant = f" Did you mean {printable(closest[0][:SHOWN])}?" if closest else ""
-    kept = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
-    raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {kept}.")
+    stored_runs = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
+    raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {stored_runs}.")
 
 
 def each_with_option(words: Sequence[str], option: str) -> list[str]:

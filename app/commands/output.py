@@ -48,26 +48,26 @@ F = TypeVar("F", bound=StrEnum)
 SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm": "html", "txt": "text", "text": "text"}
 
 
-def format_for(requested: F | None, output: Path | None, known: type[F], *, as_json: bool = False) -> F:
+def format_for(requested: F | None, output: Path | None, formats: type[F], *, as_json: bool = False) -> F:
     """Return the output format: the ``requested`` one, else that of the file's suffix, else text.
 
-    ``as_json`` requests JSON. Raises UsageError if the suffix belongs to none of the ``known`` formats, or if ``as_json``
+    ``as_json`` requests JSON. Raises UsageError if the suffix belongs to none of the ``formats`` formats, or if ``as_json``
     contradicts ``requested``.
     """
     if as_json:
-        if requested not in (None, known("json")):
+        if requested not in (None, formats("json")):
             raise UsageError(f"--json and --format {requested} request two formats. Give only one of them.")
-        return known("json")
+        return formats("json")
     if requested is not None:
         return requested
     if output is None:
-        return known("text")
+        return formats("text")
     name = SUFFIXES.get(output.suffix.lstrip(".").lower(), "")
-    if name not in list(known):
+    if name not in list(formats):
         raise UsageError(
-            f"The suffix of {output.name} names no known format. Give --format {', '.join(known)}, or one of these as suffix."
+            f"The suffix of {output.name} names no known format. Give --format {', '.join(formats)}, or one of these as suffix."
         )
-    return known(name)
+    return formats(name)
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -48,15 +48,15 @@ def reduce(
         say(f"Not opened: {sentence}", err=True)
     with Library(folder) as library:
         result = result_of(job.manifest, library)
-    late = result.communication.stragglers if result.communication else ()
+    stragglers = result.communication.stragglers if result.communication else ()
     if as_json:
-        say(json_text({"id": job.manifest.id, "ranks": len(job.overview.ranks), "stragglers": len(late)}))
+        say(json_text({"id": job.manifest.id, "ranks": len(job.overview.ranks), "stragglers": len(stragglers)}))
         return
     for note in job.overview.notes:
         say(note)
-    if not late:
+    if not stragglers:
         say(f"None of {len(job.overview.ranks):,} ranks delays the job.")
-    for straggler in late:
+    for straggler in stragglers:
         reason = why(straggler)
         say(
             f"{who(straggler, result.ranks)}: {fmt.duration_ms(straggler.own_ms)} of each step longer than its peers"

@@ -228,9 +228,9 @@ def prune(
             say(f"Would remove {fmt.clean(run.name)} ({run.id}), {fmt.bytes_(freed)}.")
         else:
             _remove(folder, run)
-    left = "would take" if dry_run else "take"
-    kept = " The remaining runs have tags, so they were not removed." if total > limit else ""
-    say(f"The runs {left} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.{kept}")
+    verb = "would take" if dry_run else "take"
+    note = " The remaining runs have tags, so they were not removed." if total > limit else ""
+    say(f"The runs {verb} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.{note}")
 
 
 def size_of(text: str) -> int:

@@ -124,8 +124,8 @@ def row_of(listed: Listed) -> tuple[str, ...]:
 
 
 def _end(session: str, data: Path | None) -> None:
-    kept = sessions_of(_folder(data))
-    ended = [listed.id for listed in kept.all() if session in (listed.id, "all") and kept.end(listed.id)]
+    stored_sessions = sessions_of(_folder(data))
+    ended = [listed.id for listed in stored_sessions.all() if session in (listed.id, "all") and stored_sessions.end(listed.id)]
     if not ended and session != "all":
         raise NotFoundError(f"There is no session {session[:40]!r}; `sawtooth serve --sessions` lists them.")
     say(f"Logged out: {len(ended)}.")

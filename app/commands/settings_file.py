@@ -51,8 +51,8 @@ def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:
         raise UsageError(f"{file.name}: {command} must be a table: [{command}].")
     unknown = sorted(set(own) - set(options) | set(own) & NEVER)
     if unknown:
-        known = ", ".join(sorted(set(options) - NEVER)) or "nothing"
-        raise UsageError(f"{file.name}: [{command}] cannot have {unknown[0]!r}. It takes: {known}.")
+        option_names = ", ".join(sorted(set(options) - NEVER)) or "nothing"
+        raise UsageError(f"{file.name}: [{command}] cannot have {unknown[0]!r}. It takes: {option_names}.")
     values = {options[key]: value for key, value in own.items()}
     if DATA in options and DATA in content and not os.environ.get("SAWTOOTH_DATA"):
         values.setdefault(options[DATA], str(file.parent / Path(str(content[DATA])).expanduser()))
@@ -94,8 +94,8 @@ def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
 def check(commands: Iterable[str]) -> None:
     """Raise UsageError if the file cannot be read, or if it has a key that is not a command."""
     file = file_in_use()
-    known = {DATA, *commands} - set(OF_OTHER_PROCESSES)
-    unknown = sorted(set(_read(file, file.stat().st_mtime_ns)) - known) if file is not None else []
+    tables = {DATA, *commands} - set(OF_OTHER_PROCESSES)
+    unknown = sorted(set(_read(file, file.stat().st_mtime_ns)) - tables) if file is not None else []
     if file is not None and unknown:
         raise UsageError(
             f"{file.name} cannot have {unknown[0]!r}. Its keys are {DATA} and the commands' tables, such as [compare]."

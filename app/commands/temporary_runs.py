@@ -54,15 +54,15 @@ def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[Da
     Nothing is cached if the data folder ``root`` cannot be written.
     """
     place = root / FOLDER
-    kept = place / _key(files)
-    before = _whole(kept)
+    target = place / _key(files)
+    before = _whole(target)
     if before is not None:
         with suppress(OSError):  # a folder that only other users may write
-            os.utime(kept)
+            os.utime(target)
         try:
             yield before
         except BaseException:  # the cache may be damaged, so the next command reads the files again
-            shutil.rmtree(kept, ignore_errors=True)
+            shutil.rmtree(target, ignore_errors=True)
             raise
         return
     try:
@@ -77,8 +77,8 @@ def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[Da
         made = _brought(making, read)
         yield made
         (making / COMPLETE).write_bytes(msgspec.json.encode(made.read))
-        shutil.rmtree(kept, ignore_errors=True)
-        making.replace(kept)
+        shutil.rmtree(target, ignore_errors=True)
+        making.replace(target)
     finally:
         shutil.rmtree(making, ignore_errors=True)
         _make_room(place)
@@ -100,11 +100,11 @@ def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
     return FilesRead(folder, ingested.runs, read_of)
 
 
-def _whole(kept: Path) -> FilesRead | None:
+def _whole(target: Path) -> FilesRead | None:
     """Return the runs that an earlier command cached; None if they are missing or incomplete."""
-    folder = DataFolder(kept)
+    folder = DataFolder(target)
     try:
-        before = from_json((kept / COMPLETE).read_bytes(), TemporaryRuns)
+        before = from_json((target / COMPLETE).read_bytes(), TemporaryRuns)
         return FilesRead(folder, [folder.read_manifest(run) for run in before.runs], before)
     except (OSError, msgspec.MsgspecError, SawtoothError):
         return None
@@ -123,9 +123,9 @@ def _make_room(place: Path) -> None:
             used.append((at, sum(file.stat().st_size for file in path.rglob("*") if file.is_file()), path))
         except OSError:
             continue  # another command is deleting it
-    left = sum(size for _, size, _ in used)
+    total_bytes = sum(size for _, size, _ in used)
     for _, size, path in sorted(used, key=lambda one: one[0]):
-        if left <= MAX_BYTES:
+        if total_bytes <= MAX_BYTES:
             return
         shutil.rmtree(path, ignore_errors=True)
-        left -= size
+        total_bytes -= size

@@ -188,9 +188,9 @@ def _run_trials(session: TrialSession, to_try: Sequence[Candidate], arguments: a
             _note(CHANGED_LATER.format(files=", ".join(files[:FILES_NAMED])))
             return
     session.decide()
-    kept = session.kept()
-    if len(kept) > 1:
-        session.try_out(kept)
+    kept_changes = session.kept()
+    if len(kept_changes) > 1:
+        session.try_out(kept_changes)
         session.base()
 
 

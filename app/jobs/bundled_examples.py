@@ -78,12 +78,12 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
     """
     marker = data.root / "bundled.json"
     try:
-        known = set(from_json(marker.read_bytes(), _Marker).imported)
+        imported = set(from_json(marker.read_bytes(), _Marker).imported)
     except (OSError, *UNREADABLE):
-        known = set()
+        imported = set()
     if again:
-        known &= {manifest.name for manifest in data.manifests() if manifest.bundled}
-    fresh = [item for item in bundled(samples) if item.name not in known]
+        imported &= {manifest.name for manifest in data.manifests() if manifest.bundled}
+    fresh = [item for item in bundled(samples) if item.name not in imported]
     started = []
     now = time.time_ns()
     fixes = [item.fixed_by for item in fresh]
@@ -98,7 +98,7 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
         except (OSError, SawtoothError) as error:
             log.warning("the bundled recording %s could not be imported: %s", item.name, error)
     if started:
-        write_atomically(marker, msgspec.json.encode(_Marker(sorted(known | set(started)))))
+        write_atomically(marker, msgspec.json.encode(_Marker(sorted(imported | set(started)))))
     return started
 
 

@@ -51,8 +51,8 @@ def main(folder: Path) -> int:
     try:
         outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
     except SawtoothError as error:
-        about = f"{clean(error.file or '', 80)}: " if error.others else ""
-        outcome = JobOutcome(code=error.code, sentence=f"{about}{error}", notices=_left_out(error.others))
+        prefix = f"{clean(error.file or '', 80)}: " if error.others else ""
+        outcome = JobOutcome(code=error.code, sentence=f"{prefix}{error}", notices=_left_out(error.others))
     except MemoryError:
         outcome = JobOutcome(
             code="E-MEMORY",

@@ -15,10 +15,10 @@ def unstarted_sentence(error: OSError) -> str:
     )
 
 
-def crash_sentence(code: int | None, *, kept: bool = False) -> str:
+def crash_sentence(code: int | None, *, is_kept: bool = False) -> str:
     """Return a sentence about how a child without a result ended.
 
-    ``code`` is its exit status, or None if it exceeded the deadline. ``kept`` means that it had made runs of the files and ended
+    ``code`` is its exit status, or None if it exceeded the deadline. ``is_kept`` means that it had made runs of the files and ended
     during their analysis.
     """
     if code is None:
@@ -27,7 +27,7 @@ def crash_sentence(code: int | None, *, kept: bool = False) -> str:
         return "The reader was stopped by the system, most likely for lack of memory. Free some memory or profile fewer steps, then drop the file again."
     if code == -signal.SIGXCPU:
         return "Reading took more processor time than is allowed and was stopped. Profile fewer steps, or ingest the file with sawtooth ingest."
-    if kept:
+    if is_kept:
         how = f"signal {-code}" if code < 0 else f"status {code}"
         return f"The file was read and its run is listed, but its analysis failed ({how}). This is a bug in Sawtooth."
     if code < 0:

@@ -85,29 +85,29 @@ def bring_in(
     first_error: SawtoothError | None = None
     with rotations_joined(files, folder.create().root) as (whole, joined):
         notices += joined
-        for path, shown in whole:
-            report = (lambda p, shown=shown: progress(shown, p)) if progress else None
+        for path, shown_name in whole:
+            report = (lambda p, shown_name=shown_name: progress(shown_name, p)) if progress else None
             try:
                 if is_bundle(path):
-                    runs, recorder = _unpack(path, shown, folder, keep_source, progress)
+                    runs, recorder = _unpack(path, shown_name, folder, keep_source, progress)
                     unpacked += runs
-                    notices += _too_new(shown, recorder)
+                    notices += _too_new(shown_name, recorder)
                     continue
-                ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
+                ref = ingest_file(path, folder, source_name=shown_name, keep_source=keep_source, progress=report)
                 if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
                     seen(look)
                 ensure_derived(folder, ref.id)
-                ref, about = _placed(_called(ref, shown), shown, folder, correction)
-                notices += about
+                ref, notices_of_clock = _placed(_called(ref, shown_name), shown_name, folder, correction)
+                notices += notices_of_clock
             except SawtoothError as error:
-                error.file = shown
+                error.file = shown_name
                 if not tolerant:
                     raise
                 first_error = first_error or error
-                refused.append(f"{shown}: {error}")
+                refused.append(f"{shown_name}: {error}")
             else:
                 refs.append(ref)
-                file_names[ref.id] = shown
+                file_names[ref.id] = shown_name
     if not refs and not unpacked and first_error is not None:
         first_error.others = tuple(refused[1:])
         raise first_error
@@ -134,7 +134,7 @@ def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Ma
     """
     if any(ref.kind == "trace" for ref in refs):
         return refs
-    left = []
+    remaining_files = []
     for ref in refs:
         traced = [run for run in unpacked if run.traces]
         if not traced and ref.kind == "memory":
@@ -142,24 +142,24 @@ def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Ma
             traced = fitting if len(fitting) == 1 else []
             unpacked += traced
         if ref.kind not in BESIDE or not traced:
-            left.append(ref)
+            remaining_files.append(ref)
             continue
         run = nearest_run(folder, traced, ref).id
         changed = attach(folder, run, [ref])
         unpacked[:] = [changed if other.id == run else other for other in unpacked]
-    return left
+    return remaining_files
 
 
-def _called(ref: RecordingRef, shown: str) -> RecordingRef:
+def _called(ref: RecordingRef, shown_name: str) -> RecordingRef:
     """Return a recording whose name includes its folder if a name like trace.json does not identify it.
 
     The recording's file still has the plain file name. A memory snapshot contains no rank, so it gets the rank in its name.
     """
     if ref.kind == "memory" and (numbers := RANK_IN_NAME.findall(ref.source_name)):
         ref = msgspec.structs.replace(ref, rank=int(numbers[-1]))
-    if identifying_name(ref.source_name) is not None or (identifying := identifying_name(shown)) is None:
+    if identifying_name(ref.source_name) is not None or (identifying := identifying_name(shown_name)) is None:
         return ref
-    path = shown.replace("\\", "/")
+    path = shown_name.replace("\\", "/")
     return msgspec.structs.replace(ref, source_name=clean_title(path[f"/{path}".rindex(f"/{identifying}/") :]))
 
 
@@ -177,31 +177,31 @@ def _known_as(before: Manifest, now: Manifest, file_names: Mapping[str, str]) ->
     ]
 
 
-def _cut_off(shown: str, folder: DataFolder, ref: RecordingRef) -> list[str]:
+def _cut_off(shown_name: str, folder: DataFolder, ref: RecordingRef) -> list[str]:
     row = first_row(folder.recording_file(ref.id), "SELECT sentence FROM diagnostics WHERE key = 'truncated'")
-    return [f"{shown}: {row[0]}"] if row else []
+    return [f"{shown_name}: {row[0]}"] if row else []
 
 
-def _too_new(shown: str, recorder: str) -> list[str]:
+def _too_new(shown_name: str, recorder: str) -> list[str]:
     problem = too_new(recorder)
-    return [f"{shown}: {problem}"] if problem else []
+    return [f"{shown_name}: {problem}"] if problem else []
 
 
 def _placed(
-    ref: RecordingRef, shown: str, folder: DataFolder, correction: clocks.ClockCorrection
+    ref: RecordingRef, shown_name: str, folder: DataFolder, correction: clocks.ClockCorrection
 ) -> tuple[RecordingRef, list[str]]:
     """Return the recording, with its corrected clock if it is telemetry, and notices about it."""
-    notices = _cut_off(shown, folder, ref)
+    notices = _cut_off(shown_name, folder, ref)
     if ref.kind == "telemetry":
         clock, first_ns = clocks.clock_of(folder, ref)
         ref = clocks.apply(ref, clock, first_ns, correction)
         if (lacks := clocks.needs(ref, clock)) is not None:
-            notices = [*notices, f"{shown}: {lacks}"]
-    return ref, [*notices, *_too_new(shown, recorder_of(folder, ref))]
+            notices = [*notices, f"{shown_name}: {lacks}"]
+    return ref, [*notices, *_too_new(shown_name, recorder_of(folder, ref))]
 
 
 def _unpack(
-    path: Path, shown: str, folder: DataFolder, keep_source: bool, progress: Callable[[str, IngestProgress], None] | None
+    path: Path, shown_name: str, folder: DataFolder, keep_source: bool, progress: Callable[[str, IngestProgress], None] | None
 ) -> tuple[list[Manifest], str]:
     """Import the runs of a ``.sawtooth`` file; return them and the version that wrote the file.
 
@@ -215,7 +215,7 @@ def _unpack(
         keep_source=keep_source,
         progress=progress,
         prepare=lambda ref: ensure_derived(folder, ref.id),
-        name=shown,
+        name=shown_name,
     )
     return runs, recorder
 

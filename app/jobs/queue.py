@@ -263,7 +263,7 @@ class Jobs:
     def _outcome(self, job: IngestJob, code: int | None) -> JobOutcome:
         self._read_progress(job)
         runs = job.progress.runs  # registered before the child ended
-        return _written_outcome(job) or JobOutcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
+        return _written_outcome(job) or JobOutcome(runs, "E-CHILD", crash_sentence(code, is_kept=bool(runs)))
 
 
 def _written_outcome(job: IngestJob) -> JobOutcome | None:

@@ -38,18 +38,18 @@ def rotations_joined(files: Sequence[Named], place: Path) -> Iterator[tuple[list
     if not groups:
         yield list(files), []
         return
-    left, notices = list(files), []
+    remaining_files, notices = list(files), []
     with scratch(place) as folder:
         for number, group in enumerate(groups):
             target = folder / f"{number}.log"
             if not _joined(group, target):
                 continue
-            shown = group[-1][1]
-            at = left.index(group[-1])
-            left[at] = (target, shown)
-            left = [file for file in left if file not in group]
-            notices.append(f"{shown}: {len(group)} pieces of this rotated log were read as one, the oldest first.")
-        yield left, notices
+            shown_name = group[-1][1]
+            at = remaining_files.index(group[-1])
+            remaining_files[at] = (target, shown_name)
+            remaining_files = [file for file in remaining_files if file not in group]
+            notices.append(f"{shown_name}: {len(group)} pieces of this rotated log were read as one, the oldest first.")
+        yield remaining_files, notices
 
 
 def _groups(files: Sequence[Named]) -> Iterator[list[Named]]:
@@ -88,8 +88,8 @@ def _joined(group: Sequence[Named], target: Path) -> bool:
         return False
     first_line = ends[0].head.split(b"\n", 1)[0]
     spans = [_span(piece, first_line) for piece in ends]
-    known = [span for span in spans if span is not None]
-    return len(known) == len(spans) and all(b[0] >= a[1] - OVERLAP_NS for a, b in itertools.pairwise(known))
+    known_spans = [span for span in spans if span is not None]
+    return len(known_spans) == len(spans) and all(b[0] >= a[1] - OVERLAP_NS for a, b in itertools.pairwise(known_spans))
 
 
 def _span(piece: _Ends, first_line: bytes) -> tuple[int, int] | None:

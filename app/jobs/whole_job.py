@@ -47,7 +47,7 @@ def bring_in_job(
     summaries_id = gather(place_of(summaries), folder)
     overview = overview_of(folder.summaries_file(summaries_id))
     ranks = overview.ranks
-    known = _run_of(folder, set(ranks["id"]))
+    earlier_run = _run_of(folder, set(ranks["id"]))
     selected = ranks[ranks["rank"].isin(list(opened))]
     if missing := set(opened) - set(selected["rank"]):
         raise UsageError(f"Rank {min(missing)} is not among the summaries.")
@@ -64,8 +64,8 @@ def bring_in_job(
         refs + sampled,
         summaries_id,
         ranks["id"].tolist(),
-        known.id if known is not None else None,
-        name or (None if known is not None else _name_of(summaries)),
+        earlier_run.id if earlier_run is not None else None,
+        name or (None if earlier_run is not None else _name_of(summaries)),
     )
     remove_cached(folder, manifest.id)  # a cached analysis may be from a time when the summaries were damaged
     return ReducedJob(manifest, overview, notices + further)

@@ -57,9 +57,16 @@ class LiveGpu:
     def measured(self, values: dict[str, float]) -> dict[str, float]:
         """Return the values of a tick without dropouts: counters that read 0 although the GPU works."""
         before, now = self.latest("util_pct"), values.get("util_pct")
-        known = [values[column] for column in ALWAYS_ABOVE_0 if column in values]
-        seen = any((series := self.series.get(column)) and series.peak for column in ALWAYS_ABOVE_0)
-        if known and not any(known) and seen and before is not None and now is not None and min(before, now) >= WORKS_PCT:
+        counter_values = [values[column] for column in ALWAYS_ABOVE_0 if column in values]
+        counted_before = any((series := self.series.get(column)) and series.peak for column in ALWAYS_ABOVE_0)
+        if (
+            counter_values
+            and not any(counter_values)
+            and counted_before
+            and before is not None
+            and now is not None
+            and min(before, now) >= WORKS_PCT
+        ):
             return {column: value for column, value in values.items() if column not in COUNTERS}
         return values
 

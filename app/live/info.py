@@ -47,13 +47,13 @@ class SessionInfo:
 def session_info(folder: Path) -> SessionInfo | None:
     """Return the facts about a session; None if the folder has no session, or none with readable facts."""
     try:
-        about = (folder / "meta.json").stat()
-        meta = _meta(folder / "meta.json", about.st_mtime_ns, about.st_size)
+        file_status = (folder / "meta.json").stat()
+        meta = _meta(folder / "meta.json", file_status.st_mtime_ns, file_status.st_size)
         if not is_time(meta.started_w):
             return None
         pushed = is_pushed(folder)
         segment = newest_segment(folder)
-        grown = max(about.st_mtime, segment.stat().st_mtime if segment else 0.0)
+        grown = max(file_status.st_mtime, segment.stat().st_mtime if segment else 0.0)
         ended = segment is not None and _ends(segment)
         return SessionInfo(
             id=folder.name, folder=folder, name=(meta.name or "")[:NAME_LENGTH], host=(meta.host or "")[:NAME_LENGTH], gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,

@@ -145,7 +145,7 @@ def broken(time: I64, value: F64, points: int) -> tuple[I64, F64]:
     steps = np.diff(time)
     gap = steps > max(GAP_PERIODS * float(np.median(steps)), SHORTEST_GAP_NS)
     part = np.concatenate([[0], np.cumsum(gap)])
-    kept, drawn = thinned(time, value, points)
-    of = part[np.searchsorted(time, kept)]
+    kept_times, kept_values = thinned(time, value, points)
+    of = part[np.searchsorted(time, kept_times)]
     at = np.flatnonzero(np.diff(of) > 0) + 1
-    return np.insert(kept, at, (kept[at - 1] + kept[at]) // 2), np.insert(drawn, at, np.nan)
+    return np.insert(kept_times, at, (kept_times[at - 1] + kept_times[at]) // 2), np.insert(kept_values, at, np.nan)

@@ -125,7 +125,7 @@ class LiveSession:
             for gpu in self.gpus.values():
                 for sentence in gpu.alerts():
                     self._alerts[gpu.device, sentence[:ALERT_NAME]] = (now, sentence)
-            self._alerts = {key: kept for key, kept in self._alerts.items() if now - kept[0] <= ALERT_STAYS_NS}
+            self._alerts = {key: alert for key, alert in self._alerts.items() if now - alert[0] <= ALERT_STAYS_NS}
             return [sentence for _, sentence in self._alerts.values()]
 
     def findings(self) -> tuple[LiveFinding, ...]:

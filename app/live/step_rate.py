@@ -32,10 +32,10 @@ class LiveStepRate:
     def of(cls, record: dict[str, Any], at_ns: int) -> LiveStepRate:
         """Return the numbers of a record; raises ValueError, KeyError or TypeError if the record is invalid."""
         needed = [float(record[key]) for key in ("step", "p50_ms", "p95_ms", "per_s")]
-        known = [float(record[key]) if record.get(key) is not None else None for key in ("samples", "flops")]
-        if not all(math.isfinite(value) and 0 <= value < MOST for value in (*needed, *(v for v in known if v is not None))):
+        numbers = [float(record[key]) if record.get(key) is not None else None for key in ("samples", "flops")]
+        if not all(math.isfinite(value) and 0 <= value < MOST for value in (*needed, *(v for v in numbers if v is not None))):
             raise ValueError(record)
-        return cls(at_ns, int(needed[0]), *needed[1:], *known)
+        return cls(at_ns, int(needed[0]), *needed[1:], *numbers)
 
     @property
     def samples_per_s(self) -> float | None:

@@ -68,9 +68,9 @@ class _Collector:
         families: dict[str, Any] = {}
 
         def add(spec: tuple[str, float, str], value: float | None, **labels: str) -> None:
-            name, factor, about = spec
+            name, factor, description = spec
             if value is not None:
-                family = families.setdefault(name, GaugeMetricFamily(name, about, labels=tuple(labels)))
+                family = families.setdefault(name, GaugeMetricFamily(name, description, labels=tuple(labels)))
                 family.add_metric(tuple(labels.values()), value * factor)
 
         for session in self._sessions:

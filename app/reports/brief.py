@@ -21,11 +21,11 @@ def lines(result: RunResult) -> list[str]:
     if step.value is not None:
         text = fmt.reading("best_step_time_ms", step)
         out.append(" ".join([*([] if text in out[0] else [f"Step {text}."]), *step.notes[:NOTES]]))
-    known = [
+    lines_known = [
         f"{label} {fmt.reading(key, metrics[key])}"
         for key, label in (("gpu_busy_share", "GPU busy"), ("nvml_gpu_util_mean", "NVML utilization"), ("mfu", "MFU"))
         if metrics[key].value is not None
     ]
-    if known:
-        out.append(", ".join(known) + ".")
+    if lines_known:
+        out.append(", ".join(lines_known) + ".")
     return [f"sawtooth: {fmt.clean(line)}" for line in out if line]

@@ -46,7 +46,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
     for head, rows_of in ((audit.TITLE.lower(), audit.pair_rows(comparison)), ("metric", changes.metric_rows(comparison))):
         if rows_of:
             lines += ["", f"| {head} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
-            lines += [f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in rows_of]
+            lines += [f"| {label} | {value_a} | {value_b} | {_plain(change)} |" for label, value_a, value_b, change in rows_of]
     for step in step_parts.steps_divided(comparison):
         parts = step_parts.bars(comparison, step)
         lines += ["", f"{step_parts.title(parts, step, shown=words.shown(comparison))}.", ""]
@@ -86,12 +86,12 @@ def _blocks(comparison: Comparison) -> list[str]:
     gpu = any(step_parts.gpu_worked(comparison))
     works, lost_to = ("the GPU computes", "lost") if gpu else ("the host works", "waits for batches")
     lost_owners = (*LOST_OWNERS, OUTSIDE_PROFILE) if gpu else (HOST_LOADING,)
-    drawn = []
+    text_lines = []
     for name, side in (("A", "ms_a"), ("B", "ms_b")):
         waits = math.fsum(getattr(bar, side) for bar in bars if bar.owner in lost_owners)
         blocks, lost = (round(BLOCKS * ms / longest) for ms in (totals[side], waits))
-        drawn.append(f"{name}  {WORK * (blocks - lost) + LOST * lost:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
-    return ["```text", *drawn, f"{WORK} {works}   {LOST} {lost_to}", "```", ""]
+        text_lines.append(f"{name}  {WORK * (blocks - lost) + LOST * lost:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
+    return ["```text", *text_lines, f"{WORK} {works}   {LOST} {lost_to}", "```", ""]
 
 
 _WHERE: dict[step_parts.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}

@@ -71,11 +71,11 @@ def details(report: FlightReport) -> list[str]:
         if without := hang.in_state("no dump"):
             lines.append(f"There is no dump of {ranks_text(without)}: they may be missing too.")
     lines += [f"Also waiting: {_call(hang)} on {_own(hang.in_state('waiting'))}." for hang in report.hangs[1:]]
-    late = max(report.delay, key=lambda each: each.mean_ms, default=None)
-    if late is not None and late.mean_ms >= LATE_MS:
+    largest_delay = max(report.delay, key=lambda each: each.mean_ms, default=None)
+    if largest_delay is not None and largest_delay.mean_ms >= LATE_MS:
         lines.append(
-            f"Rank {late.rank} calls the collectives of group {fmt.clean(late.group, NAME_LENGTH)} {fmt.duration_ms(late.mean_ms)} after "
-            f"the first rank on average ({fmt.share(late.last_share)} of {fmt.count(late.collectives)} times as the last), by the hosts' clocks."
+            f"Rank {largest_delay.rank} calls the collectives of group {fmt.clean(largest_delay.group, NAME_LENGTH)} {fmt.duration_ms(largest_delay.mean_ms)} after "
+            f"the first rank on average ({fmt.share(largest_delay.last_share)} of {fmt.count(largest_delay.collectives)} times as the last), by the hosts' clocks."
         )
     return lines
 

@@ -68,11 +68,11 @@ class Job:
         body = {"body": cut(text, COMMENT_CHARACTERS)}
         comments = f"/repos/{self.repository}/issues/{self.pull_request}/comments"
         try:
-            mine = next((each for each in self._pages(comments) if marker in (each.get("body") or "")), None)
-            if mine is None:
+            own_comment = next((each for each in self._pages(comments) if marker in (each.get("body") or "")), None)
+            if own_comment is None:
                 self._ask("POST", comments, body)
             else:
-                self._ask("PATCH", f"/repos/{self.repository}/issues/comments/{mine['id']}", body)
+                self._ask("PATCH", f"/repos/{self.repository}/issues/comments/{own_comment['id']}", body)
         except HTTPError as error:
             if error.code in REFUSED:
                 return False
@@ -88,10 +88,12 @@ class Job:
         """
         try:
             listed = self._ask("GET", f"/repos/{self.repository}/actions/artifacts?per_page=100&name={name}")
-            known = [each for each in listed.get("artifacts", []) if each.get("name") == name and not each.get("expired")]
-            if not known:
+            valid_artifacts = [
+                each for each in listed.get("artifacts", []) if each.get("name") == name and not each.get("expired")
+            ]
+            if not valid_artifacts:
                 return None
-            newest = max(known, key=lambda each: str(each.get("created_at", "")))
+            newest = max(valid_artifacts, key=lambda each: str(each.get("created_at", "")))
             with (
                 self._open("GET", f"/repos/{self.repository}/actions/artifacts/{newest['id']}/zip") as answer,
                 to.open("wb") as file,
@@ -150,10 +152,10 @@ def cut(text: str, characters: int) -> str:
     """Return ``text`` with at most this many characters; a cut text says so, and its open blocks end."""
     if len(text) <= characters:
         return text
-    kept = text[: max(characters - len(CUT) - 20, 0)].rpartition("\n")[0]
-    fence = "\n```" if kept.count("```") % 2 else ""
-    open_details = "\n</details>" if kept.count("<details>") > kept.count("</details>") else ""
-    return f"{kept}{fence}{open_details}{CUT}"[:characters]
+    shortened = text[: max(characters - len(CUT) - 20, 0)].rpartition("\n")[0]
+    fence = "\n```" if shortened.count("```") % 2 else ""
+    open_details = "\n</details>" if shortened.count("<details>") > shortened.count("</details>") else ""
+    return f"{shortened}{fence}{open_details}{CUT}"[:characters]
 
 
 def _pull_request(event: str) -> int | None:

@@ -153,8 +153,8 @@ def _staircase(result: RunResult, stairs: Staircase) -> Markup:
     """Return the step now and after each change with the line of facts; for a phone, the poster."""
     facts = staircase_words.facts(result, stairs, first_choice(stairs, result), staircase_words.CostFacts())
     line = " · ".join(f"{label} {value}" for label, value in facts)
-    drawn = Markup('<div class="wide">{}<p class="small">{}</p></div>').format(pictures.of_run(result, stairs) or "", line)
-    return drawn + Markup('<div class="narrow">{}</div>').format(_poster(result) or "")
+    picture = Markup('<div class="wide">{}<p class="small">{}</p></div>').format(pictures.of_run(result, stairs) or "", line)
+    return picture + Markup('<div class="narrow">{}</div>').format(_poster(result) or "")
 
 
 def _poster(result: RunResult) -> Markup | None:
@@ -180,8 +180,8 @@ def _poster(result: RunResult) -> Markup | None:
 def _bars(rank: RankResult) -> list[HtmlBar]:
     """Return the ledger's columns as bars, the run's column first; an identical second one is left out."""
     first, *others = [_bar(rank, column) for column in columns_of(rank)]
-    shown = [part.label for part in first.parts]
-    return [first, *(bar for bar in others if [part.label for part in bar.parts] != shown)]
+    labels = [part.label for part in first.parts]
+    return [first, *(bar for bar in others if [part.label for part in bar.parts] != labels)]
 
 
 def _bar(rank: RankResult, column: Column) -> HtmlBar:
@@ -227,7 +227,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         cautions=limits.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
-        ways=[_waterfall_picture(step_parts.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
+        ways=[_waterfall_picture(step_parts.bars(comparison, step), step, is_shown=words.shown(comparison)) for step in steps],
         dots_title=basis.dots_title(comparison),
         dots=_dots(*basis.steps(comparison)),
         audit=HtmlTable(
@@ -256,11 +256,11 @@ class WaterfallPicture:
     table: HtmlTable
 
 
-def _waterfall_picture(bars: list[waterfall.WaterfallBar], step: step_parts.Step, *, shown: bool) -> WaterfallPicture:
+def _waterfall_picture(bars: list[waterfall.WaterfallBar], step: step_parts.Step, *, is_shown: bool) -> WaterfallPicture:
     rows = [(b.named, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
     table = HtmlTable(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
     title, method = (
-        step_parts.title(bars, step, shown=shown),
+        step_parts.title(bars, step, shown=is_shown),
         step_parts.method(step, host=any(b.owner in HOST_PARTS for b in bars)),
     )
     there = [b for b in bars if b.ms_a or b.ms_b]

@@ -83,11 +83,11 @@ def tables(memory: DeviceMemory) -> list[tuple[str, list[tuple[str, str, str, st
 
 
 def _rows(holders: Sequence[Holder], peak_bytes: int) -> list[tuple[str, str, str, str]]:
-    known = [held for held in holders if held.name]
+    named_holders = [held for held in holders if held.name]
     unknown = [held for held in holders if not held.name]
-    shown, rest = known[:SHOWN], known[SHOWN:]
+    first_rows, rest = named_holders[:SHOWN], named_holders[SHOWN:]
     if rest:
-        shown = [*shown, Holder(f"{len(rest):,} others", sum(h.size for h in rest), sum(h.blocks for h in rest))]
+        first_rows = [*first_rows, Holder(f"{len(rest):,} others", sum(h.size for h in rest), sum(h.blocks for h in rest))]
     return [
         (
             fmt.clean(held.name, NAME_LENGTH) or UNKNOWN,
@@ -95,7 +95,7 @@ def _rows(holders: Sequence[Holder], peak_bytes: int) -> list[tuple[str, str, st
             fmt.share(held.size / peak_bytes) if peak_bytes else "",
             f"{held.blocks:,}",
         )
-        for held in (*shown, *unknown)
+        for held in (*first_rows, *unknown)
     ]
 
 

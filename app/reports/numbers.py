@@ -71,5 +71,5 @@ def missing(result: RunResult) -> list[tuple[str, str]]:
 
 def said_once(rows: list[tuple[str, str]], reasons: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return rows of label and value without reasons that ``reasons`` contain already."""
-    known = {f"{NOT_KNOWN}{reason}" for _, reason in reasons}
-    return [(label, NOT_KNOWN.rstrip(": ") if value in known else value) for label, value in rows]
+    sentences = {f"{NOT_KNOWN}{reason}" for _, reason in reasons}
+    return [(label, NOT_KNOWN.rstrip(": ") if value in sentences else value) for label, value in rows]

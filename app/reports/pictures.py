@@ -53,10 +53,10 @@ def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
 
 def run_title(result: RunResult, stairs: Staircase | None) -> tuple[str, str]:
     """Return the headline of the Verdict for its first choice of changes, and the lines below it."""
-    shown = title(stairs, first_choice(stairs, result) if stairs is not None else 0, result)
-    *start, last = shown.pieces
+    shown_title = title(stairs, first_choice(stairs, result) if stairs is not None else 0, result)
+    *start, last = shown_title.pieces
     sentence = "".join(text for _, text in start).rstrip() + (f", {last[1]}" if last[0] == "badge" else last[1])
-    return sentence, " ".join(filter(None, (shown.whole, shown.under)))
+    return sentence, " ".join(filter(None, (shown_title.whole, shown_title.under)))
 
 
 def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:

@@ -94,12 +94,12 @@ def _blocks(result: RunResult) -> list[str]:
     if (after := forecast(result)) is not None:
         blocks = max(round(BLOCKS * min(after.after_ms / verdict.step.value, 1.0)), 1)
         bars.append(("after", WORK * blocks, f"≈\u00a0{fmt.duration_ms(after.after_ms)}"))
-    drawn = [f"{name:<6}{bar:<{BLOCKS}}  {time}" for name, bar, time in bars]
+    bar_lines = [f"{name:<6}{bar:<{BLOCKS}}  {time}" for name, bar, time in bars]
     named = [
         f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= NAMED_FROM
     ]
     key = f"{WORK} the GPU computes" + (f"   {LOST} lost: {', '.join(named)}" if waits and named else "")
-    return ["```text", *drawn, key, "```"]
+    return ["```text", *bar_lines, key, "```"]
 
 
 def text(result: RunResult) -> str:
@@ -115,25 +115,25 @@ def text(result: RunResult) -> str:
         lines += _ledger_text(result.lead)
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", title, *_columns([named, *parts])]
-    shown = {head, under}
-    lines += _readings_text(result, shown)
+    printed = {head, under}
+    lines += _readings_text(result, printed)
     lines += about_samples(result)
     if audited := numbers.said_once(audit_words.rows(result), numbers.missing(result)):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
-    if limits := dict.fromkeys(limit.sentence for limit in limiting_diagnostics(result) if limit.sentence not in shown):
+    if limits := dict.fromkeys(limit.sentence for limit in limiting_diagnostics(result) if limit.sentence not in printed):
         lines += ["", "Remarks", *(f"  {sentence}" for sentence in limits)]
     return for_terminals(lines)
 
 
-def _readings_text(result: RunResult, shown: Set[str]) -> list[str]:
-    """Return the known readings, and why others are not known, without reasons that are in ``shown``."""
+def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
+    """Return the known readings, and why others are not known, without reasons that are in ``printed``."""
     rows = [(label, f"{value}   ({remark})" if remark else value) for label, value, remark in numbers.values(result)]
     if (busy := _busy_of_run(result)) is not None:
         rows.insert(0, (BUSY_OF_RUN, busy))
     width = max((len(label) for label, _ in rows), default=0)
     lines = ["", "Numbers", *(f"  {label:<{width}}  {value}" for label, value in rows)] if rows else []
-    absent = [f"  {labels}: {reason}" for labels, reason in numbers.missing(result) if reason not in shown]
+    absent = [f"  {labels}: {reason}" for labels, reason in numbers.missing(result) if reason not in printed]
     return [*lines, "", "Not known", *absent] if absent else lines
 
 
@@ -276,10 +276,10 @@ def _with_outside(rank: RankResult) -> list[LedgerRow]:
     rows = []
     for row in rank.ledger:
         if row.owner == "idle" and row.cause == UNATTRIBUTED and row.device == rank.device:
-            left = (row.ms_per_step_unprofiled_est or 0.0) - outside
-            if not row.ns and left < NOTHING_MS:
+            inside_ms = (row.ms_per_step_unprofiled_est or 0.0) - outside
+            if not row.ns and inside_ms < NOTHING_MS:
                 continue
-            row = replace(row, ms_per_step_unprofiled_est=max(left, 0.0))
+            row = replace(row, ms_per_step_unprofiled_est=max(inside_ms, 0.0))
         rows.append(row)
     return [*rows, apart]
 

@@ -64,8 +64,8 @@ def ordered(
     if by == "name":
         return sorted(newest, key=lambda m: m.name.casefold())
     if by == "busy":
-        known = [m for m in newest if busy.get(m.id) is not None]
-        return [*sorted(known, key=lambda m: busy[m.id] or 0.0), *(m for m in newest if m not in known)]
+        measured_runs = [m for m in newest if busy.get(m.id) is not None]
+        return [*sorted(measured_runs, key=lambda m: busy[m.id] or 0.0), *(m for m in newest if m not in measured_runs)]
     by = ALIASES.get(by, by)
     if by not in HISTORY:
         return newest
@@ -130,8 +130,8 @@ def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, flo
     can = [each for each in can if each[0] < 1]
     if len(can) < 2:
         return None
-    left, name, step_ms, _ = min(can)
-    return f"{fmt.clean(name, 40)} can gain most: at least {fmt.share(1 - left)} of its {fmt.duration_ms(step_ms)} step"
+    step_left, name, step_ms, _ = min(can)
+    return f"{fmt.clean(name, 40)} can gain most: at least {fmt.share(1 - step_left)} of its {fmt.duration_ms(step_ms)} step"
 
 
 def short_gpu(name: str) -> str:
@@ -169,9 +169,9 @@ def history_title(tag: str, rows: pd.DataFrame) -> str:
     """Return the change of step time and MFU from a tag's first run to its last."""
     parts = []
     for column, name, text in (("step_ms", "step", fmt.duration_ms), ("mfu", "MFU", fmt.share)):
-        known = rows[column].dropna()
-        if len(known) > 1:
-            parts.append(f"{name} {text(known.iloc[0])} → {text(known.iloc[-1])}")
+        values = rows[column].dropna()
+        if len(values) > 1:
+            parts.append(f"{name} {text(values.iloc[0])} → {text(values.iloc[-1])}")
     return f"{fmt.clean(tag, 40)}, {len(rows)} runs: {', '.join(parts) or 'no two of them have a step time'}"
 
 

@@ -77,13 +77,13 @@ def index_page() -> str:
 def _loaded_early(folder: Path, page: str) -> str:
     """Return links that load the code of our elements together with the page."""
     links = []
-    known = set(re.findall(r"static/js/([\w.-]+\.js)", page))
+    scripts = set(re.findall(r"static/js/([\w.-]+\.js)", page))
     for names, priority in ((_ELEMENTS, "auto"), (_LARGE_ELEMENTS, "low")):
         waiting = [path.name for name in names for path in folder.glob(f"{name}.*.js")]
         while waiting:
-            if (name := waiting.pop(0)) in known or not (folder / name).exists():
+            if (name := waiting.pop(0)) in scripts or not (folder / name).exists():
                 continue
-            known.add(name)
+            scripts.add(name)
             links.append(f'<link rel="modulepreload" crossorigin fetchpriority="{priority}" href="./static/js/{name}">')
             with (folder / name).open(encoding="utf-8") as file:
                 waiting += _IMPORT.findall(file.read(_IMPORTS_CHARACTERS))

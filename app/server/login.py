@@ -171,10 +171,10 @@ class Authentication:
         if scope["path"] == LOGOUT:
             for secret in self.secrets(caller):
                 self.sessions.end_of(secret)
-            left = RedirectResponse("/", status_code=303)
-            left.delete_cookie(self.cookie, path="/")
-            left.delete_cookie(self._old_cookie[0], path="/")
-            return left
+            response = RedirectResponse("/", status_code=303)
+            response.delete_cookie(self.cookie, path="/")
+            response.delete_cookie(self._old_cookie[0], path="/")
+            return response
         fields = await _fields(Request(scope, receive))
         target = fields.get("next", "/")
         if code := fields.get(LINK):

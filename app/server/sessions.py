@@ -165,17 +165,17 @@ class Sessions:
             return None
 
     def _session(self, name: str, now: float, *, read_only: bool = False) -> Session | None:
-        content, seen = self._read(name), self._seen(name)
+        content, last_seen = self._read(name), self._seen(name)
         if content is None:
             return None
         try:
             session = from_json(content, Session)
         except msgspec.MsgspecError:
             return None
-        if now - (seen or session.created) > SESSION_SECONDS:
+        if now - (last_seen or session.created) > SESSION_SECONDS:
             self._remove(name)
             return None
-        if not read_only and seen is not None and now - seen > SEEN_EVERY_SECONDS:
+        if not read_only and last_seen is not None and now - last_seen > SEEN_EVERY_SECONDS:
             with contextlib.suppress(OSError):
                 os.utime(self._folder / name, (now, now))
         return session
@@ -221,8 +221,8 @@ class Sessions:
         for name in in_memory[: max(0, len(in_memory) - most + 1)]:
             self._memory.pop(name, None)
         with contextlib.suppress(OSError):
-            kept = sorted(self._folder.glob(f"{kind}*"), key=lambda path: path.stat().st_mtime)
-            for path in kept[: max(0, len(kept) - most + 1)]:
+            files = sorted(self._folder.glob(f"{kind}*"), key=lambda path: path.stat().st_mtime)
+            for path in files[: max(0, len(files) - most + 1)]:
                 path.unlink(missing_ok=True)
 
 

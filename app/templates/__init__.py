@@ -33,7 +33,7 @@ def _prose(sentence: str) -> Markup:
 
 def _as_written(text: str) -> Markup:
     """Return escaped code with its line breaks but without other control characters, for copying."""
-    return Markup.escape(printable(text, kept="\n\t"))
+    return Markup.escape(printable(text, allowed="\n\t"))
 
 
 def _breakable(text: str) -> Markup:

@@ -88,35 +88,41 @@ class Seen:
 
 def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numerics: bool = False) -> list[Candidate]:
     """Return the changes by certain gain, then by largest possible gain; changes by hand come last."""
-    seen = Seen(notes)
+    observations = Seen(notes)
     padded = (result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING
     findings = [each for each in result.findings if not padded or each.rule != OF_LENGTHS]  # PADDING is the same advice
-    every = [each for finding in findings for each in _of_finding(finding, result, seen)]
-    every += _of_training(result, seen)
+    every = [each for finding in findings for each in _of_finding(finding, result, observations)]
+    every += _of_training(result, observations)
     step_ms = result.metrics["best_step_time_ms"].value or 0.0
     ordered = sorted(_once(every), key=lambda each: (bool(each.by_hand), -each.sure_gain_ms(step_ms), -each.ceiling_ms))
-    return [_allowed(each, seen, numerics) for each in ordered]
+    return [_allowed(each, observations, numerics) for each in ordered]
 
 
 def _once(every: Sequence[Candidate]) -> list[Candidate]:
     """Return one candidate for each change: the first with a prediction, or else the first."""
     best: dict[str, Candidate] = {}
     for each in every:
-        known = best.get(each.slug)
-        if known is None or (known.predicted_ms is None and each.predicted_ms is not None and not each.by_hand):
+        earlier = best.get(each.slug)
+        if earlier is None or (earlier.predicted_ms is None and each.predicted_ms is not None and not each.by_hand):
             best[each.slug] = each
     return list(best.values())
 
 
-def _allowed(candidate: Candidate, seen: Seen, numerics: bool) -> Candidate:
+def _allowed(candidate: Candidate, observations: Seen, numerics: bool) -> Candidate:
     change = candidate.change
     if candidate.by_hand or change is None:
         return candidate
-    why = NO_GPU if change.needs_gpu and not seen.gpu else NUMERICS if change.result == "other result" and not numerics else ""
+    why = (
+        NO_GPU
+        if change.needs_gpu and not observations.gpu
+        else NUMERICS
+        if change.result == "other result" and not numerics
+        else ""
+    )
     return replace(candidate, by_hand=why) if why else candidate
 
 
-def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Candidate]:
+def _of_finding(finding: Finding, result: RunResult, observations: Seen) -> Iterator[Candidate]:
     """Yield the changes that follow the advice of ``finding``; without such a change, a candidate by hand."""
     of_rule = Candidate(
         finding.rule,
@@ -130,7 +136,7 @@ def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Can
     reasons = []
     tried = False
     for change in changes:
-        values = _values(change.slug, finding, result, seen)
+        values = _values(change.slug, finding, result, observations)
         if isinstance(values, str):
             reasons += [(change.slug, values)] if values not in OF_NO_USE else []
         else:
@@ -147,27 +153,27 @@ def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Can
     yield replace(of_rule, slug=slug, by_hand=why)
 
 
-def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
+def _of_training(result: RunResult, observations: Seen) -> Iterator[Candidate]:
     """Yield changes without a finding, which the training's settings and its loader's times suggest."""
     cost, step_ms = sample_cost(result.manifest.facts), result.metrics["best_step_time_ms"].value
-    loaders, optimizers = seen.every("loader"), seen.every("optimizer")
+    loaders, optimizers = observations.every("loader"), observations.every("optimizer")
     if loaders and cost is not None and step_ms:
         loading_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s) / max(int(result.manifest.facts.loader_workers or 0), 1)
         if loading_ms >= STARVED * step_ms:
-            yield from _candidate_or_reason(loader.WORKERS, _workers(None, result, seen), loading_ms)
+            yield from _candidate_or_reason(loader.WORKERS, _workers(None, result, observations), loading_ms)
     elif loaders and not any(each["workers"] for each in loaders) and all(each["refusal"] for each in loaders):
         yield Candidate(loader.WORKERS, by_hand=loaders[0]["refusal"])
-    ways = [entry["way"] for entry in seen.every("update")]
+    ways = [entry["way"] for entry in observations.every("update")]
     if any(way.startswith("_single_tensor_") for way in ways) or any(each["foreach"] is False for each in optimizers):
-        yield from _candidate_or_reason(optimizer.FUSED, _optimizer("fused", seen))
+        yield from _candidate_or_reason(optimizer.FUSED, _optimizer("fused", observations))
         if any(each["foreach"] is False and not each["fused"] for each in optimizers):
-            yield from _candidate_or_reason(optimizer.FOREACH, _optimizer("foreach", seen))
+            yield from _candidate_or_reason(optimizer.FOREACH, _optimizer("foreach", observations))
     if (share := result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING:
         most_ms = max((each.gain_ms for each in result.findings if each.rule == OF_LENGTHS), default=0.0)
         yield Candidate(PADDING, by_hand=PADDED.format(share=percent(share)), ceiling_ms=most_ms)
-    if seen.every("anomaly"):
+    if observations.every("anomaly"):
         yield Candidate(switches.ANOMALY)
-    if any(not each["views"] for each in seen.every("ddp")):
+    if any(not each["views"] for each in observations.every("ddp")):
         yield Candidate(parallel.VIEW)
 
 
@@ -178,12 +184,12 @@ def _candidate_or_reason(slug: str, values: Mapping[str, Any] | str, ceiling_ms:
         yield Candidate(slug, by_hand=values)
 
 
-def _values(slug: str, finding: Finding, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:
+def _values(slug: str, finding: Finding, result: RunResult, observations: Seen) -> Mapping[str, Any] | str:
     """Return the values of a change, or why it does not apply."""
-    loaders = seen.every("loader")
+    loaders = observations.every("loader")
     match slug:
         case loader.WORKERS:
-            return _workers(finding, result, seen)
+            return _workers(finding, result, observations)
         case loader.PERSISTENT | loader.PREFETCH:
             if not any(each["workers"] for each in loaders):
                 return NOT_THERE
@@ -194,42 +200,42 @@ def _values(slug: str, finding: Finding, result: RunResult, seen: Seen) -> Mappi
             sizes = [each["batch"] for each in loaders if each["batch"]]
             return {"times": LARGER, "batch": LARGER * max(sizes)} if sizes else NOT_THERE
         case optimizer.FUSED | optimizer.FOREACH:
-            return _optimizer(slug.partition("-")[0], seen)
+            return _optimizer(slug.partition("-")[0], observations)
         case parallel.BUCKET:
-            return {"mb": BUCKET_MB} if seen.every("ddp") else NOT_THERE
+            return {"mb": BUCKET_MB} if observations.every("ddp") else NOT_THERE
         case parallel.STATIC | parallel.VIEW:
-            return {} if seen.every("ddp") else NOT_THERE
+            return {} if observations.every("ddp") else NOT_THERE
         case environment.THREADS:
             return {"threads": 1} if any(each["workers"] for each in loaders) else NOT_THERE
         case outermost.COMPILE | outermost.GRAPHS:
-            models = seen.every("model")
+            models = observations.every("model")
             return NOT_THERE if not models else HAS_IT if all(each["compiled"] for each in models) else {}
         case outermost.LAYOUT:
-            models = [each for each in seen.every("model") if each["convolutions"]]
+            models = [each for each in observations.every("model") if each["convolutions"]]
             return NOT_THERE if not models else HAS_IT if all(each["last"] for each in models) else {}
         case _:
             return {"steps": GC_STEPS} if slug == "gc-every-n-steps" else {}
 
 
-def _optimizer(way: str, seen: Seen) -> Mapping[str, Any] | str:
-    optimizers = [each for each in seen.every("optimizer") if way in each["accepts"]]
+def _optimizer(way: str, observations: Seen) -> Mapping[str, Any] | str:
+    optimizers = [each for each in observations.every("optimizer") if way in each["accepts"]]
     if not optimizers:
         return NOT_THERE
-    if all(each[way] for each in optimizers) or _updates_by(way, seen):
+    if all(each[way] for each in optimizers) or _updates_by(way, observations):
         return HAS_IT
     return {"kind": optimizers[0]["kind"]}
 
 
-def _updates_by(way: str, seen: Seen) -> bool:
+def _updates_by(way: str, observations: Seen) -> bool:
     """Return whether every optimizer step used ``way`` (fused or foreach) already, without a change."""
     start = {"fused": "_fused_", "foreach": "_multi_tensor_"}[way]
-    ways = [entry["way"] for entry in seen.every("update")]
+    ways = [entry["way"] for entry in observations.every("update")]
     return bool(ways) and all(each.startswith(start) for each in ways)
 
 
-def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:
+def _workers(finding: Finding | None, result: RunResult, observations: Seen) -> Mapping[str, Any] | str:
     """Return the number of workers to try (advised, else the smallest sufficient), or why none is tried."""
-    loaders = seen.every("loader")
+    loaders = observations.every("loader")
     if not loaders:
         return NOT_THERE
     open_to = [each for each in loaders if each["refusal"] is None]

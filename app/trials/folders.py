@@ -24,8 +24,8 @@ def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
         if path.is_relative_to(without):
             continue
         with contextlib.suppress(OSError):
-            about = path.stat()
-            listed[str(path)] = about.st_size, about.st_mtime_ns
+            status = path.stat()
+            listed[str(path)] = status.st_size, status.st_mtime_ns
     return listed
 
 
@@ -35,7 +35,7 @@ def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) 
     Files that a process has open now, such as a log of this command, belong to other programs and are left out.
     """
     after = listing(folder, without)
-    return _closed(path for path, about in before.items() if after.get(path) != about)
+    return _closed(path for path, status in before.items() if after.get(path) != status)
 
 
 def added(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:

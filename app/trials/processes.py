@@ -61,8 +61,8 @@ class Training:
             first = psutil.Process(self._process.pid)
             for each in (first, *first.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
-                    about = each.memory_full_info()
-                    total += getattr(about, "pss", about.rss)
+                    memory = each.memory_full_info()
+                    total += getattr(memory, "pss", memory.rss)
         return total
 
     def end(self) -> list[str]:
@@ -80,14 +80,14 @@ class Training:
                     each.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GONE_S)
-        _, left = psutil.wait_procs(processes, timeout=2.0 if helpers else GONE_S)
-        left = sorted({*left, *self.processes()}, key=lambda each: each.pid)
-        for each in left:
+        _, remaining = psutil.wait_procs(processes, timeout=2.0 if helpers else GONE_S)
+        remaining = sorted({*remaining, *self.processes()}, key=lambda each: each.pid)
+        for each in remaining:
             with contextlib.suppress(psutil.Error):
                 each.kill()
-        _, left = psutil.wait_procs(left, timeout=GONE_S)
+        _, remaining = psutil.wait_procs(remaining, timeout=GONE_S)
         return [
-            *(f"Process {each.pid} does not end." for each in left if _lives(each)),
+            *(f"Process {each.pid} does not end." for each in remaining if _lives(each)),
             *_still_taken(ports),
             *_still_on_gpu([each.pid for each in processes]),
         ]
@@ -119,7 +119,9 @@ def _ports(processes: Sequence[psutil.Process]) -> set[int]:
     ports = set()
     for each in processes:
         with contextlib.suppress(psutil.Error, OSError):
-            ports |= {at.laddr.port for at in each.net_connections("tcp") if at.status == psutil.CONN_LISTEN}
+            ports |= {
+                connection.laddr.port for connection in each.net_connections("tcp") if connection.status == psutil.CONN_LISTEN
+            }
     assigned = _assigned_ports()
     return {port for port in ports if port not in assigned}
 
@@ -136,7 +138,7 @@ def wait_for_closed_connections() -> None:
     """Wait until closed connections to servers of this machine are gone, at most CLOSED_S."""
     until, assigned = time.monotonic() + CLOSED_S, _assigned_ports()
     while time.monotonic() < until and any(
-        at.status in CLOSING and at.laddr.port not in assigned for at in psutil.net_connections("tcp")
+        connection.status in CLOSING and connection.laddr.port not in assigned for connection in psutil.net_connections("tcp")
     ):
         time.sleep(1.0)
 

@@ -43,7 +43,7 @@ PROFILE_S = 30.0  # time that the profile may take in addition to that of the st
 FIRST_STEP_S = 1800.0  # longest start of the base run: loading a data set or compiling may take long
 
 
-def _never(took: Sequence[float]) -> bool:
+def _never(step_times: Sequence[float]) -> bool:
     return False
 
 
@@ -132,10 +132,10 @@ def _run(order: RunRequest, temporary: str) -> Ran:
     try:
         how = watch.until_known()
     finally:
-        left = training.end()
+        messages = training.end()
         if sampler is not None:
             write_session(sampler, parts)
-    took, _ = steps.step_ms(MarksTail(parts, most=None).marks())
+    step_times, _ = steps.step_ms(MarksTail(parts, most=None).marks())
     tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
     has_steps = watch.start_s is not None
     code = process.returncode
@@ -143,10 +143,10 @@ def _run(order: RunRequest, temporary: str) -> Ran:
     notes = _notes(parts)
     every = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
     files = [file for each in every for file in each["files"]]
-    bundle = _packed(order, parts) if took else None
-    start_s = watch.start_s + steps.compiling_s(took) if watch.start_s is not None else None
+    bundle = _packed(order, parts) if step_times else None
+    start_s = watch.start_s + steps.compiling_s(step_times) if watch.start_s is not None else None
     took_s, loaded = time.monotonic() - began, (parts / LOADED).exists()
-    return Ran(how, bundle, notes, took, start_s, watch.memory / MIB, took_s, why, left, files, tail, loaded)
+    return Ran(how, bundle, notes, step_times, start_s, watch.memory / MIB, took_s, why, messages, files, tail, loaded)
 
 
 class _Watch:
@@ -175,35 +175,35 @@ class _Watch:
             looks += 1
             if looks % 5 == 1:
                 self.memory = max(self.memory, self._training.memory_bytes())
-            took, loop_s = steps.step_ms(self._marks.marks())
-            self._note(took)
-            if self._is_known(took, loop_s):
+            step_times, loop_s = steps.step_ms(self._marks.marks())
+            self._note(step_times)
+            if self._is_known(step_times, loop_s):
                 return "measured"
             if self._hangs():
                 return "hung"
             time.sleep(LOOK_S)
 
-    def _note(self, took: Sequence[float]) -> None:
+    def _note(self, step_times: Sequence[float]) -> None:
         now = time.monotonic()
-        if took and self.start_s is None:
-            self.start_s = now - self._began - sum(took) / 1e3
-        if len(took) != self._count:
+        if step_times and self.start_s is None:
+            self.start_s = now - self._began - sum(step_times) / 1e3
+        if len(step_times) != self._count:
             self._longest_s = max(self._longest_s, now - self._newest if self._count else 0.0)
-            self._count, self._newest = len(took), now
+            self._count, self._newest = len(step_times), now
 
-    def _is_known(self, took: Sequence[float], loop_s: float) -> bool:
+    def _is_known(self, step_times: Sequence[float], loop_s: float) -> bool:
         """Return whether the steps suffice, or the time is over; ``loop_s`` includes evaluations."""
         if _compiles(self._order):  # the first steps compile and record CUDA graphs, and may be of usual length
-            loop_s -= sum(took[: outermost.REPLAYED_AFTER]) / 1e3
-            took = took[outermost.REPLAYED_AFTER :]
-        trained_s = sum(took) / 1e3 - steps.compiling_s(took)
+            loop_s -= sum(step_times[: outermost.REPLAYED_AFTER]) / 1e3
+            step_times = step_times[outermost.REPLAYED_AFTER :]
+        trained_s = sum(step_times) / 1e3 - steps.compiling_s(step_times)
         seconds, enough = self._order.seconds, self._order.enough
         ranks = len(list(self._parts.glob("marks-*.jsonl")))
         if self._order.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
             seconds, enough = 2 * seconds + PROFILE_S, _never
-        if (trained_s >= seconds and len(took) >= MIN_STEPS) or loop_s >= LONGEST * seconds:
+        if (trained_s >= seconds and len(step_times) >= MIN_STEPS) or loop_s >= LONGEST * seconds:
             return True
-        return trained_s >= min(steps.MIN_S, seconds / 2) and len(took) >= steps.MIN_STEPS and enough(took)
+        return trained_s >= min(steps.MIN_S, seconds / 2) and len(step_times) >= steps.MIN_STEPS and enough(step_times)
 
     @property
     def limit_s(self) -> float:
@@ -280,7 +280,7 @@ def _packed(order: RunRequest, parts: Path) -> Path | None:
         return None
     bundle = order.work / "run.sawtooth"
     command = [word.encode(errors="replace").decode() for word in order.command]
-    about = {
+    description = {
         "name": order.name,
         "notes": f"Recorded by `sawtooth run {' '.join(command)}`.\n{BY_TRY}",
         "settings": dict(order.settings_shown),
@@ -288,5 +288,5 @@ def _packed(order: RunRequest, parts: Path) -> Path | None:
         "facts": runs[0].facts,
         "command": command,
     }
-    pack_runs(bundle, [(about, runs[0].sources)])
+    pack_runs(bundle, [(description, runs[0].sources)])
     return bundle

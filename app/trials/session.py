@@ -77,8 +77,8 @@ class TrialSession:
         least_gain = min((abs(self._gain(each)) for each in self.trials if each.measured_ms), default=None)
         half = BASE_NARROW / 2 if least_gain is None else None
 
-        def enough(took: Sequence[float]) -> bool:
-            mean, width = steps.mean_and_half_width(took)
+        def enough(step_times: Sequence[float]) -> bool:
+            mean, width = steps.mean_and_half_width(step_times)
             return width <= (half * mean if half is not None else max(NARROW * (least_gain or 0.0) / 2, BASE_NARROW / 2 * mean))
 
         ran = self._run({}, "base", enough, profiles=first)
@@ -102,8 +102,8 @@ class TrialSession:
         changes = {each.slug: each.values for each in candidates}
         base_ms = self.base_ms or 0.0
 
-        def enough(took: Sequence[float]) -> bool:
-            mean, width = steps.mean_and_half_width(took)
+        def enough(step_times: Sequence[float]) -> bool:
+            mean, width = steps.mean_and_half_width(step_times)
             return width <= NARROW / 2 * abs(base_ms - mean / trial.times_work)
 
         ran = self._run(changes, trial.slug, enough)
@@ -281,10 +281,10 @@ class TrialSession:
 
 def _beyond(value: float | None, without: Sequence[float | None]) -> float | None:
     """Return ``value`` minus the mean of ``without``; 0 if it lies within their range, None if unknown."""
-    known = [each for each in without if each is not None]
-    if value is None or not known:
+    measured_ms = [each for each in without if each is not None]
+    if value is None or not measured_ms:
         return None
-    return 0.0 if min(known) <= value <= max(known) else value - statistics.fmean(known)
+    return 0.0 if min(measured_ms) <= value <= max(measured_ms) else value - statistics.fmean(measured_ms)
 
 
 def _named(ran: Ran) -> str:

@@ -23,22 +23,22 @@ def step_ms(marks: Sequence[tuple[int, int, str]]) -> tuple[list[float], float]:
 
     A mark is a step's number, its end (ns) and its phase; ``marks`` are sorted.
     """
-    took = [(b[1] - a[1]) / 1e6 for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
-    return took, (marks[-1][1] - marks[0][1]) / 1e9 if marks else 0.0
+    step_times = [(b[1] - a[1]) / 1e6 for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
+    return step_times, (marks[-1][1] - marks[0][1]) / 1e9 if marks else 0.0
 
 
-def compiling_s(took: Sequence[float]) -> float:
+def compiling_s(step_times: Sequence[float]) -> float:
     """Return the excess time in s of slow first steps, which compile, allocate or search algorithms."""
-    usual = statistics.median(took) if took else 0.0
-    return sum(ms - usual for ms in took[:FIRST_STEPS] if ms > LONG * usual) / 1e3
+    usual = statistics.median(step_times) if step_times else 0.0
+    return sum(ms - usual for ms in step_times[:FIRST_STEPS] if ms > LONG * usual) / 1e3
 
 
-def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:
+def mean_and_half_width(step_times: Sequence[float]) -> tuple[float, float]:
     """Return the mean step time after the warm-up, and half the width of its 95 % interval.
 
     The width is infinite for too few steps.
     """
-    counted = took[int(WARM_UP * len(took)) :]
+    counted = step_times[int(WARM_UP * len(step_times)) :]
     blocks = _blocks(counted)
     if not blocks:
         return statistics.fmean(counted) if counted else 0.0, math.inf

@@ -54,8 +54,8 @@ class Trial:
     @property
     def is_inside(self) -> bool | None:
         """Whether the measured step time is inside the predicted interval; None if either is unknown."""
-        known = self.predicted_low_ms, self.measured_ms, self.predicted_high_ms
-        if None in known or self.times_work != 1.0 or self.status not in MEASURED:
+        bounds = self.predicted_low_ms, self.measured_ms, self.predicted_high_ms
+        if None in bounds or self.times_work != 1.0 or self.status not in MEASURED:
             return None
         return (self.predicted_low_ms or 0.0) <= (self.measured_ms or 0.0) <= (self.predicted_high_ms or 0.0)
 

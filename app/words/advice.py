@@ -67,10 +67,10 @@ def unseen_here(result: RunResult) -> str | None:
     return lead.title if lead is not None and (lead.limits_the_step or "hidden" in lead.explains.topics) else None
 
 
-def comes_before(result: RunResult, shown: Sequence[Finding]) -> str | None:
-    """Return a sentence about the change before the ``shown`` ones; None if the first is among them."""
+def comes_before(result: RunResult, shown_findings: Sequence[Finding]) -> str | None:
+    """Return a sentence about the change before the ``shown_findings`` ones; None if the first is among them."""
     change = first(result)
-    if change is None or not shown or change[1] in shown:
+    if change is None or not shown_findings or change[1] in shown_findings:
         return None
     number, finding = change
     return f"Change {number} comes first: {unseen_here(result) or action(finding)}."
@@ -240,4 +240,4 @@ def diff(change: CodeChange) -> str:
         same = before[a:b] == after[c:d]
         lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]
         lines += [] if same else [f"+ {line}" for line in after[c:d]]
-    return "\n".join(printable(line, kept="\t") for line in lines)  # because users copy it
+    return "\n".join(printable(line, allowed="\t") for line in lines)  # because users copy it

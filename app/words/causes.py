@@ -112,11 +112,11 @@ def helps(owner: str, cause: str | None, phase: str | None = None) -> str:
     """
     if (cause, phase) == ("python_host", "optimizer"):
         return OPTIMIZERS_PYTHON
-    known = cause is not None and (cause != "unattributed" or owner == "idle")
-    return CAUSE_OF[cause].to_do if known and cause is not None else HELPS[owner]
+    is_known = cause is not None and (cause != "unattributed" or owner == "idle")
+    return CAUSE_OF[cause].to_do if is_known and cause is not None else HELPS[owner]
 
 
 def action(owner: str, cause: str | None) -> str | None:
     """Return the short action against lost time; None if its cause is not known."""
-    known = cause is not None and cause != "unattributed"
-    return ACTIONS.get(cause if known and cause is not None else owner)
+    is_known = cause is not None and cause != "unattributed"
+    return ACTIONS.get(cause if is_known and cause is not None else owner)

@@ -53,12 +53,12 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
     The parts sum to the step; empty parts are left out. Idle time, copies and communication come from the ledger, as on Idle.
     ``metrics`` are of the same ``column``. Empty if the MFU is not known.
     """
-    mfu, known = metrics["mfu"].value, parts_of(rank, column)
-    step = sum(part.ms for part in known)
+    mfu, known_parts = metrics["mfu"].value, parts_of(rank, column)
+    step = sum(part.ms for part in known_parts)
     if mfu is None or not step:
         return []
     waits = {"idle": 0.0, "exposed_memcpy": 0.0, "exposed_comm": 0.0}
-    for part in known:
+    for part in known_parts:
         if part.lost:
             waits["idle"] += part.ms - part.transfer_ms
             waits["exposed_comm" if (part.cause or part.owner) in COMMUNICATION else "exposed_memcpy"] += part.transfer_ms
@@ -69,15 +69,15 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
     flop_kernels = compute if busy is None or flop_share is None else min(max(flop_share * busy * step, peak), compute)
     own_peak = (metrics["mfu_at_dtype"].value or 0.0) * step
     dtype = min(own_peak, flop_kernels) - peak if own_peak > OTHER_DTYPES * peak else 0.0
-    left = flop_kernels - peak - dtype
-    slower = min((peak + dtype) * (1 / clock - 1), left) if clock < 1 - NOTABLE else 0.0
+    other_kernels_ms = flop_kernels - peak - dtype
+    slower = min((peak + dtype) * (1 / clock - 1), other_kernels_ms) if clock < 1 - NOTABLE else 0.0
     times: dict[PartKey, float] = {
         "idle": waits["idle"], "exposed_memcpy": waits["exposed_memcpy"], "exposed_comm": waits["exposed_comm"],
-        "other_kernels": compute - flop_kernels, "dtype": dtype, "clock": slower, "slow_kernels": left - slower,
+        "other_kernels": compute - flop_kernels, "dtype": dtype, "clock": slower, "slow_kernels": other_kernels_ms - slower,
     }  # fmt: skip
-    shown: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= MIN_ROW_SHARE * step}
-    shown |= {"rest": max(step - peak - sum(shown.values()), 0.0), "peak": peak}
-    return [PeakPart(key, ms, ms / step) for key, ms in shown.items() if ms > ROUNDING * step or key == "peak"]
+    shown_parts: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= MIN_ROW_SHARE * step}
+    shown_parts |= {"rest": max(step - peak - sum(shown_parts.values()), 0.0), "peak": peak}
+    return [PeakPart(key, ms, ms / step) for key, ms in shown_parts.items() if ms > ROUNDING * step or key == "peak"]
 
 
 def why_idle_differs(rank: RankResult, parts: Sequence[PeakPart], column: Column) -> str | None:
@@ -110,13 +110,13 @@ def mostly(rank: RankResult, part: PeakPart, column: Column, largest_operator: s
     if (wait := largest_wait(rank, part.key, column)) is not None:
         row, ms = wait
         return ("" if row.key == part.key else f"{row.label}: {fmt.duration_ms(ms)}"), row.helps
-    known = {"slow_kernels": largest_operator, "dtype": _dtypes(rank), "other_kernels": _categories(rank)}
-    helps = IN_TF32 if (part.key, known["dtype"]) == ("dtype", "TF32") else HELPS.get(part.key, "")
+    details = {"slow_kernels": largest_operator, "dtype": _dtypes(rank), "other_kernels": _categories(rank)}
+    helps = IN_TF32 if (part.key, details["dtype"]) == ("dtype", "TF32") else HELPS.get(part.key, "")
     flops = _flops_of_dtypes(rank)
     wide = sum(flops.get(dtype, 0.0) for dtype in ("fp32", "tf32"))
     if part.key == "slow_kernels" and wide > MOSTLY * sum(flops.values()):
         helps = PRECISION_FIRST
-    return known.get(part.key, ""), helps
+    return details.get(part.key, ""), helps
 
 
 def _flops_of_dtypes(rank: RankResult) -> Mapping[str, float]:
@@ -155,10 +155,10 @@ def mfu_headline(sentence: str) -> tuple[str, str | None]:
 def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> str:
     """Return the MFU and the main loss relative to the peak."""
     mfu = fmt.reading("mfu", metrics["mfu"])
-    about = "" if mfu.startswith("<") else _about(metrics["mfu"])
+    mfu_prefix = "" if mfu.startswith("<") else _about(metrics["mfu"])
     peak = mfu_peak(metrics)
     peak = f"GPU's dense {peak}" if peak == "16-bit peak" else peak
-    reaches, most = f"The run reaches {about}{mfu} of the {peak}", largest_loss(parts)
+    reaches, most = f"The run reaches {mfu_prefix}{mfu} of the {peak}", largest_loss(parts)
     if most is None:
         return f"{reaches}."
     step = f"each {fmt.duration_ms(sum(part.ms for part in parts))} step"
@@ -176,12 +176,12 @@ def rates_and_clock(metrics: Mapping[str, Reading]) -> str:
     """Return the achieved rate, the utilizations that differ from the MFU, and the SM clock."""
     mfu = metrics["mfu"].value or 0.0
     others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
-    shown = [key for key in ("achieved_tflops", *others) if metrics[key].value is not None]
-    known = [f"{METRICS[key].label}: {_about(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown]
+    shown_keys = [key for key in ("achieved_tflops", *others) if metrics[key].value is not None]
+    sentences = [f"{METRICS[key].label}: {_about(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown_keys]
     clock = metrics["mfu_factor_clock"]
     if clock.value is not None and clock.trust == "ok":
-        known.append(f"SM clock: {clock.notes[-1].rstrip('.')}.")
-    return " ".join(known)
+        sentences.append(f"SM clock: {clock.notes[-1].rstrip('.')}.")
+    return " ".join(sentences)
 
 
 def throttled(result: RunResult) -> str:

@@ -37,20 +37,22 @@ def table(finding: Finding) -> Rows:
     Rows of another kind than the first are left out. Empty columns are left out too, and the least useful of many columns.
     """
     rows = [row for row in finding.evidence if row.keys() == finding.evidence[0].keys()]
-    known = [key for key in (rows[0] if rows else ()) if key not in _PLACE and any(row[key] not in (None, "") for row in rows)]
+    filled_keys = [
+        key for key in (rows[0] if rows else ()) if key not in _PLACE and any(row[key] not in (None, "") for row in rows)
+    ]
     constant = {key for key in _MIN_USEFUL if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
-    known = [key for key in known if key not in constant]
-    numbers = [key for key in known if all(isinstance(row[key], int | float | None) for row in rows)]
-    name = next((key for key in _NAMED_BY if key in known), None)
+    filled_keys = [key for key in filled_keys if key not in constant]
+    numbers = [key for key in filled_keys if all(isinstance(row[key], int | float | None) for row in rows)]
+    name = next((key for key in _NAMED_BY if key in filled_keys), None)
 
     def place(key: str) -> int:
         if key == name or key in numbers[:MAX_NUMBERS]:
             return 0
         return 3 if key in _MIN_USEFUL else 2 if key in numbers else 1
 
-    kept = set(sorted(known, key=place)[:MAX_COLUMNS])
-    shown = [key for key in known if key in kept]
-    return [_heading(key) for key in shown], [[_cell(key, row[key]) for key in shown] for row in rows]
+    kept_keys = set(sorted(filled_keys, key=place)[:MAX_COLUMNS])
+    columns = [key for key in filled_keys if key in kept_keys]
+    return [_heading(key) for key in columns], [[_cell(key, row[key]) for key in columns] for row in rows]
 
 
 def where(finding: Finding) -> tuple[str, str] | None:
@@ -78,8 +80,8 @@ def _heading(key: str) -> str:
 def _cell(key: str, value: Any) -> str:
     if value is None:
         return ""
-    if key in ("cause", "owner") and (known := (CAUSES if key == "cause" else OWNERS).get(str(value))):
-        return known.label
+    if key in ("cause", "owner") and (term := (CAUSES if key == "cause" else OWNERS).get(str(value))):
+        return term.label
     if isinstance(value, bool) or not isinstance(value, int | float):
         return fmt.clean(str(value))
     unit = _unit(key)

@@ -78,8 +78,8 @@ def _whole(work: HostWork) -> float:
 
 
 def _step(work: HostWork) -> str:
-    about = "" if work.step.trust == "ok" else "≈\u00a0"
-    return f"{about}{fmt.duration_ms(work.step.value or 0.0)}"
+    prefix = "" if work.step.trust == "ok" else "≈\u00a0"
+    return f"{prefix}{fmt.duration_ms(work.step.value or 0.0)}"
 
 
 def of_marks(result: RunResult) -> str | None:
@@ -91,10 +91,10 @@ def of_marks(result: RunResult) -> str | None:
     if result.findings:
         return f"{result.findings[0].title}."
     loaded, used = rates
-    took = f"A step takes {fmt.duration_ms(step_ms)}"
+    step_sentence = f"A step takes {fmt.duration_ms(step_ms)}"
     if loaded.low <= used:
-        return f"{took}: the loop uses {_per_second(used)}, and the loader was timed at {_per_second(loaded.value)}."
-    return f"{took}, and the loader keeps up: it can load {_per_second(loaded.value)}, and the loop uses {_per_second(used)}."
+        return f"{step_sentence}: the loop uses {_per_second(used)}, and the loader was timed at {_per_second(loaded.value)}."
+    return f"{step_sentence}, and the loader keeps up: it can load {_per_second(loaded.value)}, and the loop uses {_per_second(used)}."
 
 
 def facts(result: RunResult, forecast: CombinedPrediction | None) -> list[tuple[str, str]]:
@@ -126,7 +126,7 @@ def tables(work: HostWork) -> list[Shown]:
     def timed(ms: float, of_ms: float = profiled_ms) -> str:
         return fmt.duration_ms(ms) if not differs else fmt.share(ms / of_ms)
 
-    took = "Share" if differs else "Time"
+    time_heading = "Share" if differs else "Time"
     parts = [
         (name, *(() if differs else (fmt.duration_ms(ms * work.of_the_step),)), fmt.share(ms / whole) if whole else fmt.MISSING)
         for name, ms in _parts(work)
@@ -136,12 +136,12 @@ def tables(work: HostWork) -> list[Shown]:
     threads = [(fmt.clean(t.name, 60), timed(t.ms)) for t in work.threads]
     functions = [(fmt.clean(name, 90), timed(ms, _whole(work))) for name, ms in work.functions]
     per = ", per profiled step" if work.steps else ""
-    shown: list[Shown] = [
+    shown_tables: list[Shown] = [
         (f"{PARTS}{':' if differs else ','} {of}", ("Part", "Share") if differs else ("Part", "Time", "Share"), parts),
-        (f"{OPERATORS}{per}", ("Operator", took, "Calls"), operators),
+        (f"{OPERATORS}{per}", ("Operator", time_heading, "Calls"), operators),
     ]
-    shown += [(f"{FUNCTIONS}{per}", ("Function", took), functions)] if functions else []
-    return shown + ([(f"{THREADS}{per}", ("Thread", took), threads)] if len(threads) > 1 else [])
+    shown_tables += [(f"{FUNCTIONS}{per}", ("Function", time_heading), functions)] if functions else []
+    return shown_tables + ([(f"{THREADS}{per}", ("Thread", time_heading), threads)] if len(threads) > 1 else [])
 
 
 def _calls(calls: float) -> str:

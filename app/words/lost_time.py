@@ -66,13 +66,13 @@ def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingPro
     even if the other column has some. ``names`` are the names that the first change gives to causes.
     """
     other: Column = "recorded" if column == "unprofiled" else "unprofiled"
-    mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
-    largest = max((part.ms for part in mine.values()), default=0.0)
+    parts_here, parts_there = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
+    largest = max((part.ms for part in parts_here.values()), default=0.0)
     named, small, small_other, small_transfer = [], 0.0, 0.0, 0.0
-    for key in dict.fromkeys([*mine, *others]):
-        part = mine.get(key) or others[key]
-        ms, other_ms = (side[key].ms if key in side else 0.0 for side in (mine, others))
-        transfer_ms = mine[key].transfer_ms if key in mine else 0.0
+    for key in dict.fromkeys([*parts_here, *parts_there]):
+        part = parts_here.get(key) or parts_there[key]
+        ms, other_ms = (side[key].ms if key in side else 0.0 for side in (parts_here, parts_there))
+        transfer_ms = parts_here[key].transfer_ms if key in parts_here else 0.0
         if ms <= MIN_ROW_SHARE * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
             small, small_other, small_transfer = small + ms, small_other + other_ms, small_transfer + transfer_ms
         else:
@@ -101,10 +101,10 @@ def sentence(rank: RankResult, column: Column, of: Sequence[LostTimeRow], hidden
     An example is "≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels". ``hidden`` is the finding
     with the most likely cause of the time outside the profiled steps.
     """
-    about = "≈\u00a0" if column == "unprofiled" else ""
+    prefix = "≈\u00a0" if column == "unprofiled" else ""
     whole = sum(part.ms for part in parts_of(rank, column))
     step = f"each {fmt.duration_ms(whole)}{' profiled' if column == 'recorded' and rank.best.source != 'profile' else ''} step"
-    lost = f"{about}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"
+    lost = f"{prefix}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"
     first = of[0]
     to = first.called or (causes.loses_to(first.owner, first.cause) if first.owner else REST)
     if first.owner == OUTSIDE_PROFILE and hidden is not None:

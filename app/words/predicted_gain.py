@@ -75,11 +75,11 @@ def caution(finding: Finding) -> str:
     return "prevents running out of memory" if finding.ends_the_run else "gain not predicted"
 
 
-def delay_and_gain(late: Straggler, gain_ms: float) -> str:
+def delay_and_gain(straggler: Straggler, gain_ms: float) -> str:
     """Return why the gain is smaller than the straggler's delay; "" if both are about equal."""
-    if late.at_most or gain_ms >= (1 - SAME) * late.own_ms:
+    if straggler.at_most or gain_ms >= (1 - SAME) * straggler.own_ms:
         return ""
-    gains = f"The job gains ≈\u00a0{fmt.duration_ms(gain_ms)} of these {fmt.duration_ms(late.own_ms)} per step"
-    if late.reason == "work":
+    gains = f"The job gains ≈\u00a0{fmt.duration_ms(gain_ms)} of these {fmt.duration_ms(straggler.own_ms)} per step"
+    if straggler.reason == "work":
         return f"{gains}: if the work is spread evenly, the other ranks get a part of it."
     return f"{gains}: during the rest, the other ranks work themselves and do not wait."

@@ -62,14 +62,14 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     busy = fmt.share(verdict.busy_share)
     per = f"each {step_time(verdict)} step" if verdict.step.value is not None else "the recorded time"
     named = cause_words.of_finding(finding)
-    known = (
+    is_known = (
         named is not None
         and named.cause is not None  # otherwise the finding has its own name, and the loss may have several causes
         and verdict.kind != "unrepresentative"
         and verdict.loss is not None
         and verdict.loss.cause == named.cause
     )
-    if finding is not None and named is not None and not known:
+    if finding is not None and named is not None and not is_known:
         if verdict.kind == "starved":
             return f"The GPU is busy {busy} of {per}. {named.waits_for}"
         in_no_profiled_step = finding.gain_ms > (verdict.profiled.value or 0.0)
@@ -208,13 +208,13 @@ def step_bar_title(verdict: RunJudgement, names: Mapping[str, str]) -> str:
     of = "each step" if verdict.step.value is not None else "the recorded time"
     if verdict.column == "recorded" and verdict.step_source != "profile":
         of = "each profiled step"
-    about = "≈\u00a0" if verdict.column == "unprofiled" else ""
+    prefix = "≈\u00a0" if verdict.column == "unprofiled" else ""
     first, *others = [
         f"{fmt.share(part.share)}{{}}{names.get(part.cause or '') or colour_of(part.owner, part.cause).label}"
         for part in verdict.parts[:2]
         if part is verdict.parts[0] or part.share >= 0.01
     ]
-    return ", ".join([f"{about}{first.format(f' of {of} is ')}", *(other.format(" ") for other in others)])
+    return ", ".join([f"{prefix}{first.format(f' of {of} is ')}", *(other.format(" ") for other in others)])
 
 
 def card_note(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | None:

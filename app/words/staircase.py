@@ -92,14 +92,14 @@ def _limited(result: RunResult, computed: Staircase | None, change: Finding) -> 
         return None
     owners = LOST if change.explains.causes else COMPUTE_OWNERS
     removed = [part for part in now.parts if part[0] in owners]
-    left = {part[:2]: part[2] for part in now.parts}
+    parts_left = {part[:2]: part[2] for part in now.parts}
     for owner, cause, ms in sorted(removed, key=lambda part: (part[1] not in change.explains.causes, -part[2])):
-        left[owner, cause] = max(ms - saved, 0.0)
+        parts_left[owner, cause] = max(ms - saved, 0.0)
         saved = max(saved - ms, 0.0)
     if saved:
         return None  # The gain is more than these parts.
-    parts = tuple((owner, cause, ms) for (owner, cause), ms in left.items())
-    shortest = sum(left.values())
+    parts = tuple((owner, cause, ms) for (owner, cause), ms in parts_left.items())
+    shortest = sum(parts_left.values())
     return Staircase((change.rule,), 1, {0: now, 1: StairStep(shortest, shortest, now.ms, parts, limit=True)})
 
 
@@ -111,11 +111,11 @@ def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
     first = first_gain(stairs, first_choice(stairs, result))
     if not first or any(owner == AFTER for owner, *_ in stairs.choices[first].parts):  # what remains is not known
         return stairs
-    kept = _compute(stairs.choices[first])
-    avoided = sum(max(ms - kept.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
+    parts_after = _compute(stairs.choices[first])
+    avoided = sum(max(ms - parts_after.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
     if avoided < MIN_AVOIDED * (stairs.now.ms - stairs.choices[first].ms):
         return stairs
-    return replace(stairs, choices={choice: _divided(step, kept) for choice, step in stairs.choices.items()})
+    return replace(stairs, choices={choice: _divided(step, parts_after) for choice, step in stairs.choices.items()})
 
 
 def now_parts(result: RunResult, stairs: Staircase) -> tuple[StepPart, ...]:
@@ -129,10 +129,11 @@ def _compute(step: StairStep) -> dict[str, float]:
     return {owner: ms for owner, _, ms in step.parts if owner in COMPUTE_OWNERS}
 
 
-def _divided(step: StairStep, kept: Mapping[str, float]) -> StairStep:
-    """Return a step whose compute above ``kept`` (ms by owner) is avoidable."""
+def _divided(step: StairStep, parts_after: Mapping[str, float]) -> StairStep:
+    """Return a step whose compute above ``parts_after`` (ms by owner) is avoidable."""
     parts = [
-        (owner, cause, min(ms, kept.get(owner, 0.0)) if owner in COMPUTE_OWNERS else ms) for owner, cause, ms in step.parts
+        (owner, cause, min(ms, parts_after.get(owner, 0.0)) if owner in COMPUTE_OWNERS else ms)
+        for owner, cause, ms in step.parts
     ]
     avoided = sum(ms for *_, ms in step.parts) - sum(ms for *_, ms in parts)
     return replace(step, parts=(*parts, (AVOIDABLE, None, avoided)))
@@ -167,11 +168,11 @@ def picture(
     ``measured`` are the runs that made changes. Without ``stairs``, only the headline is drawn.
     """
     if stairs is None:
-        shown = title(None, 0, result)
+        shown_title = title(None, 0, result)
         stairs = Staircase((), 0, {0: StairStep(1.0, None, None, ())})
-        drawn = picture(result, stairs, cost_facts)
-        state = {**drawn["states"]["0"], **_of_title(shown), "text": "", "facts": []}
-        return {**drawn, "states": {"0": state}, "busy": [], "bars": False}
+        drawn_picture = picture(result, stairs, cost_facts)
+        state = {**drawn_picture["states"]["0"], **_of_title(shown_title), "text": "", "facts": []}
+        return {**drawn_picture, "states": {"0": state}, "busy": [], "bars": False}
     stairs = with_avoidable(stairs, result)
     now = answer_of(result, result.lead)
     alike = _one_colour(now) if now is not None else {}
@@ -179,7 +180,7 @@ def picture(
     names = {colour_of("idle", cause): name for cause, name in now.names.items()} if now is not None else {}
     states, first = {}, first_choice(stairs, result)
     for choice, step in stairs.choices.items():
-        shown, limit = title(stairs, choice, result), step.limit
+        shown_title, limit = title(stairs, choice, result), step.limit
         states[str(choice)] = {
             "ms": step.ms,
             "low": step.low_ms if step.low_ms is not None else step.ms,
@@ -191,8 +192,8 @@ def picture(
             "factor": factor(stairs.now.ms, step).partition(" (")[0].replace("up to ", "≤\u00a0" if limit else "up to ")
             if choice
             else "",
-            **_of_title(shown),
-            "tab": headline.tab_title(result, "" if choice == first else shown.text),
+            **_of_title(shown_title),
+            "tab": headline.tab_title(result, "" if choice == first else shown_title.text),
             "facts": facts(result, stairs, choice, cost_facts),
         }
     by_rule = {finding.rule: finding for finding in result.findings}
@@ -220,8 +221,8 @@ def picture(
     }
 
 
-def _of_title(shown: Title) -> dict[str, Any]:
-    return {"title": shown.pieces, "whole": shown.whole, "under": shown.under}
+def _of_title(shown_title: Title) -> dict[str, Any]:
+    return {"title": shown_title.pieces, "whole": shown_title.whole, "under": shown_title.under}
 
 
 def _one_colour(now: StepAnswer) -> dict[Colour, Colour]:

@@ -67,7 +67,7 @@ def first_gpu(result: RunResult) -> tuple[str, int] | None:
     """Return recording and number of the first finding's GPU; None if it is about all GPUs."""
     finding = first_finding(result)
     row = finding.evidence[0] if finding is not None else {}
-    if not row or len(row["devices"]) == sum(known.recording_id == row["recording"] for known in result.telemetry.devices):
+    if not row or len(row["devices"]) == sum(device.recording_id == row["recording"] for device in result.telemetry.devices):
         return None
     return str(row["recording"]), int(row["devices"][0])
 
@@ -96,8 +96,8 @@ def _steady_part(result: RunResult) -> str:
 
 def step(result: RunResult) -> str:
     """Return the step time as a sentence, "" if it is not known."""
-    known = result.metrics["best_step_time_ms"]
-    return f"A step takes {fmt.reading('best_step_time_ms', known)}. " if known.value is not None else ""
+    best_step = result.metrics["best_step_time_ms"]
+    return f"A step takes {fmt.reading('best_step_time_ms', best_step)}. " if best_step.value is not None else ""
 
 
 def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
@@ -123,11 +123,11 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
 
 def trough_cause(result: RunResult, tooth: Sawtooth, signal: str | None) -> str | None:
     """Return a sentence with the main cause of the low stretches; None if the profile shows no main cause."""
-    known = result.troughs
-    if known is None or not known.causes or tooth.period_s is None or tooth.duty is None:
+    troughs_of_run = result.troughs
+    if troughs_of_run is None or not troughs_of_run.causes or tooth.period_s is None or tooth.duty is None:
         return None
-    cause, ns = known.causes[0]
-    if ns < MOSTLY * known.lost_ns:
+    cause, ns = troughs_of_run.causes[0]
+    if ns < MOSTLY * troughs_of_run.lost_ns:
         return None
     low, period = fmt.share(1 - tooth.duty), fmt.duration_ns(tooth.period_s * 1e9)
     return f"{signal or 'Utilization'} is low for {low} of every {period}, mostly {cause_words.loses_to('idle', cause)}."
@@ -163,8 +163,8 @@ def energy(used: Energy | None) -> str | None:
 
 def host_quantities(host: HostLoad) -> list[tuple[str, str, str]]:
     """Return a row for each quantity of the host: its name, its mean, what it is."""
-    known = [(BY_COLUMN[column], mean) for column, mean in host.means.items()]
-    return [(of.label, fmt.in_unit(mean, of.unit), of.about) for of, mean in known]
+    known_means = [(BY_COLUMN[column], mean) for column, mean in host.means.items()]
+    return [(of.label, fmt.in_unit(mean, of.unit), of.about) for of, mean in known_means]
 
 
 def troughs(result: RunResult) -> str | None:
@@ -182,8 +182,8 @@ def troughs(result: RunResult) -> str | None:
         )
     if troughs_of_run.steps is not None:
         steps = "one step" if troughs_of_run.steps == 1 else f"{troughs_of_run.steps} steps"
-        known = f"does the work of {steps}" if troughs_of_run.by_work else f"is as long as {steps}"
-        parts.append(f"One period {known}{_one_wait(result, lead, troughs_of_run.steps)}.")
+        comparison = f"does the work of {steps}" if troughs_of_run.by_work else f"is as long as {steps}"
+        parts.append(f"One period {comparison}{_one_wait(result, lead, troughs_of_run.steps)}.")
         parts += both_times(lead, troughs_of_run.steps)
     return " ".join(parts) or None
 

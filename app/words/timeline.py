@@ -112,9 +112,9 @@ def most_lost(
     (owner, cause), (ms, transfer_ms) = max(whole.items(), key=lambda item: item[1][0])
     if cause is None and owner == "idle":
         return None
-    shown = [step for step in counted if step.start_ns < in_view.end_ns and step.end_ns > in_view.start_ns]
-    more = shown and (in_view.start_ns < shown[0].start_ns or in_view.end_ns > shown[-1].end_ns)
-    where = f" in {fmt.many(len(shown), 'counted step')}" if more else ""
+    visible_steps = [step for step in counted if step.start_ns < in_view.end_ns and step.end_ns > in_view.start_ns]
+    more = visible_steps and (in_view.start_ns < visible_steps[0].start_ns or in_view.end_ns > visible_steps[-1].end_ns)
+    where = f" in {fmt.many(len(visible_steps), 'counted step')}" if more else ""
     meanwhile = cause_words.meanwhile(owner, cause, ms, transfer_ms)
     lost = fmt.duration_ms(ms)
     of_it = f"{lost} lost{where}{meanwhile}" if where or meanwhile else ""

@@ -52,14 +52,14 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     except OverflowError as error:
         raise SourceError("E-TYPE", f"This snapshot has numbers of more than 64 bits. {EXPECTED}") from error
     writer.insert("memory_stacks", {"stack_id": np.arange(len(stacks.numbers), dtype=np.int32), "frames": list(stacks.numbers)})
-    known = times[times != NULL]
+    valid_times = times[times != NULL]
     return {
         **about,
         "kind": "memory",
         "event_count": len(times),
-        "clock": "unix" if len(known) else "unknown",
-        "first_ns": int(known.min()) if len(known) else None,
-        "last_ns": int(known.max()) if len(known) else None,
+        "clock": "unix" if len(valid_times) else "unknown",
+        "first_ns": int(valid_times.min()) if len(valid_times) else None,
+        "last_ns": int(valid_times.max()) if len(valid_times) else None,
         "truncated": bool(source.damage),
     }
 

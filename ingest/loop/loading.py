@@ -144,11 +144,11 @@ def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
 
 
 def least_workers(
-    cost: SampleCost, needed: float, cores: int, max_workers: int, seen: int = 1, *, sure: bool = True
+    cost: SampleCost, needed: float, cores: int, max_workers: int, timed_workers: int = 1, *, sure: bool = True
 ) -> int | None:
     """Return the smallest number of workers that deliver ``needed`` samples per second, or None.
 
     At most ``max_workers`` are tried. With ``sure``, the low end of the prediction must reach ``needed``. Otherwise the predicted value must.
     """
-    rates = (predict(cost, n, cores, seen) for n in range(1, max_workers + 1))
+    rates = (predict(cost, n, cores, timed_workers) for n in range(1, max_workers + 1))
     return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= needed), None)

@@ -138,5 +138,5 @@ def _apart_ms(steps: Sequence[StepSpan]) -> tuple[tuple[str, float], ...]:
     for step, kind in zip(steps, kinds, strict=True):
         apart_ns[kind] += step.work_ns - usual_ns
     least_ns = MIN_SHARE * sum(step.ns for step in steps)
-    known = {kind: ns for kind, ns in apart_ns.items() if kind != "usual" and ns >= least_ns}
-    return tuple((kind, ns / 1e6 / len(steps)) for kind, ns in sorted(known.items(), key=lambda item: -item[1]))
+    known_ns = {kind: ns for kind, ns in apart_ns.items() if kind != "usual" and ns >= least_ns}
+    return tuple((kind, ns / 1e6 / len(steps)) for kind, ns in sorted(known_ns.items(), key=lambda item: -item[1]))

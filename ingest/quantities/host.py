@@ -12,9 +12,9 @@ OF_ONE_CORE = ValueRange(0, 6_553_600)  # In percent of one core. The limit is f
 
 
 def _row(
-    column: str, unit: str, label: str, about: str, possible: ValueRange, panel: str | None = None, *, whole: bool = False
+    column: str, unit: str, label: str, description: str, possible: ValueRange, panel: str | None = None, *, whole: bool = False
 ) -> Quantity:
-    return Quantity(column, unit, label, about, possible, {}, panel=panel, mean=True, whole=whole)
+    return Quantity(column, unit, label, description, possible, {}, panel=panel, mean=True, whole=whole)
 
 
 HOST: tuple[Quantity, ...] = (

@@ -109,10 +109,10 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
 
 
 def _without_snapshots(run: Manifest) -> Manifest:
-    kept = [ref for ref in run.recordings if ref.kind != "memory"]
-    if not kept:
+    recordings = [ref for ref in run.recordings if ref.kind != "memory"]
+    if not recordings:
         raise UsageError(f"{run.name} is a memory snapshot, whose paths cannot be removed. Export it without --redact.")
-    return msgspec.structs.replace(run, recordings=kept)
+    return msgspec.structs.replace(run, recordings=recordings)
 
 
 def _id_of(path: Path) -> str:
@@ -175,21 +175,23 @@ def import_bundle(
         if prepare is not None:
             for ref in refs.values():
                 prepare(ref)
-        known = {manifest.id for manifest in folder.manifests()}
+        run_ids = {manifest.id for manifest in folder.manifests()}
         registered: list[Manifest] = []
         try:
             for run in bundle.manifest.runs:
-                registered.append(_register(folder, run, refs, known, clean_name(name or path.name)))
+                registered.append(_register(folder, run, refs, run_ids, clean_name(name or path.name)))
         except BaseException:  # such as a full disk: all runs of the bundle are registered, or none
             for manifest in registered:
-                if manifest.id not in known:
+                if manifest.id not in run_ids:
                     delete_run(folder, manifest.id)
             raise
         return registered
 
 
-def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef], known: set[str], bundle_name: str) -> Manifest:
-    """Register a new run; for a run in ``known``, store the bundle's differences as a proposal."""
+def _register(
+    folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef], run_ids: set[str], bundle_name: str
+) -> Manifest:
+    """Register a new run; for a run in ``run_ids``, store the bundle's differences as a proposal."""
     recordings = [
         msgspec.structs.replace(ref, rank=_rank(ref, r), offset_ns=r.offset_ns, interval_ns=r.interval_ns)
         for r in run.recordings
@@ -200,7 +202,7 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
     tags = [tag[:MAX_LABEL] for tag in run.tags[:MAX_LABELS]]
     batches, command = run.batches[:MAX_TRIALS], [visible(word)[:MAX_LABEL] for word in run.command[:MAX_WORDS]]
     run_id = run_id_of(recordings)
-    if run_id not in known:
+    if run_id not in run_ids:
         return register_run(
             folder, recordings, title, settings, notes=notes, tags=tags, facts=run.facts, batches=batches, command=command
         )
@@ -239,9 +241,9 @@ def _ingest_source(
     keep_source: bool,
     progress: Callable[[str, IngestProgress], None] | None,
 ) -> RecordingRef:
-    shown = clean_name(recording.source_name)
-    report = (lambda p: progress(shown, p)) if progress else None
+    shown_name = clean_name(recording.source_name)
+    report = (lambda p: progress(shown_name, p)) if progress else None
     with scratch(folder.uploads) as place:
         source = place / "source.gz"
         bundle.copy_source(recording.member, source)
-        return ingest_file(source, folder, source_name=shown, keep_source=keep_source, progress=report)
+        return ingest_file(source, folder, source_name=shown_name, keep_source=keep_source, progress=report)

@@ -82,12 +82,12 @@ class Bundle:
 
         Raises SourceError if the member is damaged or larger than a source may be.
         """
-        left = Limits().uncompressed_bytes
+        remaining = Limits().uncompressed_bytes
         try:
             with _opened(self.archive, member) as source, target.open("wb") as out:
                 while piece := source.read(COPY_BYTES):
-                    left -= len(piece)
-                    if left < 0:
+                    remaining -= len(piece)
+                    if remaining < 0:
                         raise SourceError("E-SIZE", "A source in the .sawtooth file is larger than any source may be.")
                     out.write(piece)
         except READING as error:

@@ -112,21 +112,26 @@ def add_tags(folder: DataFolder, run_id: str, tags: Sequence[str]) -> Manifest:
 
 
 def register_job(
-    folder: DataFolder, refs: list[RecordingRef], summaries_id: str, trace_ids: list[str], known: str | None, name: str | None
+    folder: DataFolder,
+    refs: list[RecordingRef],
+    summaries_id: str,
+    trace_ids: list[str],
+    earlier_run: str | None,
+    name: str | None,
 ) -> Manifest:
     """Register or update the run of a job of many ranks, and return its manifest.
 
     ``refs`` are the recordings of some ranks. ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` the traces of all ranks. If
-    the job already has a run, its id is ``known``; it keeps the id, and its name if ``name`` is None. Raises NotFoundError if that run was
+    the job already has a run, its id is ``earlier_run``; it keeps the id, and its name if ``name`` is None. Raises NotFoundError if that run was
     deleted meanwhile.
     """
-    run_id = known or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
+    run_id = earlier_run or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
     with changing(folder):
         check_not_deleted(folder, refs)
         try:
             old = folder.read_manifest(run_id)
         except NotFoundError:
-            if known is not None:
+            if earlier_run is not None:
                 raise NotFoundError("This job's run was deleted while its traces were ingested. Ingest it again.") from None
             old = msgspec.structs.replace(new_manifest(refs, name or name_of(folder, refs)), id=run_id)
         manifest = msgspec.structs.replace(

@@ -53,11 +53,11 @@ def shown_path(path: Path, below: Path | None = None) -> str:
 
     If that does not identify the file, the path starts at the nearest folder that does.
     """
-    shown = path.relative_to(below).as_posix() if below is not None else path.name
+    shown_name = path.relative_to(below).as_posix() if below is not None else path.name
     full = (path.parent.resolve() / path.name).as_posix()
     name = identifying_name(full)
-    if identifying_name(shown) is not None or name is None:
-        return shown
+    if identifying_name(shown_name) is not None or name is None:
+        return shown_name
     return full[full.rindex(f"/{name}/") + 1 :]
 
 

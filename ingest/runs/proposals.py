@@ -102,12 +102,12 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
     pairs += [(key, _fact(facts[key]), _fact(value)) for key, value in msgspec.structs.asdict(after.facts).items()]
     pairs.append(("command", " ".join(manifest.command), " ".join(after.command)))
     pairs.append(("batch sizes tried", _sizes(manifest.batches), _sizes(after.batches)))
-    known = {ref.id: ref for ref in manifest.recordings}
+    recording_of = {ref.id: ref for ref in manifest.recordings}
     for ref in after.recordings:
-        if ref.id not in known:
+        if ref.id not in recording_of:
             pairs.append(("recording", "", f"{ref.source_name} ({ref.kind})"))
         for field, label in CLOCK_FIELDS.items():
-            old, new = (getattr(r, field, None) for r in (known.get(ref.id), ref))
+            old, new = (getattr(r, field, None) for r in (recording_of.get(ref.id), ref))
             pairs.append((f"{ref.source_name}, {label}", _seconds(old), _seconds(new)))
     return [ProposedChange(what, before, now) for what, before, now in pairs if before != now]
 

@@ -72,7 +72,7 @@ class PrometheusSink:
         with self._lock:
             lines.append(f"sawtooth_samples_total {self._ticks}")
             lines += self._step_lines(now)
-            for column, (name, factor, about) in EXPORTED.items():
+            for column, (name, factor, description) in EXPORTED.items():
                 stale = SLOW_STALE_NS if column in SLOW else STALE_NS
                 rows = []
                 for gpu in self._gpus:
@@ -81,7 +81,7 @@ class PrometheusSink:
                         rows.append(f"{name}{{{_labels(gpu)}}} {latest[1] * factor:.10g}")
                 if rows:
                     kind = "counter" if name.endswith("_total") else "gauge"
-                    lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *rows]
+                    lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}", *rows]
         return "\n".join(lines) + "\n"
 
     def _step_lines(self, now_m: int) -> list[str]:
@@ -99,11 +99,11 @@ class PrometheusSink:
             ("sawtooth_flops_per_second", _product(steps.get("flops"), per_second), "FLOP/s of a GPU, with --flops"),
             ("sawtooth_step_age_seconds", (now_m - self._steps_m) / 1e9, "Time since the steps were last reported"),
         ]
-        known = [(name, value, about) for name, value, about in values if value is not None]
+        known_values = [(name, value, description) for name, value, description in values if value is not None]
         return [
             line
-            for name, value, about in known
-            for line in (f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name} {value:.10g}")
+            for name, value, description in known_values
+            for line in (f"# HELP {name} {description}", f"# TYPE {name} gauge", f"{name} {value:.10g}")
         ]
 
     def serve(self, address: tuple[str, int]) -> int:

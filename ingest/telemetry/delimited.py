@@ -210,8 +210,8 @@ class _RowReader:
                 bit: [cell.strip().lower() for cell in cells_of[position]] for position, bit in self.header.reasons.items()
             }
             mask = sum(bit * np.array([flag == "active" for flag in of_bit], float) for bit, of_bit in flags.items())
-            known = np.any([[flag in ("active", "not active") for flag in of_bit] for of_bit in flags.values()], axis=0)
-            values["clock_event_mask"] = np.where(known, mask, values["clock_event_mask"])
+            has_flag = np.any([[flag in ("active", "not active") for flag in of_bit] for of_bit in flags.values()], axis=0)
+            values["clock_event_mask"] = np.where(has_flag, mask, values["clock_event_mask"])
         return list(values.values())
 
     def _times(self, cells_of: list[tuple[str, ...]], devices: list[int | None]) -> Iterator[int | None]:
@@ -262,11 +262,11 @@ class _RowReader:
 
     def _note_blanks(self) -> None:
         """Note the columns without a value in any row."""
-        known = {column for _, column in self.table.polled}
-        blank = [self.header.titles[column.position] for column in self.header.columns if column.column not in known]
-        if blank and known:
+        columns = {column for _, column in self.table.polled}
+        blank = [self.header.titles[column.position] for column in self.header.columns if column.column not in columns]
+        if blank and columns:
             note = f"No row has a value of {', '.join(map(as_shown, blank[:BLANKS_SHOWN]))}."
-            if "util_pct" not in known and any(column.column == "util_pct" for column in self.header.columns):
+            if "util_pct" not in columns and any(column.column == "util_pct" for column in self.header.columns):
                 note += " nvidia-smi shows no utilization for a GPU with MIG. Record it with dcgmi dmon -e 1001."
             self.table.note("column_blank", "info", note)
 

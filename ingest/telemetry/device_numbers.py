@@ -45,8 +45,8 @@ class DeviceNumbers:
         """Return the number of the GPU that each row describes; None if its cells identify no GPU."""
         positions = (self.header.host, self.position, self.header.uuid)
         keys = zip(*(cells_of[position] if position is not None else ("",) * len(rows) for position in positions), strict=True)
-        known = self.known
-        return [known[key] if key in known else self._first(key, row) for key, row in zip(keys, rows, strict=True)]
+        earlier = self.known
+        return [earlier[key] if key in earlier else self._first(key, row) for key, row in zip(keys, rows, strict=True)]
 
     def _first(self, key: tuple[str, ...], row: Sequence[str]) -> int | None:
         host, index, uuid = (text.strip() for text in key)

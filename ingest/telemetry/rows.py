@@ -60,12 +60,12 @@ class SampleRows:
             times = repair_times(with_corrected_days(np.array(stamps, np.int64), dict(days or {})), table)
             table.devices.setdefault(device, {})
             for column, values in zip(self.columns, self._values[device], strict=True):
-                known = np.isfinite(np.array(values, np.float64))
-                if not known.any():
+                is_known = np.isfinite(np.array(values, np.float64))
+                if not is_known.any():
                     continue
                 series = table.polled.setdefault((device, column), Series())
-                series.times.frombytes(times[known].tobytes())
-                series.values.frombytes(np.array(values, np.float64)[known].tobytes())
+                series.times.frombytes(times[is_known].tobytes())
+                series.values.frombytes(np.array(values, np.float64)[is_known].tobytes())
 
 
 class PrintoutTimes:

@@ -82,11 +82,11 @@ class SessionReader:
         If they have more than about ``most_bytes``, the next call returns the rest.
         """
         records: list[dict[str, Any]] = []
-        left = most_bytes
-        while left is None or left > 0:
+        remaining = most_bytes
+        while remaining is None or remaining > 0:
             more = self._read_segment(records)
-            if left is not None:
-                left -= more
+            if remaining is not None:
+                remaining -= more
             following = self.folder / segment_name(self._segment + 1)
             if more:
                 continue

@@ -150,8 +150,8 @@ class SampleTable:
         """
         columns = self.columns()
         for name in INTEGER_COLUMNS:
-            known = np.isfinite(columns[name])
-            columns[name] = np.where(known, np.where(known, columns[name], 0).round().astype(np.int64), NULL)
+            is_known = np.isfinite(columns[name])
+            columns[name] = np.where(is_known, np.where(is_known, columns[name], 0).round().astype(np.int64), NULL)
         columns["device"] = columns["device"].astype(np.int64)
         if len({host for host, _ in self.places.values()}) > 1:
             self.metadata["places"] = {str(n): f"{host} GPU {own}" for n, (host, own) in self.places.items()}
@@ -175,8 +175,8 @@ class SampleTable:
 
     def polled_times(self, device: int) -> NDArray[np.int64]:
         """Return the distinct times at which any value of a device was read, in order."""
-        known = [np.array(s.times, np.int64) for (d, _), s in self.polled.items() if d == device]
-        return _distinct_times(known)
+        times_of_columns = [np.array(s.times, np.int64) for (d, _), s in self.polled.items() if d == device]
+        return _distinct_times(times_of_columns)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns, sorted by device and time.
@@ -185,11 +185,11 @@ class SampleTable:
         """
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("device", "time_ns", *SAMPLE_COLUMNS)}
         for device in self.device_numbers():
-            known = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
-            times = _distinct_times([t for t, _ in known.values()])
+            series_of = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
+            times = _distinct_times([t for t, _ in series_of.values()])
             parts["time_ns"].append(times)
             parts["device"].append(np.full(len(times), device, np.int32))
-            for column, (at, values) in known.items():
+            for column, (at, values) in series_of.items():
                 whole = np.full(len(times), np.nan)
                 whole[np.searchsorted(times, at)] = values
                 parts[column].append(whole)
@@ -210,15 +210,15 @@ def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:
 
     They are time_ns and all of HOST_COLUMNS, NaN or NULL where not recorded.
     """
-    known = {column: of_column.arrays() for column, of_column in series.items()}
-    if not known:
+    arrays_of = {column: of_column.arrays() for column, of_column in series.items()}
+    if not arrays_of:
         return {}
-    times = np.unique(np.concatenate([at for at, _ in known.values()]))
+    times = np.unique(np.concatenate([at for at, _ in arrays_of.values()]))
     columns: dict[str, NDArray[Any]] = {"time_ns": times}
     for column in HOST_COLUMNS:
         whole = np.full(len(times), np.nan)
-        if column in known:
-            at, values = known[column]
+        if column in arrays_of:
+            at, values = arrays_of[column]
             whole[np.searchsorted(times, at)] = values
         integers = np.where(np.isfinite(whole), np.nan_to_num(whole).round(), NULL).astype(np.int64)
         columns[column] = integers if BY_COLUMN[column].whole else whole

@@ -141,8 +141,8 @@ class Timestamps:
                 first, second, year = next(iter(self._dates))
                 if first != second:
                     sign = self._separator
-                    shown = f"{first:02}{sign}{second:02}{sign}{year}"
-                    note = f"The date {shown} was read with the month first, because nothing in the file shows the order. Give the start if the day is first."
+                    example = f"{first:02}{sign}{second:02}{sign}{year}"
+                    note = f"The date {example} was read with the month first, because nothing in the file shows the order. Give the start if the day is first."
                     self._table.note("date_order", "info", note)
                 return {}
             order = month_first if jumps < _jumps(day_first) else day_first
@@ -153,8 +153,8 @@ def are_times(cells: Sequence[str]) -> bool:
     """Return whether all cells are dated times or Unix times, in order."""
     times = Timestamps(SampleTable())
     read = [times.ns(cell) for cell in cells if len(cell) >= SHORTEST_TIME]
-    known = [time for time in read if time is not None and FIRST_YEAR <= time < LAST_YEAR]
-    return len(known) == len(cells) >= 2 and known == sorted(known)
+    valid_times = [time for time in read if time is not None and FIRST_YEAR <= time < LAST_YEAR]
+    return len(valid_times) == len(cells) >= 2 and valid_times == sorted(valid_times)
 
 
 def with_corrected_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArray[np.int64]:
@@ -194,5 +194,5 @@ def _zone_ns(zone: str) -> int:
 
 def _jumps(days: dict[tuple[int, int, int], int | None]) -> int:
     """Return by how many days, in total, the dates of a file differ from consecutive days."""
-    known = [day for day in days.values() if day is not None]
-    return sum(abs(b - a - 1) for a, b in itertools.pairwise(known))
+    known_days = [day for day in days.values() if day is not None]
+    return sum(abs(b - a - 1) for a, b in itertools.pairwise(known_days))

@@ -75,11 +75,11 @@ def refuse_unknown_table(head: bytes) -> None:
         return
     if not _has_rows(header, lines):
         return
-    shown = ", ".join(as_shown(title) for title in header.titles[:TITLES_SHOWN])
+    titles = ", ".join(as_shown(title) for title in header.titles[:TITLES_SHOWN])
     more = f" and {len(header.titles) - TITLES_SHOWN} more" if len(header.titles) > TITLES_SHOWN else ""
     raise SourceError(
         "E-TYPE",
-        f"This is a table with the columns {shown}{more}. {_advice(header, rows_below(header, lines))} Columns that are understood are for example: {KNOWN}.",
+        f"This is a table with the columns {titles}{more}. {_advice(header, rows_below(header, lines))} Columns that are understood are for example: {KNOWN}.",
     )
 
 
@@ -147,13 +147,13 @@ def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | No
 
 def _may_be_times(values: list[str]) -> bool:
     """Return whether the cells may be times: numbers that do not fall, or no numbers."""
-    numbers = [known for cell in values if (known := number(cell)) is not None]
+    numbers = [value_read for cell in values if (value_read := number(cell)) is not None]
     return not numbers or (numbers == sorted(numbers) and numbers[0] < numbers[-1])
 
 
 def _title_with_quantity(gpu: str, values: list[str]) -> str:
     """Return a title for a column of GPU number ``gpu``, with the quantity that its values suggest."""
-    highest = max((known for cell in values if (known := number(cell)) is not None), default=0.0)
+    highest = max((value_read for cell in values if (value_read := number(cell)) is not None), default=0.0)
     return f"GPU {gpu} utilization.gpu [%]" if highest <= HIGHEST_PCT else f"GPU {gpu} power.draw [W]"
 
 

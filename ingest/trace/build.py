@@ -58,13 +58,13 @@ class _Linking:
     def run(self) -> int:
         """Write all event tables; return the number of duplicates left out."""
         launches = self._launch_table()
-        call_of, kept, external_ids, duplicates = self._gpu_launches(launches)
+        call_of, kept_rows, external_ids, duplicates = self._gpu_launches(launches)
         if launches.repeated:
             self._trace.note("correlation_repeated", "", launches.repeated)
         del launches  # Free the index early, because it has an entry for every call.
         launched = np.bincount(call_of[call_of >= 0], minlength=self._tables["calls"].rows)
         call_op, op_of = self._host(launched, external_ids)
-        self._gpu(kept, call_of, call_op, op_of)
+        self._gpu(kept_rows, call_of, call_op, op_of)
         self._python()
         self._others()
         return duplicates
@@ -81,10 +81,10 @@ class _Linking:
     def _gpu_launches(self, launches: LaunchLinks) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
         """Return each kept operation's call, the kept rows by slice, External ids, and the duplicate count."""
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
-        calls, kept, external_ids = [none], [], [none]
+        calls, kept_rows, external_ids = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
             if not gpu:
-                kept.append(np.ones(0, bool))
+                kept_rows.append(np.ones(0, bool))
                 continue
             devices.update(np.unique(gpu["device"]).tolist())
             if len(devices) > MAX_DEVICES:
@@ -95,7 +95,7 @@ class _Linking:
             call = launches.rows_for(gpu["correlation"][keep], gpu["start"][keep])
             external = gpu["external_id"][keep]
             calls.append(call)
-            kept.append(keep)
+            kept_rows.append(keep)
             external_ids.append(_distinct(external[external != NULL]))
         total = np.concatenate(calls)
         duplicates = self._tables["gpu"].rows - len(total)
@@ -104,7 +104,7 @@ class _Linking:
         self._cut, self._cut_dur = overruns.cuts(total)
         if len(self._cut):
             self._trace.note("overrun", "", len(self._cut))
-        return total, kept, _distinct(np.concatenate(external_ids)), duplicates
+        return total, kept_rows, _distinct(np.concatenate(external_ids)), duplicates
 
     def _host(self, launched: I64, external_ids: I64) -> tuple[I64, tuple[I64, I64]]:
         """Write operators and calls; return each call's operator, and operators by used External id."""
@@ -138,9 +138,9 @@ class _Linking:
         order = np.argsort(external, kind="stable")
         return call_op, (external[order], np.concatenate(carriers)[order])
 
-    def _gpu(self, kept: list[NDArray[np.bool_]], call_of: I64, call_op: I64, op_of: tuple[I64, I64]) -> None:
+    def _gpu(self, kept_rows: list[NDArray[np.bool_]], call_of: I64, call_op: I64, op_of: tuple[I64, I64]) -> None:
         kinds, done = pa.array(GPU_KINDS), 0
-        for (table,), keep in zip(slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS), kept, strict=True):
+        for (table,), keep in zip(slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS), kept_rows, strict=True):
             if not table:
                 continue
             gpu = table if keep.all() else {name: values[keep] for name, values in table.items()}
@@ -236,16 +236,16 @@ class _Linking:
 def _not_duplicated(gpu: Columns) -> NDArray[np.bool_]:
     """Return which operations are not duplicates (equal in stream, times, name and correlation)."""
     same_times = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
-    kept = np.ones(len(gpu["start"]), bool)
+    kept_rows = np.ones(len(gpu["start"]), bool)
     if not len(same_times):
-        return kept
-    seen: set[tuple[Any, ...]] = set()
+        return kept_rows
+    seen_keys: set[tuple[Any, ...]] = set()
     keys = [gpu[name] for name in ("start", "dur", "correlation", "name_id", "stream", "device", "kind")]
     for i in np.union1d(same_times, same_times - 1):
         key = tuple(values[i] for values in keys)
-        kept[i] = gpu["correlation"][i] == NULL or key not in seen
-        seen.add(key)
-    return kept
+        kept_rows[i] = gpu["correlation"][i] == NULL or key not in seen_keys
+        seen_keys.add(key)
+    return kept_rows
 
 
 def _by_external_id(externals: I64, carriers: I64, queries: I64) -> I64:

@@ -45,7 +45,7 @@ def _sentence(clause: str) -> str:
 
 def shortened(text: str, most: int = MAX_WORDS) -> str:
     """Return the first ``most`` words of ``text``, with an ellipsis if there are more."""
-    kept = text.split(" ")
-    while words(" ".join(kept)) > most:
-        kept.pop()
-    return text if len(kept) == len(text.split(" ")) else f"{' '.join(kept)} …"
+    kept_words = text.split(" ")
+    while words(" ".join(kept_words)) > most:
+        kept_words.pop()
+    return text if len(kept_words) == len(text.split(" ")) else f"{' '.join(kept_words)} …"

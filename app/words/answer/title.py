@@ -99,10 +99,10 @@ def _limit(lead: Finding, stairs: Staircase, choice: int, result: RunResult) -> 
     now_ms, changed = stairs.now.ms, stairs.choices[choice]
     most = f"up to {fmt.factor(now_ms / (now_ms - lead.gain_ms))}"
     pieces = [("text", f"{shortened(headline.action(lead), MAX_WORDS)}: "), ("badge", most)]
-    drawn = "the change" if choice.bit_count() == 1 else "both changes" if choice.bit_count() == 2 else "the changes"
+    subject = "the change" if choice.bit_count() == 1 else "both changes" if choice.bit_count() == 2 else "the changes"
     whole = (
         f"It saves up to {fmt.duration_ms(lead.gain_ms)} of each {fmt.duration_ms(now_ms)} step. "
-        f"With {drawn} below instead: {after(now_ms, changed)}, {factor(now_ms, changed)}."
+        f"With {subject} below instead: {after(now_ms, changed)}, {factor(now_ms, changed)}."
     )
     under = (
         _cause(lead, result),
@@ -151,8 +151,8 @@ def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
     start = f"{before if after.split()[-1] == unit else whole} → "
     if words(f"{named} {start} {after}") > MAX_WORDS:
         start = "→ "
-    shown = _NUMBERED.sub("\\1\u00a0", shortened(named, MAX_WORDS - words(f"{start} {after}")))
-    return [("text", f"{shown}: {start}"), ("then", after), ("text", " ")]
+    headline = _NUMBERED.sub("\\1\u00a0", shortened(named, MAX_WORDS - words(f"{start} {after}")))
+    return [("text", f"{headline}: {start}"), ("then", after), ("text", " ")]
 
 
 def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:
@@ -177,14 +177,14 @@ def _larger_later(stairs: Staircase, choice: int, lead: Finding, result: RunResu
 
     The changes of ``choice`` do not count, because the page shows the step after them.
     """
-    shown = {finding.rule for finding in chosen(stairs, choice, result)}
+    chosen_rules = {finding.rule for finding in chosen(stairs, choice, result)}
     larger = [
         (number, finding)
         for number, finding in advice.numbered(result)
         if finding.claims == "gain"
         and finding.confidence != "low"
         and not finding.may_gain_nothing
-        and finding.rule not in shown
+        and finding.rule not in chosen_rules
         and finding.predicted_step_ms is not None
         and finding.gain_ms > advice.NOTICEABLE * max(lead.gain_ms, stairs.now.ms - stairs.choices[choice].ms)
     ]

@@ -56,8 +56,8 @@ def pair_rows(comparison: Comparison) -> list[ComparisonRow]:
     lines = []
     worked = comparison.a.gpu_worked and comparison.b.gpu_worked
     for line in comparison.audit:
-        known = [reading.value is not None for reading in (line.a, line.b)]
-        if not any(known) or not (worked or all(known)):
+        has_value = [reading.value is not None for reading in (line.a, line.b)]
+        if not any(has_value) or not (worked or all(has_value)):
             continue
         change = line.a.why_missing or line.b.why_missing or "none"
         if line.change is not None and line.a.value and line.change:

@@ -62,11 +62,15 @@ def _of_what(chain: RunChain) -> str:
 
 def _shares(chain: RunChain) -> list[str]:
     """Return the time of each later run for the first run's work, as a share of the first run's time."""
-    shares, left = [], 1.0
+    shares, remaining_share = [], 1.0
     for change in chain.changes:
-        known = change.before_ms and change.after_ms
-        left = left * change.after_ms / change.before_ms if known and change.before_ms and change.after_ms else math.nan
-        shares.append(fmt.share(left) if math.isfinite(left) else fmt.MISSING)
+        has_both = change.before_ms and change.after_ms
+        remaining_share = (
+            remaining_share * change.after_ms / change.before_ms
+            if has_both and change.before_ms and change.after_ms
+            else math.nan
+        )
+        shares.append(fmt.share(remaining_share) if math.isfinite(remaining_share) else fmt.MISSING)
     return shares
 
 

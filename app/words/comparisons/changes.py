@@ -149,10 +149,10 @@ def changed_rows(comparison: Comparison) -> tuple[list[ComparisonRow], int]:
 
     The largest relative change comes first.
     """
-    known = _known(comparison)
-    changed = [c for c in known if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
+    known_changes = _known(comparison)
+    changed = [c for c in known_changes if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
     changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
-    return reasons_once([_metric_row(c, comparison) for c in changed]), len(known) - len(changed)
+    return reasons_once([_metric_row(c, comparison) for c in changed]), len(known_changes) - len(changed)
 
 
 def _effect(change: MetricChange) -> float:

@@ -20,9 +20,9 @@ class ComparisonRow(NamedTuple):
 def reasons_once(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the rows with a repeated reason written out only once."""
     written: set[str] = set()
-    shown = []
+    printed = []
     for row in rows:
-        shown.append(row._replace(change="for the same reason") if row.change in written else row)
+        printed.append(row._replace(change="for the same reason") if row.change in written else row)
         if len(row.change) >= A_REASON:
             written.add(row.change)
-    return shown
+    return printed

@@ -218,9 +218,9 @@ def _unseen(comparison: Comparison) -> str | None:
     first = next((f for f in comparison.a.first.findings if f.claims == "gain" and f.severity != "info"), None)
     if comparison.b.first.manifest.traces or measured is None or first is None or first.predicted_step_ms is None:
         return None
-    known = {trait.key for trait in comparison.a.traits} & {trait.key for trait in comparison.b.traits}
+    common_traits = {trait.key for trait in comparison.a.traits} & {trait.key for trait in comparison.b.traits}
     # If both sides show the setting, it is either a difference above or the same.
-    if any(choice.partition(" ")[0] in known for choice in first.explains.sets):
+    if any(choice.partition(" ")[0] in common_traits for choice in first.explains.sets):
         return None
     return (
         f"B has no profile that shows whether it follows A's first advice, {action(first)}: predicted "

@@ -89,7 +89,7 @@ class NvmlDriver:
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise DriverLostError(error.value, _no_driver(error.value, str(error))) from None
-        known = {gpu.uuid: gpu for gpu in self.gpus}
+        earlier_gpus = {gpu.uuid: gpu for gpu in self.gpus}
         gpus: list[SampledGpu] = []
         for index in range(count):
             try:
@@ -97,8 +97,8 @@ class NvmlDriver:
             except nvml.NVMLError as error:
                 if error.value in DRIVER_CODES:
                     raise DriverLostError(error.value, str(error)) from None
-        if known:  # After a driver reload, devices keep their number by UUID, even if their index has changed.
-            self._rejoin(known, {gpu.uuid: gpu for gpu in gpus})
+        if earlier_gpus:  # After a driver reload, devices keep their number by UUID, even if their index has changed.
+            self._rejoin(earlier_gpus, {gpu.uuid: gpu for gpu in gpus})
         else:
             self.gpus = self._selected(gpus)
         return self.gpus
@@ -158,8 +158,8 @@ class NvmlDriver:
             gpu.device = device
         return chosen
 
-    def _rejoin(self, known: dict[str, SampledGpu], present: dict[str, SampledGpu]) -> None:
-        for uuid, gpu in known.items():
+    def _rejoin(self, earlier_gpus: dict[str, SampledGpu], present: dict[str, SampledGpu]) -> None:
+        for uuid, gpu in earlier_gpus.items():
             new = present.get(uuid)
             gpu.lost = new is None
             if new is not None:

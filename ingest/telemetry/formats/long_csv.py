@@ -39,7 +39,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     if header is None or header.time is None or header.metric is None or header.value is None:
         raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
     table = SampleTable()
-    times, known, unknown = (
+    times, known_titles, unknown = (
         Timestamps(table, utc=header.utc, unit_s=header.unit_s),
         dict[str, SourceColumn | None](),
         dict[str, None](),
@@ -52,9 +52,9 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     cells_of = list(zip(*whole, strict=True)) if whole else [()] * len(header.titles)
     for row, number_of in zip(whole, numbers.numbers(whole, cells_of), strict=True):
         title = row[header.metric].strip()
-        if title not in known:
-            known[title] = _column(title)
-        column = known[title]
+        if title not in known_titles:
+            known_titles[title] = _column(title)
+        column = known_titles[title]
         if column is None:
             unknown.setdefault(title)
             continue
@@ -75,8 +75,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 def _column(title: str) -> SourceColumn | None:
-    known = quantity_of(title.removeprefix("system/")) or quantity_of(title.rsplit("/", 1)[-1])
-    return known[1] if known is not None else None
+    quantity = quantity_of(title.removeprefix("system/")) or quantity_of(title.rsplit("/", 1)[-1])
+    return quantity[1] if quantity is not None else None
 
 
 def _no_known_quantity(header: Header, unknown: list[str]) -> str:
@@ -86,11 +86,11 @@ def _no_known_quantity(header: Header, unknown: list[str]) -> str:
     )
     if not unknown:
         return f"This table has one value per row, in the column {as_shown(value)}. No row has a number of a known quantity."
-    shown = ", ".join(as_shown(title) for title in unknown[:NAMES_SHOWN])
+    names = ", ".join(as_shown(title) for title in unknown[:NAMES_SHOWN])
     more = f" and {len(unknown) - NAMES_SHOWN} more" if len(unknown) > NAMES_SHOWN else ""
     index = [time, *(header.titles[position] for position in header.devices[:1])]
     return (
-        f"This table has one value per row. The column {as_shown(metric)} names {shown}{more}. None of them is a known GPU quantity. "
+        f"This table has one value per row. The column {as_shown(metric)} names {names}{more}. None of them is a known GPU quantity. "
         f"Rename them to names such as utilization.gpu, memory.used (MiB), power.draw (W) or clocks.sm (MHz). Or give each quantity its own column, "
         f"in pandas: df.pivot_table(index={index}, columns={metric!r}, values={value!r})."
     )

@@ -147,9 +147,9 @@ class _Log:
         elif "volatile" in path:
             self._add_errors(path, value)
         elif (field := LINES.get((section, name))) is not None:
-            known = number(value.removesuffix("x"), FIELDS[field][1])
-            if known is not None:
-                self._values[field] = known
+            parsed = number(value.removesuffix("x"), FIELDS[field][1])
+            if parsed is not None:
+                self._values[field] = parsed
 
     def _add_errors(self, path: Path, value: str) -> None:
         """Add the ECC errors of one memory. Older drivers write totals of single-bit and double-bit errors."""

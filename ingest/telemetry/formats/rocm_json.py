@@ -95,8 +95,8 @@ def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         else:
             for key, entry in document.items():
                 if (card := CARD.fullmatch(key)) is not None and isinstance(entry, dict):
-                    known = {k: v for k, v in entry.items() if plain(k)[0] not in COUNTERS}
-                    yield int(card.group(1)), known
+                    percentages = {k: v for k, v in entry.items() if plain(k)[0] not in COUNTERS}
+                    yield int(card.group(1)), percentages
 
 
 def _values(gpu: dict[str, Any]) -> dict[str, float | None]:

@@ -44,9 +44,9 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     for record in _records(lines, table):
         count += 1
         if count == 1 and len(runs := sorted({key.rpartition(" - ")[0] for key in record if _KEY.match(key)})) > 1:
-            shown = " and ".join(as_shown(run) for run in runs[:2])
+            names = " and ".join(as_shown(run) for run in runs[:2])
             raise SourceError(
-                "E-TYPE", f"The export has columns of {len(runs)} runs ({shown}), each with its own GPUs. Export one run."
+                "E-TYPE", f"The export has columns of {len(runs)} runs ({names}), each with its own GPUs. Export one run."
             )
         time_ns = _time(record, table)
         if time_ns is None:

@@ -92,14 +92,14 @@ def read_ranges(trace: NsightTrace) -> None:
     meanings: dict[tuple[str, int, str], NvtxRange] = {}
     columns = ("eventType", "text", "textId", "globalTid", "domainId", "jsonText", "jsonTextId", *PAYLOADS)
     for batch, start, dur in trace.batches("NVTX_EVENTS", columns, only=RANGE_TYPES):
-        kept = []
+        ranges = []
         if len(meanings) > REMEMBERED:
             meanings.clear()
         for _, _, _, text, text_id, _, domain, *payload in batch:
             title = text if isinstance(text, str) else trace.text(text_id)
             key = (title, domain if isinstance(domain, int) else 0, _payload(trace, *payload))
-            kept.append(meanings[key] if key in meanings else meanings.setdefault(key, _meaning(trace, *key, domains)))
-        _add(trace, kept, trace.threads(column(batch, 3)), start, dur)
+            ranges.append(meanings[key] if key in meanings else meanings.setdefault(key, _meaning(trace, *key, domains)))
+        _add(trace, ranges, trace.threads(column(batch, 3)), start, dur)
     for table, called in LIBRARY_TABLES.items():
         for batch, start, dur in trace.batches(table, (called, "globalTid")):
             plain = [NvtxRange(trace.name(trace.text(row[2])), False) for row in batch]
@@ -137,8 +137,8 @@ def _meaning(trace: NsightTrace, text: str, domain: int, payload: str, domains: 
     title = domains.get(domain, "")
     extra = -1
     extras = trace.ids["extras"]
-    kept = payload[:LONGEST_PAYLOAD] if len(extras) < MAX_PAYLOADS else ""
-    if details := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", kept)) if value}:
+    shortened = payload[:LONGEST_PAYLOAD] if len(extras) < MAX_PAYLOADS else ""
+    if details := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", shortened)) if value}:
         extra = extras.setdefault((json.dumps(details),), len(extras))
     return NvtxRange(trace.name(text), title.lower() not in LIBRARIES, extra=extra)
 
@@ -196,9 +196,9 @@ def _without_inner_copies(calls: Columns) -> Any:
     inner = (end[after] <= end[before]) & (calls["start"][after] >= calls["start"][before])
     for key in ("thread_id", "name_id", "correlation"):
         inner &= calls[key][after] == calls[key][before]
-    kept = np.ones(len(end), bool)
-    kept[after[inner]] = False
-    return kept
+    is_kept = np.ones(len(end), bool)
+    is_kept[after[inner]] = False
+    return is_kept
 
 
 def read_system_calls(trace: NsightTrace) -> None:

@@ -33,19 +33,19 @@ def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> 
     ``device_of`` maps the host's number of a GPU to the device number of GPU operations, or to None if the program did not use
     the GPU. Quantities that are measured in two parts (reads and writes) are summed.
     """
-    known = {
+    metric_of = {
         key: (device, column) for key, column in _known(trace).items() if (device := device_of(key[0] & GPU_BITS)) is not None
     }
     parts: SampleParts = {}
     cells = 0
-    for batch in trace.database.rows("GPU_METRICS", ("timestamp", "typeId", "metricId", "value")) if known else ():
+    for batch in trace.database.rows("GPU_METRICS", ("timestamp", "typeId", "metricId", "value")) if metric_of else ():
         time, kind, metric, value = (integers([row[index] for row in batch]) for index in range(4))
         usable = (time > -LARGEST) & (time < LARGEST) & (value > -LARGEST) & (value < LARGEST)
-        for key in {(int(a), int(b)) for a, b in np.unique(np.stack([kind, metric])[:, usable], axis=1).T} & known.keys():
+        for key in {(int(a), int(b)) for a, b in np.unique(np.stack([kind, metric])[:, usable], axis=1).T} & metric_of.keys():
             rows = usable & (kind == key[0]) & (metric == key[1])
             cells += int(rows.sum())
-            pieces = parts.setdefault(known[key], {}).setdefault(key, [])
-            pieces.append((time[rows], _scaled(known[key][1], value[rows])))
+            pieces = parts.setdefault(metric_of[key], {}).setdefault(key, [])
+            pieces.append((time[rows], _scaled(metric_of[key][1], value[rows])))
         if cells > MAX_SAMPLES:
             trace.note("samples_many", "", cells)
             return None

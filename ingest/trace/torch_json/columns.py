@@ -240,8 +240,8 @@ class BlockSorter:
                 continue
             group = [e for e in events if e.ph == phase]
             if phase == "C":
-                known, group, notes = counters(group)
-                self._put("counters", known)
+                counter_events, group, notes = counters(group)
+                self._put("counters", counter_events)
                 self._notes += notes
             if phase == "M":
                 self._metadata(group)
@@ -275,16 +275,16 @@ class BlockSorter:
         self._put("memory", {key: values[~bad] for key, values in columns.items()})
 
     def _begins_or_ends(self, phase: str, events: list[Event]) -> None:
-        known = [e for e in events if KINDS.get(e.cat.lower()) in EDGE_KINDS or (phase == "E" and not e.cat)]
-        self._block.other[f"ph {phase}"] += len(events) - len(known)
-        if not known:
+        edge_events = [e for e in events if KINDS.get(e.cat.lower()) in EDGE_KINDS or (phase == "E" and not e.cat)]
+        self._block.other[f"ph {phase}"] += len(events) - len(edge_events)
+        if not edge_events:
             return
-        time = decimal_ns([e.ts for e in known])
-        kinds = np.array([EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in known], np.int8)
+        time = decimal_ns([e.ts for e in edge_events])
+        kinds = np.array([EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in edge_events], np.int8)
         bad = (time == NULL) | (np.abs(time) >= LARGEST)
-        self._note_bad(known, bad, "time_missing")
-        names = self._name_ids(known) if phase == "B" else no_ids(len(known))
-        columns: Columns = {"start": time, "thread_id": self._thread_ids(known), "name_id": names, "kind": kinds}
+        self._note_bad(edge_events, bad, "time_missing")
+        names = self._name_ids(edge_events) if phase == "B" else no_ids(len(edge_events))
+        columns: Columns = {"start": time, "thread_id": self._thread_ids(edge_events), "name_id": names, "kind": kinds}
         self._put("edges", {key: values[~bad] for key, values in columns.items()})
 
 

@@ -82,13 +82,15 @@ def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
 def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     """Return the columns of the known counters, the other events, and notes."""
     matches = [(event, match) for event in events if (match := COUNTERS.fullmatch(str(event.pid)))]
-    known = [(event, int(match[1])) for event, match in matches if event.name in COLUMNS and int(match[1]) < MAX_DEVICES]
-    chosen = [event for event, _ in known]
+    counter_events = [
+        (event, int(match[1])) for event, match in matches if event.name in COLUMNS and int(match[1]) < MAX_DEVICES
+    ]
+    chosen = [event for event, _ in counter_events]
     time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decoded(chosen, CounterArgs)])
     usable = (time != NULL) & (np.abs(time) < LARGEST) & np.isfinite(value)
     columns: Columns = {
         "start": time[usable],
-        "device": np.array([device for _, device in known], np.int64)[usable],
+        "device": np.array([device for _, device in counter_events], np.int64)[usable],
         "column": np.array([COLUMNS[event.name] for event in chosen], np.int64)[usable],
         "value": value[usable],
     }

@@ -78,11 +78,11 @@ def _with_valid_values(raw: Raw, form: Any) -> Any:
     """Return the arguments of one event; values of unexpected types keep their defaults."""
     result = form()
     args = object_of(raw)
-    for known in msgspec.structs.fields(form):
-        value = args.get(known.encode_name)
-        if getattr(result, known.name) is NOTHING:
-            if known.encode_name in args:
-                setattr(result, known.name, Raw(msgspec.json.encode(value)))
+    for field in msgspec.structs.fields(form):
+        value = args.get(field.encode_name)
+        if getattr(result, field.name) is NOTHING:
+            if field.encode_name in args:
+                setattr(result, field.name, Raw(msgspec.json.encode(value)))
         elif isinstance(value, int | float | str):
-            setattr(result, known.name, value)
+            setattr(result, field.name, value)
     return result

@@ -87,8 +87,8 @@ class _Rank:
 
     def _moved(self, fields: Fields) -> Fields:
         process, thread = fields.get("pid"), fields.get("tid")
-        about = bytes(fields["ph"]) == METADATA
-        if about and bytes(fields.get("name", NOTHING)) in OF_PROCESS:
+        is_metadata = bytes(fields["ph"]) == METADATA
+        if is_metadata and bytes(fields.get("name", NOTHING)) in OF_PROCESS:
             thread = None  # these events contain no thread
             fields["tid"] = _whole(0)
         if process is not None:
@@ -100,7 +100,7 @@ class _Rank:
         for key in ("id", "bind_id"):
             if key in fields:
                 fields[key] = _whole(_number_of(bytes(fields[key])) * self._ranks + self._position)
-        if about and process is not None and "args" in fields:
+        if is_metadata and process is not None and "args" in fields:
             self._metadata(fields, bytes(process), bytes(thread) if thread is not None else None)
         return fields
 
@@ -152,8 +152,8 @@ def _fields(event: Fields | Event) -> Fields | None:
         return event if "ph" in event else None
     if event.ph in FLOWS:
         return None
-    known: dict[str, Any] = {"ph": event.ph, "cat": event.cat, "name": event.name, "pid": event.pid, "tid": event.tid}
-    encoded = {key: Raw(msgspec.json.encode(value)) for key, value in known.items() if value not in (None, "")}
+    fields: dict[str, Any] = {"ph": event.ph, "cat": event.cat, "name": event.name, "pid": event.pid, "tid": event.tid}
+    encoded = {key: Raw(msgspec.json.encode(value)) for key, value in fields.items() if value not in (None, "")}
     raw = {key: value for key in ("ts", "dur", "args") if (value := getattr(event, key)) is not NOTHING}
     return encoded | raw
 

@@ -155,24 +155,24 @@ class OperatorArguments:
 
         -1 if there are none, or if there are too many signatures already.
         """
-        if (known := self._signatures_known.get(text)) is None:
-            known = self.signatures[_signature(args)]
-            if known >= 0 or text == NO_INPUTS:
-                _cache(self._signatures_known, text, known)
-        return known
+        if (signature_id := self._signatures_known.get(text)) is None:
+            signature_id = self.signatures[_signature(args)]
+            if signature_id >= 0 or text == NO_INPUTS:
+                _cache(self._signatures_known, text, signature_id)
+        return signature_id
 
     def _extra_of(self, event: Event, text: bytes) -> int:
         """Return the id of the further arguments of ``event``, whose texts are ``text``.
 
         -1 if they are empty, or if there are too many already.
         """
-        if (known := self._extras_known.get(text)) is None:
+        if (extra_id := self._extras_known.get(text)) is None:
             args = object_of(event.args)
             extra = {k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}
-            known = self.extras[(msgspec.json.encode(extra),)] if extra else -1
-            if known >= 0 or not extra:
-                _cache(self._extras_known, text, known)
-        return known
+            extra_id = self.extras[(msgspec.json.encode(extra),)] if extra else -1
+            if extra_id >= 0 or not extra:
+                _cache(self._extras_known, text, extra_id)
+        return extra_id
 
 
 def _cache(ids: dict[bytes, int], text: bytes, value: int) -> None:
