@@ -68,7 +68,7 @@ def unseen_here(result: RunResult) -> str | None:
 
 
 def comes_before(result: RunResult, shown_findings: Sequence[Finding]) -> str | None:
-    """Return a sentence about the change before the ``shown_findings`` ones; None if the first is among them."""
+    """Return a sentence about the first change if ``shown_findings`` lacks it, else None."""
     change = first(result)
     if change is None or not shown_findings or change[1] in shown_findings:
         return None
