@@ -202,8 +202,8 @@ def compare(a: Side, b: Side) -> Comparison:
     sources = (_sources(a), _sources(b))
     predicted = disagree = None
     if rate is None and not unrelated:
-        elsewhere = [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]
-        predicted = prediction(a.first, best.b, followed, changed, elsewhere)
+        fixed_conditions = [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]
+        predicted = prediction(a.first, best.b, followed, changed, fixed_conditions)
     if not models.other:
         disagree = disagreement((best.a, best.b), *profile, sources, is_shown=word.shown)
     return Comparison(

@@ -131,12 +131,12 @@ class _Deriving:
         """Derive all parts, then the sums over all parts."""
         whole, many_operators = False, False
         self._store_next(timeline_sums.store_depths)
-        with ThreadPoolExecutor(1) as others:
+        with ThreadPoolExecutor(1) as explainer:
             for part in parts_of(self._con, _analysed):
                 whole, many_operators = part.parts == 1, part.parts == 1 and len(part.events.ops) > MANY_OPERATORS
                 if whole:
                     self._make_room(many_operators=many_operators)
-                self._derive(part, others, many_operators=many_operators)
+                self._derive(part, explainer, many_operators=many_operators)
                 del part
             if self._operators:
                 self._store_next(tables.store_frame, "operators", operator_table(self._operators))
@@ -161,10 +161,10 @@ class _Deriving:
         else:
             self._storing.store_next(self._stored.execute, f"SET memory_limit = '{self._limit}'")
 
-    def _derive(self, part: DerivedPart, others: ThreadPoolExecutor, *, many_operators: bool) -> None:
+    def _derive(self, part: DerivedPart, explainer: ThreadPoolExecutor, *, many_operators: bool) -> None:
         """Derive one part and store its tables.
 
-        A thread of ``others`` explains the lost time. The resulting gaps are stored when the next part has reached this point.
+        A thread of ``explainer`` explains the lost time. The resulting gaps are stored when the next part has reached this point.
         """
         work = work_of(part, self._signatures, self._device, self._decided)
         if part.first:
@@ -180,7 +180,7 @@ class _Deriving:
         if part.parts == 1 and work.modules is not None and part.devices:
             self._store_next(tables.store_frame, "modules", _modules(work, work.modules))
         self._store_gaps()  # this part waits for the previous one, so that at most two parts are in memory
-        self._explained = others.submit(self._losses.explained, part, work.classes.owner, owned)
+        self._explained = explainer.submit(self._losses.explained, part, work.classes.owner, owned)
         self._storing.keep_up()
 
     def _store_gaps(self) -> None:

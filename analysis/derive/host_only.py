@@ -100,10 +100,10 @@ def _apart(steps: HostSteps) -> NDArray[np.bool_]:
     """
     if steps.source != "profiler_step":
         return np.zeros(max(len(steps.ends) - 1, 0), bool)
-    between = steps.starts[1:] - steps.ends[:-1]
+    gap_ns = steps.starts[1:] - steps.ends[:-1]
     in_cycle = np.diff(steps.cycle) == 0
     iterations = np.diff(steps.starts)[in_cycle]
-    return in_cycle & (between >= np.median(iterations)) if len(iterations) else in_cycle
+    return in_cycle & (gap_ns >= np.median(iterations)) if len(iterations) else in_cycle
 
 
 def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> HostSteps:
@@ -207,10 +207,10 @@ def _call_cost_ns(host: HostFacts, thread: int) -> float:
     """
     calls = np.flatnonzero(host.python_thread == thread)
     calls = calls[np.lexsort((host.python_start[calls], host.python_parent[calls]))]
-    between = np.diff(host.python_start[calls])[np.diff(host.python_parent[calls]) == 0]
-    if len(between) < MIN_CALLS:
+    distance_ns = np.diff(host.python_start[calls])[np.diff(host.python_parent[calls]) == 0]
+    if len(distance_ns) < MIN_CALLS:
         return PYTHON_CALL_NS
-    return min(RECORDED_SHARE * float(np.percentile(between, FASTEST_PERCENTILE)), PYTHON_CALL_NS)
+    return min(RECORDED_SHARE * float(np.percentile(distance_ns, FASTEST_PERCENTILE)), PYTHON_CALL_NS)
 
 
 def _names_with_lines(names: Sequence[str], host: HostFacts, calls: I64) -> dict[int, str]:

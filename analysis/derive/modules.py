@@ -157,9 +157,11 @@ def forward_operators(ops: CpuOps) -> I64:
         on_thread = forward[ops.thread[forward] == thread]
         keys = np.sort(number[on_thread] * count + on_thread)
         for origin in np.unique(ops.forward_thread[backward]).tolist():
-            theirs = backward[ops.forward_thread[backward] == origin]
-            at = np.searchsorted(keys, number[theirs] * count + theirs) - 1  # ids are ordered by start: the last one before it
-            hit = (at >= 0) & (keys[np.maximum(at, 0)] // count == number[theirs])
+            from_origin = backward[ops.forward_thread[backward] == origin]
+            at = (
+                np.searchsorted(keys, number[from_origin] * count + from_origin) - 1
+            )  # ids are ordered by start: the last one before it
+            hit = (at >= 0) & (keys[np.maximum(at, 0)] // count == number[from_origin])
             twins[origin, thread] = np.where(hit, keys[np.maximum(at, 0)] % count, -1)
     while twins:
         shares = {pair: float((forward_ops >= 0).mean()) for pair, forward_ops in twins.items()}

@@ -63,9 +63,9 @@ def with_optimizer(changes: Sequence[CodeChange], name: str | None) -> tuple[Cod
     if name is None:
         return tuple(change.filled() for change in changes)
     names = {"optimizer": name, "options": "…", "fused": "fused=True" if name in FUSED_ON_GPU else "foreach=True"}
-    own = [change.filled(**names) for change in changes if change.framework == "PyTorch"]
-    others = [change.filled() for change in changes if change.framework != "PyTorch"]
-    return (*own, *(others if name == "AdamW" else []))
+    own_changes = [change.filled(**names) for change in changes if change.framework == "PyTorch"]
+    other_changes = [change.filled() for change in changes if change.framework != "PyTorch"]
+    return (*own_changes, *(other_changes if name == "AdamW" else []))
 
 
 def followed_by(action: Action, sentences: str) -> Action:

@@ -82,5 +82,5 @@ def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
 def _in_each(starts: np.ndarray, places: np.ndarray) -> bool:
     """Return whether nearly every interval between two ``starts`` contains one of ``places``."""
     intervals = np.searchsorted(starts, places, side="right")
-    between = np.unique(intervals[(intervals > 0) & (intervals < len(starts))])
-    return len(between) >= EVEN_SHARE * (len(starts) - 1)
+    filled_intervals = np.unique(intervals[(intervals > 0) & (intervals < len(starts))])
+    return len(filled_intervals) >= EVEN_SHARE * (len(starts) - 1)

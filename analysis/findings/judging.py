@@ -92,28 +92,28 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
     if threshold is not None and not reaches(evidence, step, threshold):
         return None
     lost_ms, severity, confidence, note = evidence.lost_ms, evidence.severity, evidence.confidence, ""
-    predicted, between = _predicted(evidence, step)
+    predicted, predicted_range = _predicted(evidence, step)
     fed_every_ms = step.fed_every_ms(evidence.edits, predicted, "likely")
-    if between is not None and step.ms and between[1] >= step.ms and evidence.predicted is None:
-        note = MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1]))
-        most_ms = max(step.ms - between[0], 0.0)  # Not more than the gain at the low end of the interval.
+    if predicted_range is not None and step.ms and predicted_range[1] >= step.ms and evidence.predicted is None:
+        note = MAY_BRING_NOTHING.format(low=in_words(predicted_range[0]), high=in_words(predicted_range[1]))
+        most_ms = max(step.ms - predicted_range[0], 0.0)  # Not more than the gain at the low end of the interval.
         cut = lost_ms is not None and lost_ms > most_ms
-        fed_every_ms = step.fed_every_ms(evidence.edits, between[0], "least") if cut else None
+        fed_every_ms = step.fed_every_ms(evidence.edits, predicted_range[0], "least") if cut else None
         # The interval is wide because the loader's speed is uncertain, so the likely value decides.
         counts = fed_every_ms is not None and step.share(step.ms - (predicted or 0.0)) >= WARNING_SHARE
         severity = "warning" if counts else "info"
         lost_ms = min(lost_ms, most_ms) if lost_ms is not None else None
         confidence = "medium" if confidence == "high" else confidence
-        predicted, between = None, None
+        predicted, predicted_range = None, None
     gain = step.ms - predicted if predicted is not None and step.ms else lost_ms or 0.0
     if lost_ms is not None and step.ms:
         # The recorded loss may be less than the run's gain, but never more than its step.
         lost_ms = min(max(lost_ms, gain), step.ms)
     severity = severity or _by_share(evidence, step.share(max(gain, 0.0)), step)
-    low, high = between or (None, None)
+    low, high = predicted_range or (None, None)
     if evidence.predicted is None:  # The prediction comes from the replay, whose interval is for this run.
-        severity = _limited_severity(severity, between, step)
-        low, high = step.range_of_another_run_ms(evidence.edits, between)
+        severity = _limited_severity(severity, predicted_range, step)
+        low, high = step.range_of_another_run_ms(evidence.edits, predicted_range)
     if evidence.withholds_gain:  # The gain is known only together with another change.
         severity, predicted, low, high = evidence.severity or severity, None, None, None
     return Judgement(
@@ -126,7 +126,9 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
         predicted_speedup=step.ms / predicted if predicted and step.ms else None,
         fed_every_ms=fed_every_ms,
         note=note,
-        sure_gain_ms=max(step.ms - between[1], 0.0) if between is not None and step.ms and high is not None else None,
+        sure_gain_ms=max(step.ms - predicted_range[1], 0.0)
+        if predicted_range is not None and step.ms and high is not None
+        else None,
     )
 
 
@@ -159,16 +161,16 @@ def _predicted(evidence: Evidence, step: Step) -> tuple[float | None, tuple[floa
     if evidence.predicted is not None:
         # After other changes, the rule's own prediction keeps its share of the step.
         times = step.ms / step.best.ms if step.applied and step.ms and step.best.ms else 1.0
-        ms, between = evidence.predicted
-        return ms * times, (between[0] * times, between[1] * times) if between is not None else None
+        ms, predicted_range = evidence.predicted
+        return ms * times, (predicted_range[0] * times, predicted_range[1] * times) if predicted_range is not None else None
     if not evidence.edits:
         return None, None
     return step.predict_ms(evidence.edits), step.predict_range_ms(evidence.edits)
 
 
-def _limited_severity(severity: Severity, between: tuple[float, float] | None, step: Step) -> Severity:
+def _limited_severity(severity: Severity, predicted_range: tuple[float, float] | None, step: Step) -> Severity:
     """Return the severity, lowered from critical if the prediction's interval does not support it."""
-    unsure = between is not None and step.ms and step.share(step.ms - between[1]) < SURE_CRITICAL_SHARE
+    unsure = predicted_range is not None and step.ms and step.share(step.ms - predicted_range[1]) < SURE_CRITICAL_SHARE
     return "warning" if severity == "critical" and unsure else severity
 
 

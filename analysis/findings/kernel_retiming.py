@@ -98,12 +98,12 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks
         return estimate(moving_work(NORMS[row.operator], moved, dtype, "NHWC"), gpu) if moved and dtype else None
 
     timed = _timed(norms, _by_operator(norms, last, ""), slower=True, prefix="")
-    own = convolutions["kernel"].str.contains(DEPTHWISE, na=False).to_numpy(bool)
+    is_depthwise = convolutions["kernel"].str.contains(DEPTHWISE, na=False).to_numpy(bool)
     tiled = np.array([_fills_tiles(row) for row in convolutions.itertuples()], bool)
     parts = (
-        (convolutions[tiled & ~own], (1.0, *SAME_KERNELS)),
-        (convolutions[~tiled & ~own], (1.0, *OTHER_KERNELS)),
-        (convolutions[own], CUDNN_DEPTHWISE),
+        (convolutions[tiled & ~is_depthwise], (1.0, *SAME_KERNELS)),
+        (convolutions[~tiled & ~is_depthwise], (1.0, *OTHER_KERNELS)),
+        (convolutions[is_depthwise], CUDNN_DEPTHWISE),
     )
     edits: list[Edit] = [ScaledOps(tuple(part["gpu_op_id"].tolist()), *factors) for part, factors in parts if len(part)]
     return edits if timed is None else [*edits, timed]

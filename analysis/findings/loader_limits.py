@@ -187,10 +187,10 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         return f": {limit}", cheaper_advice(facts)
     if stage == "collate":
         whole_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s + (0.0 if workers else cost.pin_s))
-        more = "More workers collate more batches at the same time." if workers else ""
+        advice_on_workers = "More workers collate more batches at the same time." if workers else ""
         return (
             f": collating takes {in_words(1e3 * cost.collate_s)} of the {in_words(whole_ms)} for a batch{_at(facts.loader_collate_code)}",
-            followed_by(cheaper_advice(facts), more),
+            followed_by(cheaper_advice(facts), advice_on_workers),
         )
     if cost.limit is None:
         return None

@@ -32,16 +32,16 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
             edits = tuple(dict.fromkeys((*applied, *rule_edits)))
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
             after_ms = whatif.predict_ms(best, edits)
-            between = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
-            if after_ms is None or between is None or between[1] * (1 + RUNS_DIFFER) >= most_ms:
+            predicted_range = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
+            if after_ms is None or predicted_range is None or predicted_range[1] * (1 + RUNS_DIFFER) >= most_ms:
                 remaining.append((rule, rule_edits))  # Not faster, or faster only at the low end of the interval.
                 continue
-            prediction = whatif.range_of_another_run_ms(best, edits, between)
+            prediction = whatif.range_of_another_run_ms(best, edits, predicted_range)
             if not steps and rule not in needed and may_gain_nothing(prediction[1], best.ms):  # its finding says so
                 remaining.append((rule, rule_edits))
                 continue
             steps.append(with_doubt(PlanStep(rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)))
-            applied, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
+            applied, most_ms = edits, predicted_range[1] * (1 + RUNS_DIFFER)
         tried = remaining
     return tuple(_with_needed(steps, findings))
 

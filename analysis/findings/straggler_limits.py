@@ -65,14 +65,14 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
     at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == own_device), -1)
     stragglers = communication.stragglers if communication is not None else ()
     everyone = {position for straggler in stragglers for position in straggler.positions}
-    others = [rank for i, rank in enumerate(ranks) if i not in everyone]
+    peers = [rank for i, rank in enumerate(ranks) if i not in everyone]
     reasons = {rank.reason for rank in stragglers if at in rank.positions and rank.reason in CAUSE_OF}
     return frozenset(
         reason
         for reason in reasons
         if reason is not None
-        and others
-        and median(context.lost_ms(reason, of=other) for other in others) <= PEERS_LOSE * context.lost_ms(reason)
+        and peers
+        and median(context.lost_ms(reason, of=other) for other in peers) <= PEERS_LOSE * context.lost_ms(reason)
     )
 
 

@@ -101,9 +101,9 @@ def rate_of(measured: DeviceMeasurements) -> FlopRate | str:
     peak = _peak(measured)
     if isinstance(peak, str):
         return peak
-    tflops, which = peak
-    notes = (*count.notes, *best.reading.notes, f"Peak {tflops:g} TFLOP/s dense, {which}.")
-    return FlopRate(count.value, best.ms, tflops, which, worst(count.trust, best.reading.trust), notes, count.bound)
+    tflops, peak_name = peak
+    notes = (*count.notes, *best.reading.notes, f"Peak {tflops:g} TFLOP/s dense, {peak_name}.")
+    return FlopRate(count.value, best.ms, tflops, peak_name, worst(count.trust, best.reading.trust), notes, count.bound)
 
 
 def _peak(measured: DeviceMeasurements) -> tuple[float, str] | str:

@@ -99,8 +99,8 @@ def efficiency_factor(measured: DeviceMeasurements) -> Reading:
     gpu, flops = measured.gpu, measured.facts.flops
     by_dtype = flops.by_dtype if flops is not None else {}
     peaks = {d: peak for d in by_dtype if gpu and (peak := gpu.peak_tflops(d)) and peak != factors.rate.peak}
-    others = "".join(f"; the peak of {dtype} is {peak:g}" for dtype, peak in peaks.items())
-    notes = (f"Compared with MFU's peak, {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){others}.",)
+    other_peaks = "".join(f"; the peak of {dtype} is {peak:g}" for dtype, peak in peaks.items())
+    notes = (f"Compared with MFU's peak, {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){other_peaks}.",)
     reason = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
     return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), reason, "caution")
 

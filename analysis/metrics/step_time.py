@@ -285,8 +285,8 @@ def _with_others(source: StepSource, reading: Reading, ranked: list[StepTimeEvid
         elif other.ms is None or chosen.contains(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
             notes.append(f"{name} agrees: {value}.")
         else:
-            to = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "or more"
-            notes.append(f"{name}: {value}, with an interval of {in_words(other.low_ms)} {to}.")
+            upper_end = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "or more"
+            notes.append(f"{name}: {value}, with an interval of {in_words(other.low_ms)} {upper_end}.")
     return replace(reading, notes=tuple(notes), trust=trust)
 
 

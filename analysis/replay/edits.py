@@ -287,9 +287,9 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
     moving = host.pred >= 0
     # Between two graph launches, the loader and its Python code still run; only captured work is removed.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
-    everywhere, between = (np.array([stay == position for stay in stays]) for position in ("all", "between"))
+    stays_everywhere, stays_between = (np.array([stay == position for stay in stays]) for position in ("all", "between"))
     eager |= (step_of_node < 0) & bool(len(first_ops))
-    parts = np.where(everywhere | (between & first[:, None]) | eager[:, None], host.gap_parts, 0)
+    parts = np.where(stays_everywhere | (stays_between & first[:, None]) | eager[:, None], host.gap_parts, 0)
     python = HOST_CAUSES.index("python_host")  # Time above BETWEEN_CALLS_NS is other work, which no graph replaces.
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)

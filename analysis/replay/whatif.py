@@ -145,8 +145,8 @@ class WhatIf:
             # much of the profiler's cost there. If the change removes the excess too, at most a part of it stays, in proportion to
             # the GPU's remaining waiting.
             stays = applied_to_run(best.ms, now, after) if removes_excess(edits) else best.ms - (now.ms - after.ms)
-            elsewhere = not best.represented and not removes_excess(edits)  # Time outside the profiled steps stays.
-            low, high = min(low, stays if elsewhere else after.ms), max(high, stays)
+            keeps_rest = not best.represented and not removes_excess(edits)  # Time outside the profiled steps stays.
+            low, high = min(low, stays if keeps_rest else after.ms), max(high, stays)
         low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
         if not best.represented and best.estimate.high is None and not loader_edits(edits) and not removes_excess(edits):
             high = max(high, best.ms)  # The workers' rate is unknown, so they may limit the step.
@@ -163,9 +163,9 @@ class WhatIf:
         FLOOR_MARGIN. A change's gain is decided within one run, so other hosts do not extend the interval to today's step (GAINS).
         """
         edits = tuple(edits)
-        likely, slow = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
-        low = max(between[0] * (1 - likely), FLOOR_MARGIN * self.least_ms(best, edits))
-        return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), GAINS * (best.ms or 0.0)))
+        likely_ms, slow_ms = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
+        low = max(between[0] * (1 - likely_ms), FLOOR_MARGIN * self.least_ms(best, edits))
+        return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow_ms), GAINS * (best.ms or 0.0)))
 
     def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:
         """Return the loader's time per batch in ms if it limits a step of ``ms`` with ``edits``; else None."""
@@ -211,8 +211,8 @@ class WhatIf:
             floor = step_ms(QUICKEST_HOST)
             reached = max(best_ms, floor * REACHED)
             slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=SEARCH_HALVINGS)
-            likely = QUICKEST_HOST if best_ms <= floor * REACHED else slowest
-            return HostTimeRange(likely, likely, slowest)
+            likely_factor = QUICKEST_HOST if best_ms <= floor * REACHED else slowest
+            return HostTimeRange(likely_factor, likely_factor, slowest)
         hidden = now.ms * REACHED
         if step_ms(1 / HIDDEN_HOST) * REACHED < now.ms:
             return HostTimeRange(1.0, 1.0, 1.0)  # The host limits the replayed step, as it limits the run's step.

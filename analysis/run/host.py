@@ -218,7 +218,7 @@ def _step(
             else ()
         )
         return Reading(middle / 1e6, trust="caution", notes=(*once, UNPROFILED_IS_SHORTER))
-    often = RHYTHM.format(
+    frequency = RHYTHM.format(
         slow=len(slow), steps=len(all_steps_ns), takes=in_words(statistics.fmean(slow) / 1e6), others=in_words(middle / 1e6)
     )
-    return Reading(mean / 1e6, trust="caution", notes=(often, UNPROFILED_IS_SHORTER))
+    return Reading(mean / 1e6, trust="caution", notes=(frequency, UNPROFILED_IS_SHORTER))

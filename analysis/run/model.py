@@ -179,8 +179,8 @@ class Finding:
 
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
         """Return whether the finding explains time lost to ``cause`` here; with places, only at one of them."""
-        here = not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)
-        return here and cause in self.explains.causes
+        is_here = not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)
+        return is_here and cause in self.explains.causes
 
     @property
     def claims(self) -> Claim:

@@ -63,8 +63,8 @@ def scaled_to(
     rows = []
     for row in ledger:
         if (ms := row.ms_per_step_unprofiled_est) is not None:
-            by = of_work if row.owner not in LOST_OWNERS else 1.0 if grows and _of_the_gpu(row) else of_host
-            row = replace(row, ms_per_step_unprofiled_est=ms * by)
+            factor = of_work if row.owner not in LOST_OWNERS else 1.0 if grows and _of_the_gpu(row) else of_host
+            row = replace(row, ms_per_step_unprofiled_est=ms * factor)
         rows.append(row)
     return _with_unseen(rows, idle_ms - shown_ms)
 

@@ -124,9 +124,9 @@ def unassigned_sentence(
         return None
     if not candidates(sampled, devices):
         return "The telemetry is of another GPU or host than the run's traces: it may be of another job, so it is not used."
-    which = "the trace's GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
+    subject = "the trace's GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
     return (
-        f"Which of the {len(sampled)} sampled GPUs is {which} is not recorded, so their telemetry is not used for it. "
+        f"Which of the {len(sampled)} sampled GPUs is {subject} is not recorded, so their telemetry is not used for it. "
         "Traces of `sawtooth.capture` name their GPU."
     )
 

@@ -64,8 +64,8 @@ class HostLoad:
         waiting_in_words = (
             f", and {queue:.1f} tasks want one" if queue is not None and cores is not None and queue >= cores + 1 else ""
         )
-        which = in_number(cores, "core is", "cores are") if cores is not None else "its cores are"
-        return f"this host has no free core: {which} busy {self.cpu_pct:.0f} % of the time{waiting_in_words}"
+        subject = in_number(cores, "core is", "cores are") if cores is not None else "its cores are"
+        return f"this host has no free core: {subject} busy {self.cpu_pct:.0f} % of the time{waiting_in_words}"
 
     def limit_of_loader(self) -> Limit | None:
         """Return the limit of a loader for which the GPU waits.

@@ -152,7 +152,7 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
     The others are loops of the same optimizer, and loops of other optimizers that ran completely before or after it.
     """
     first_ns, last_ns = loops[chosen][0].end_ns, loops[chosen][-1].end_ns
-    others = [
+    other_loops = [
         loop
         for loop, marks in loops.items()
         if loop != chosen
@@ -160,9 +160,9 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
         and (loop.optimizer == chosen.optimizer or marks[0].end_ns > last_ns or marks[-1].end_ns < first_ns)
         and _spans_ns(marks)
     ]
-    if not others:
+    if not other_loops:
         return ""
-    longest = max(others, key=lambda loop: sum(_spans_ns(loops[loop])))
+    longest = max(other_loops, key=lambda loop: sum(_spans_ns(loops[loop])))
     marks = loops[longest]
     relation = "after" if marks[0].end_ns > last_ns else "before" if marks[-1].end_ns < first_ns else "in turns with"
     steps_in_words = f"{len(marks):,} steps of {in_words(float(np.mean(_spans_ns(marks))) / 1e6)}"
@@ -174,8 +174,8 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
             f"The report is about the loop of one optimizer that steps at {chosen_line}. "
             f"Another optimizer made {steps_in_words} {relation} it at the same line."
         )
-    other = "Another loop" if len(others) == 1 else f"{len(others)} other loops are not included. The longest of them"
-    not_included = " It is not included." if len(others) == 1 else ""
+    other = "Another loop" if len(other_loops) == 1 else f"{len(other_loops)} other loops are not included. The longest of them"
+    not_included = " It is not included." if len(other_loops) == 1 else ""
     return (
         f"The report is about the loop that steps at {chosen_line}. "
         f"{other}, at {other_line}, made {steps_in_words} {relation} it.{not_included}"

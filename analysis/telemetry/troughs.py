@@ -99,17 +99,17 @@ def troughs_of(
         return 0, union([], [])
     low = value <= (sawtooth.low + sawtooth.high) / 2
     runs = union((time_ns - weights_ns(time_ns))[low], time_ns[low])
-    starts, ends, which, _ = overlaps(runs, windows)
-    return len(np.unique(which)), union(starts, ends)
+    starts, ends, window_of, _ = overlaps(runs, windows)
+    return len(np.unique(window_of)), union(starts, ends)
 
 
 def causes_in(
     troughs: Intervals, gap_starts: NDArray[np.int64], gap_ends: NDArray[np.int64], causes: list[str]
 ) -> tuple[tuple[str, int], ...]:
     """Return the nanoseconds of each cause inside the troughs, largest first; gaps must not overlap."""
-    starts, ends, which, _ = overlaps(Intervals(gap_starts, gap_ends), troughs)
+    starts, ends, trough_of, _ = overlaps(Intervals(gap_starts, gap_ends), troughs)
     lost_ns: dict[str, int] = {}
-    for length, gap in zip((ends - starts).tolist(), which.tolist(), strict=True):
+    for length, gap in zip((ends - starts).tolist(), trough_of.tolist(), strict=True):
         lost_ns[causes[gap]] = lost_ns.get(causes[gap], 0) + length
     return tuple(sorted(lost_ns.items(), key=lambda item: (-item[1], item[0])))
 

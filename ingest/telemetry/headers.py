@@ -230,8 +230,8 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
         return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(position, column, BRACKET_UNITS.get(unit, factor))
     if title.strip() in FIELDS["dcgm_exporter"]:
         return 0, SourceColumn(position, *FIELDS["dcgm_exporter"][title.strip()])
-    if (found := _named(name, unit, column_of=FIELDS["table"])) is not None:
-        rank, column, factor = found
+    if (field := _named(name, unit, column_of=FIELDS["table"])) is not None:
+        rank, column, factor = field
         return rank, SourceColumn(position, column, factor)
     if title.startswith("pid:") or "/pid:" in title:
         return None  # nvitop's columns of one process
@@ -240,8 +240,8 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
         return None
     if (per_gpu := _PER_GPU.fullmatch(_STATISTIC.sub("", title))) is not None:
         inner, unit = plain(per_gpu.group(2))
-        if (found := _named(inner, unit, column_of=FIELDS["table"])) is not None:
-            rank, column, factor = found
+        if (field := _named(inner, unit, column_of=FIELDS["table"])) is not None:
+            rank, column, factor = field
             return rank, SourceColumn(position, column, factor, int(per_gpu.group(1)))
     return None
 

@@ -124,11 +124,13 @@ def shared_conditions(sides: Sequence[Sequence[Condition]]) -> tuple[Condition, 
     """Return the conditions that all runs of one side record; values that differ are listed together."""
     joined = []
     for condition in sides[0]:
-        others = [next((candidate for candidate in side if candidate.key == condition.key), None) for side in sides[1:]]
-        if any(other is None for other in others):
+        of_other_sides = [next((candidate for candidate in side if candidate.key == condition.key), None) for side in sides[1:]]
+        if any(other is None for other in of_other_sides):
             continue
         values = list(
-            dict.fromkeys([condition.value, *(other.value for other in others if other and condition.differs_from(other))])
+            dict.fromkeys(
+                [condition.value, *(other.value for other in of_other_sides if other and condition.differs_from(other))]
+            )
         )
         joined.append(condition if len(values) == 1 else Condition(condition.key, condition.what, "; ".join(values)))
     return tuple(joined)

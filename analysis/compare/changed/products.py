@@ -79,9 +79,9 @@ def other_layers(a: Collection[Weight], b: Collection[Weight]) -> bool:
     return _without_partner(only_a, only_b) and _without_partner(only_b, only_a)
 
 
-def _without_partner(weights: Collection[Weight], others: Collection[Weight]) -> bool:
+def _without_partner(weights: Collection[Weight], other_weights: Collection[Weight]) -> bool:
     return any(
-        all(operator != other or _changed_dimension(dims, sizes) is None for other, sizes in others)
+        all(operator != other or _changed_dimension(dims, sizes) is None for other, sizes in other_weights)
         for operator, dims in weights
     )
 

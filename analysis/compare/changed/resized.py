@@ -34,8 +34,8 @@ def is_resized(a: Sequence[int], b: Sequence[int]) -> bool:
     return len(a) == len(b) and all(x == y or _similar_size(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _counterpart(shape: Sequence[int], others: Sequence[Sequence[int]]) -> Sequence[int] | None:
-    candidates = [other for other in others if is_resized(shape, other)]
+def _counterpart(shape: Sequence[int], other_shapes: Sequence[Sequence[int]]) -> Sequence[int] | None:
+    candidates = [other for other in other_shapes if is_resized(shape, other)]
     return min(candidates, key=lambda other: sum(abs(x - y) for x, y in zip(shape, other, strict=True)), default=None)
 
 

@@ -87,10 +87,10 @@ def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps])
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
     floor = ON_HOST_FLOOR if any(run.on_host for run in (*a, *b)) else HOST_FLOOR
     change = ComparisonEvidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, same_source=True)
-    sure = sure_of_change(change)
-    if sure == "high" or judged.confidence == "low":
+    confidence = sure_of_change(change)
+    if confidence == "high" or judged.confidence == "low":
         return judged
-    return replace(judged, confidence=sure or "low", why=f"{judged.why} {reasons.HOSTS_VARY}")
+    return replace(judged, confidence=confidence or "low", why=f"{judged.why} {reasons.HOSTS_VARY}")
 
 
 def _by_marked_steps(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
@@ -211,15 +211,15 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
     smallest = max(
         limit + reasons.POWER_MARGIN * error / min(mean_a, mean_b), (half + reasons.POWER_MARGIN * error) / min(mean_a, mean_b)
     )
-    runs, between = f"{len(a)} and {len(b)} runs, each counted once", (change - half, change + half)
+    runs, range_of_change = f"{len(a)} and {len(b)} runs, each counted once", (change - half, change + half)
     if abs(change) > half and share >= limit:
-        sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
+        confidence: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
         reason = f"{runs}: the 95 % interval of the change excludes 0."
-        return Verdict(_word(change), sure, reason, between, floor, smallest)
+        return Verdict(_word(change), confidence, reason, range_of_change, floor, smallest)
     reason = f"{runs}: {reasons.why_none(share, limit, includes_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
     spread = math.sqrt(sum(float(side.var(ddof=1)) for side in sides) / 2) / min(mean_a, mean_b)
     reason += reasons.more_runs(spread, min(len(a), len(b)))
-    return Verdict("no_difference_shown", sure_of_none(smallest), reason, between, floor, smallest)
+    return Verdict("no_difference_shown", sure_of_none(smallest), reason, range_of_change, floor, smallest)
 
 
 def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: float, best_b: float, floor: float) -> Verdict:
@@ -231,7 +231,7 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     limit, share = max(MIN_CHANGE, floor), relative_difference(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))
     sources = {run.source for run in (*a, *b)}
-    sure = sure_of_change(ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source=len(sources) == 1))
+    confidence = sure_of_change(ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source=len(sources) == 1))
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
     without = "Neither side has recorded steps." if missing == 2 else "One side has no recorded steps."
     basis = reasons.BY_MARKS if sources == {"marks"} else f"{without} {reasons.BY_TIMES}"
@@ -239,9 +239,9 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     none = f"{reasons.why_none(share, limit, includes_zero=includes_zero(interval))} {reasons.could_have_seen(smallest)}"
     none = f"{none[0].upper()}{none[1:]}"
     return Verdict(
-        word=_word(change) if sure is not None else "no_difference_shown",
-        confidence=sure or sure_of_none(smallest),
-        why=f"{basis} {'It excludes 0.' if sure is not None else none}",
+        word=_word(change) if confidence is not None else "no_difference_shown",
+        confidence=confidence or sure_of_none(smallest),
+        why=f"{basis} {'It excludes 0.' if confidence is not None else none}",
         ci95_ms=interval,
         noise_floor_share=floor,
         smallest_visible_share=smallest,
@@ -285,9 +285,9 @@ def _by_interval(pair: _SidePair) -> Verdict:
     agree = (pair.change > 0) == (interval.change_ms > 0)
     is_significant = interval.excludes_zero() and share >= limit
     if is_significant and agree:
-        sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
+        confidence: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
         reason = f"The 95 % interval of the change {between} excludes 0. Two recordings do not show how runs vary."
-        return Verdict(_word(pair.change), sure, reason, ends, floor, smallest)
+        return Verdict(_word(pair.change), confidence, reason, ends, floor, smallest)
     if is_significant:
         reason = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
         return Verdict("inconclusive", "low", reason, ends, floor, smallest)

@@ -32,8 +32,8 @@ BY_TIMES = "The interval combines the uncertainty of both step times with the 2 
 
 def between_recordings(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> str:
     """Return words that name the compared recordings, with a note if their profiled steps are scaled."""
-    between = "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
-    return f"{between}{SCALED}" if any(run.source in ESTIMATED and run.steps_ms for run in (*a, *b)) else between
+    place = "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
+    return f"{place}{SCALED}" if any(run.source in ESTIMATED and run.steps_ms for run in (*a, *b)) else place
 
 
 def why_none(share: float, limit: float, *, includes_zero: bool) -> str:

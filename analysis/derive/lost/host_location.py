@@ -50,10 +50,10 @@ def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Piec
     main = np.full(len(pieces), _main_thread(events, view), np.int32)
     thread = np.where(launch >= 0, calls.thread[launch], main).astype(np.int32) if len(calls) else main
     op, call, mark = _doing(events, thread, moment)
-    elsewhere = (op < 0) & (call < 0) & (thread != main)
-    if elsewhere.any():
-        op[elsewhere], call[elsewhere], mark[elsewhere] = _doing(events, main[elsewhere], moment[elsewhere])
-        thread = np.where(elsewhere & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
+    off_main = (op < 0) & (call < 0) & (thread != main)
+    if off_main.any():
+        op[off_main], call[off_main], mark[off_main] = _doing(events, main[off_main], moment[off_main])
+        thread = np.where(off_main & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
     fetching = (op < 0) & (call < 0) & (pieces.cause == CODE["data_wait"]) & _fetches(events, mark)
     # For these two causes, the place is the launch of the operation after the gap.
     queued = (pieces.cause == CODE["launch_latency"]) | (pieces.cause == CODE["comm_wait"])

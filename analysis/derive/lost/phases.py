@@ -130,10 +130,10 @@ def _backward_passes(events: TraceEvents, on_main_line: NDArray[np.bool_]) -> In
         return EMPTY
     by_engine = matching(events.names, ENGINE_OP)[ops.name]
     outermost = (ops.parent < 0) | ops.annotation[ops.parent]
-    others = np.sort(ops.start[on_main_line & outermost & ~by_engine])
+    other_starts = np.sort(ops.start[on_main_line & outermost & ~by_engine])
     parts = union(ops.start[on_main_line & by_engine], ops.end[on_main_line & by_engine])
     if not len(parts.starts):
         return EMPTY
-    between = np.searchsorted(others, parts.starts[1:]) - np.searchsorted(others, parts.ends[:-1])
-    first = np.concatenate([[True], (between > 0) | (parts.starts[1:] - parts.ends[:-1] > BACKWARD_JOIN_NS)])
+    others_between = np.searchsorted(other_starts, parts.starts[1:]) - np.searchsorted(other_starts, parts.ends[:-1])
+    first = np.concatenate([[True], (others_between > 0) | (parts.starts[1:] - parts.ends[:-1] > BACKWARD_JOIN_NS)])
     return Intervals(parts.starts[first], parts.ends[np.concatenate([first[1:], [True]])])

@@ -157,12 +157,12 @@ def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -
         "call_id": _between(con, "runtime_calls", "call_id", spine.origin_ns, host_time),
         "cpu_op_id": _between(con, "cpu_ops", "cpu_op_id", spine.origin_ns, host_time),
     }
-    elsewhere = f"SELECT gpu_op_id AS id FROM gpu_ops WHERE (gpu_op_id < {first} OR gpu_op_id >= {behind})"
+    outside_range = f"SELECT gpu_op_id AS id FROM gpu_ops WHERE (gpu_op_id < {first} OR gpu_op_id >= {behind})"
     other_ids = " UNION ALL ".join(
-        f"{elsewhere} AND {key} >= {low} AND {key} < {high}" for key, (low, high) in launching.items()
+        f"{outside_range} AND {key} >= {low} AND {key} < {high}" for key, (low, high) in launching.items()
     )
-    others = columns_of(con, other_ids)["id"].astype(np.int64)
-    return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), others)
+    other_rows = columns_of(con, other_ids)["id"].astype(np.int64)
+    return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), other_rows)
 
 
 def _between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, view: tuple[int, int]) -> tuple[int, int]:
@@ -177,10 +177,10 @@ def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int
     between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, requested)
     # each pass adds one level of nesting; few operators cross the part's borders
-    while len(others := _absent(ids, ops.parent)):
-        more_ids, more = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), others)
+    while len(missing_ids := _absent(ids, ops.parent)):
+        more_ids, more_ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), missing_ids)
         order = np.argsort(ids := np.concatenate([ids, more_ids]), kind="stable")
-        ids, ops = ids[order], _joined(ops, more, order)
+        ids, ops = ids[order], _joined(ops, more_ops, order)
     return ids, ops
 
 
@@ -211,14 +211,14 @@ def _with_others(
     """
     ids = np.arange(*between, dtype=np.int64)
     rows = read(con, origin, f"{key} >= {between[0]} AND {key} < {between[1]}")
-    others = _absent(ids, requested)
-    if not len(others):
+    missing_ids = _absent(ids, requested)
+    if not len(missing_ids):
         return ids, rows
-    con.register("wanted", pd.DataFrame({"id": others}))
-    more = read(con, origin, f"{key} IN (SELECT id FROM wanted) ORDER BY {key}")
+    con.register("wanted", pd.DataFrame({"id": missing_ids}))
+    more_rows = read(con, origin, f"{key} IN (SELECT id FROM wanted) ORDER BY {key}")
     con.unregister("wanted")
-    order = np.argsort(ids := np.concatenate([ids, others]), kind="stable")
-    return ids[order], _joined(rows, more, order)
+    order = np.argsort(ids := np.concatenate([ids, missing_ids]), kind="stable")
+    return ids[order], _joined(rows, more_rows, order)
 
 
 def _absent(ids: I64, requested: I64) -> I64:
@@ -235,13 +235,13 @@ def _places(ids: I64, requested: I64) -> I64:
         return np.full(len(requested), -1, np.int64)
     middle = len(ids) // 2
     at = np.clip(requested - (ids[middle] - middle), 0, len(ids) - 1)  # the right index if no ids are missing, as usual
-    elsewhere = np.flatnonzero((ids[at] != requested) & (requested >= 0))
-    at[elsewhere] = np.minimum(np.searchsorted(ids, requested[elsewhere]), len(ids) - 1)
+    absent_places = np.flatnonzero((ids[at] != requested) & (requested >= 0))
+    at[absent_places] = np.minimum(np.searchsorted(ids, requested[absent_places]), len(ids) - 1)
     return np.where(ids[at] == requested, at, -1)
 
 
-def _joined(rows: Rows, more: Rows, order: I64) -> Rows:
+def _joined(rows: Rows, more_rows: Rows, order: I64) -> Rows:
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(rows, name), getattr(more, name)])[order] for name in type(rows).__dataclass_fields__
+        name: np.concatenate([getattr(rows, name), getattr(more_rows, name)])[order] for name in type(rows).__dataclass_fields__
     }
     return type(rows)(**columns)

@@ -45,8 +45,8 @@ def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
             why[opening] = "first step of a profiling cycle"
     for cycle in table["cycle"].unique():
         rows = [int(k) for k in np.flatnonzero(table["cycle"] == cycle) if why[k] is None]
-        others = rows[:-1]
-        if others and ran[rows[-1]] < ran[others].min():
+        earlier_rows = rows[:-1]
+        if earlier_rows and ran[rows[-1]] < ran[earlier_rows].min():
             why[rows[-1]] = "last step, with fewer GPU operations than the others: cut off by the end of the profile"
     rows = [k for k in range(len(table)) if why[k] is None]
     for slow in rows[: _warm_up_length(dur[rows])]:

@@ -45,16 +45,16 @@ def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     usual = int(np.bincount(launches).argmax())
     inner = np.arange(len(launches)) % (len(launches) - 1) > 0
     lacking = inner & (launches < (1 - LACKING) * usual)
-    others = ~lacking & (launches > 0)
-    if not lacking.any() or others.sum() < 2 or (np.abs(launches[others & inner] - usual) > LAUNCHES_DIFFER * usual).any():
+    complete = ~lacking & (launches > 0)
+    if not lacking.any() or complete.sum() < 2 or (np.abs(launches[complete & inner] - usual) > LAUNCHES_DIFFER * usual).any():
         return no_rows
     places = {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()}
     rows = columns_of(con, _STRETCHES.format(origin=origin), places)
     longest, start = np.zeros(len(launches), np.int64), steps.starts.copy()
     longest[rows["step"].astype(np.int64)], start[rows["step"].astype(np.int64)] = rows["longest"], rows["start"]
     missing = usual - launches[lacking]
-    usually = missing / usual * np.median((steps.ends - steps.starts)[others])
+    usually = missing / usual * np.median((steps.ends - steps.starts)[complete])
     silent = launches[lacking] == 0
-    if (~silent & (longest[lacking] <= np.maximum(LONGER * longest[others].max(), AS_LONG * usually))).any():
+    if (~silent & (longest[lacking] <= np.maximum(LONGER * longest[complete].max(), AS_LONG * usually))).any():
         return no_rows
     return np.repeat(start[lacking], missing)

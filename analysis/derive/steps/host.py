@@ -199,11 +199,11 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
     starts, ends = events.ops.start[rows], events.ops.end[rows]
     ends = np.append(np.minimum(ends[:-1], starts[1:]), ends[-1:])  # a mark without an end would cover the later ones
     calls = np.sort(events.calls.start)
-    single, others = _lost_marks(
+    single, other_places = _lost_marks(
         numbers, starts, ends, calls if len(calls) or len(events.gpu) else operator_starts(events, rows)
     )
     if updates and len(_backward(events)):  # without a backward pass, the updates of one step are not known
-        others += joined_marks(starts, ends, events.ops.end[updates], calls)
+        other_places += joined_marks(starts, ends, events.ops.end[updates], calls)
     if len(single):
         names = np.insert(
             np.array(names, object), single, [f"ProfilerStep#{n - 1}{LOST_MARK}" for n in numbers[single]]
@@ -212,7 +212,7 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
         numbers = np.insert(numbers, single, numbers[single] - 1)
     # Gaps in the numbers mean that the schedule waited between two profiling cycles.
     cycle = np.concatenate(([0], np.cumsum(np.diff(numbers) != 1))).astype(np.int64)
-    return HostSteps("profiler_step", None, names, starts, ends, cycle, others)
+    return HostSteps("profiler_step", None, names, starts, ends, cycle, other_places)
 
 
 def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, int]:
@@ -225,9 +225,9 @@ def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, 
     """
     in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
     borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)
-    between = np.append(borders[0], len(calls)) - np.insert(borders[1], 0, 0)
-    recorded = between >= max(RECORDED * in_step, MIN_CALLS)
-    partly = between[1:-1] >= MIN_CALLS
+    calls_between = np.append(borders[0], len(calls)) - np.insert(borders[1], 0, 0)
+    recorded = calls_between >= max(RECORDED * in_step, MIN_CALLS)
+    partly = calls_between[1:-1] >= MIN_CALLS
     missing = np.concatenate(([1], np.diff(numbers) - 1, [1]))
     single = np.flatnonzero(recorded[1:-1] & (missing[1:-1] == 1)) + 1
     joined = (missing[1:-1] > 0) & (starts[1:] - ends[:-1] < JOINED * (ends - starts)[:-1])

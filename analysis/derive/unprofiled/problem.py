@@ -120,14 +120,14 @@ def build_problem(
     waited = waits(events, facts, call, sync, ops)
     ops = latencies(events, ops, waited.submitted, len(streams))
     pred, gap = _predecessors(events, view, call)
-    parts, paced, (operators, others, python_calls) = _gaps(
+    parts, paced, (operators, other_calls, python_calls) = _gaps(
         events=events, facts=facts, view=view, call=call, pred=pred, gap=gap
     )
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name[call]]
     wait_cause = _wait_causes(events, view, call)
     host = HostNodes(
         call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=waited.own, wait_ptr=waited.wait_ptr, wait_op=waited.wait_op, resume=waited.resume,
-        slot_resume=waited.slot_resume, queue_depth=waited.queue_depth, operators=operators, calls=others, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
+        slot_resume=waited.slot_resume, queue_depth=waited.queue_depth, operators=operators, calls=other_calls, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
         start=calls.start[call], end=calls.end[call], gap_of_operator=_gap_of_operator(events, call, gap),
     )  # fmt: skip
     cycle = steps.cycle[chosen]
@@ -186,10 +186,10 @@ def _choose_steps(events: TraceEvents, steps: StepTable, max_events: int | None,
     )
     if max_events is None or not len(order):
         return order.astype(np.int64), []
-    usual, most = (
+    usual, largest = (
         int(np.searchsorted(size - size[0], limit, side="right")) for limit in (min(USUAL_EVENTS, max_events), max_events)
     )
-    chosen = order[: max(usual, min(MIN_STEPS, most), min(3, len(order)))]
+    chosen = order[: max(usual, min(MIN_STEPS, largest), min(3, len(order)))]
     total = len(order) + further
     notes = [] if len(chosen) == total else [f"the replay covers the first {len(chosen)} of {total} steps"]
     return chosen.astype(np.int64), notes

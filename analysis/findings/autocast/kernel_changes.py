@@ -145,8 +145,8 @@ class AutocastWalk:
         if IN_FP32.match(row.operator) or BACKWARD_IN_FP32.match(row.operator):
             self._stays(row, [size for size, half in zip(sizes, state, strict=True) if half], largest)
             return
-        both = [size for size in sizes if size == largest]
-        joins = len(both) > 1 and row.operator not in FIRST_INPUT
+        largest_inputs = [size for size in sizes if size == largest]
+        joins = len(largest_inputs) > 1 and row.operator not in FIRST_INPUT
         read = [state[0]] if row.operator in FIRST_INPUT or row.operator.endswith("_") else state
         if row.operator == "aten::copy_" and len(state) > 1:
             read = [state[1]]
@@ -185,9 +185,11 @@ class AutocastWalk:
             return
         shortest = min(row.dur_ns, SHORTEST_KERNEL_NS)
         factor = times[1] / times[0] if times[0] and times[1] else 0.5**BYTES_POWER
-        likely = max(row.dur_ns * min(factor, 1.0), shortest)
-        off = (row.dur_ns - likely) * GAIN_ERROR
-        self.changes[row.gpu_op_id] = KernelChange(likely, max(likely - off, min(row.dur_ns / 2, likely)), likely + off)
+        likely_ns = max(row.dur_ns * min(factor, 1.0), shortest)
+        off = (row.dur_ns - likely_ns) * GAIN_ERROR
+        self.changes[row.gpu_op_id] = KernelChange(
+            likely_ns, max(likely_ns - off, min(row.dur_ns / 2, likely_ns)), likely_ns + off
+        )
 
 
 def _moving_ms(row: Any, dtype: str, gpu: GpuPeaks) -> float | None:

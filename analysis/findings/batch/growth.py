@@ -97,10 +97,10 @@ class Scale:
         tile are not known, all tiles are assumed to be full.
         """
         sms = (self.gpu.sms or 1) if self.gpu is not None else 1
-        more = _more_tiles(row, self.times) or self.times
-        alone, shared = (max(more * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.beside))
+        tile_factor = _more_tiles(row, self.times) or self.times
+        alone, shared = (max(tile_factor * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.beside))
         if self.times < 1:
-            return Growth(math.sqrt(alone * more), more, alone)
+            return Growth(math.sqrt(alone * tile_factor), tile_factor, alone)
         return Growth(math.sqrt(alone * shared), self._with_error(alone).low, self._with_error(shared).high)
 
     def _with_error(self, factor: float) -> Growth:

@@ -61,11 +61,11 @@ def sample_loop(context: RuleContext) -> SampleLoop | None:
     steps = max(rows["step"].nunique(), 1)
     rows = rows.assign(weight=[shapes[1] for shapes in rows["shapes"]])
     used = {weight: len(part) / steps / parameters[weight] for weight, part in rows.groupby("weight", sort=False)}
-    often = rows[rows["weight"].map(used).astype(float) >= FEWEST]
-    if often.empty:
+    frequent_rows = rows[rows["weight"].map(used).astype(float) >= FEWEST]
+    if frequent_rows.empty:
         return None
-    samples = round(float(np.median(often["weight"].map(used).astype(float))))
-    calls = often[(often["weight"].map(used).astype(float) / samples).round(2).between(0.9, 1.1)]
+    samples = round(float(np.median(frequent_rows["weight"].map(used).astype(float))))
+    calls = frequent_rows[(frequent_rows["weight"].map(used).astype(float) / samples).round(2).between(0.9, 1.1)]
     inputs = [shapes[0] for shapes in calls["shapes"]]
     alone = [_is_alone(*shapes) for shapes in calls["shapes"]]
     if not alone or np.mean(alone) < ALONE:

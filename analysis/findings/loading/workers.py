@@ -33,23 +33,24 @@ def workers_for(context: RuleContext, step_ms: float | None, limit: Limit | None
     cost = sample_cost(facts)
     workers = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
     cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * workers)
-    most = MAX_WORKERS_PER_CORE * cores if cost is not None and cost.limit == "waiting" else cores
-    if pins_too_slowly(facts) or limit not in (None, "worker") or (workers and workers >= most):
+    max_workers = MAX_WORKERS_PER_CORE * cores if cost is not None and cost.limit == "waiting" else cores
+    if pins_too_slowly(facts) or limit not in (None, "worker") or (workers and workers >= max_workers):
         return None
     if not workers or not step_ms:
         return Workers(workers, 2 * workers)
     if cost is not None:
-        return Workers(workers, min(max(_least(facts, cost, most, step_ms), workers + 1), most))
+        return Workers(workers, min(max(_least(facts, cost, max_workers, step_ms), workers + 1), max_workers))
     # The workers were not timed. The run waits for them, so their rate is known: it grows with their number at best.
-    return Workers(workers, min(max(math.ceil(workers * (context.step_ms or step_ms) / step_ms), 2 * workers), most))
+    return Workers(workers, min(max(math.ceil(workers * (context.step_ms or step_ms) / step_ms), 2 * workers), max_workers))
 
 
-def _least(facts: UserFacts, cost: SampleCost, most: int, step_ms: float) -> int:
+def _least(facts: UserFacts, cost: SampleCost, max_workers: int, step_ms: float) -> int:
     needed = 1e3 * (facts.samples_per_step or cost.batch) / step_ms
     numbers = (
-        least_workers(cost, needed, cores_of(facts), most, int(facts.loader_workers or 0), sure=sure) for sure in (True, False)
+        least_workers(cost, needed, cores_of(facts), max_workers, int(facts.loader_workers or 0), sure=sure)
+        for sure in (True, False)
     )
-    return next((number for number in numbers if number is not None), most)
+    return next((number for number in numbers if number is not None), max_workers)
 
 
 def with_more(facts: UserFacts, changes: tuple[CodeChange, ...], workers: Workers | None) -> tuple[CodeChange, ...]:

@@ -38,8 +38,8 @@ def later_findings(
         if step.share(gain_ms) < WARNING_SHARE:
             continue
         now_ms = max(context.step.gain_ms(evidence.edits) or 0.0, 0.0)
-        most = Judgement("info", evidence.confidence, max(now_ms, gain_ms))  # The title must cover both gains.
-        finding = replace(advise(rule.slug, evidence, most, rule.explains), ceiling_ms_per_step=now_ms)
+        larger_judgement = Judgement("info", evidence.confidence, max(now_ms, gain_ms))  # The title must cover both gains.
+        finding = replace(advise(rule.slug, evidence, larger_judgement, rule.explains), ceiling_ms_per_step=now_ms)
         condition = f"after “{first.action.short}” it saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
         note = " ".join(filter(None, (finding.prediction_note, BELOW.format(now=in_words(now_ms)))))
         yield replace(finding, title=f"{finding.title}; {condition}", prediction_note=note, pays_later=True)

@@ -44,7 +44,7 @@ def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
     if replayed is None or replayed.beside < FEWEST_BESIDE:
         return
     names = context.recording.rows(_BESIDE, [context.rank.device])
-    most = f". Most of them come from {names[0][0]}" if names else ""
+    main_source = f". Most of them come from {names[0][0]}" if names else ""
     yield Evidence(
         Advice(
             f"The GPU waits {in_words(lost)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} per step, and "
@@ -52,7 +52,7 @@ def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
             Action(
                 "Capture",
                 "the kernels between the CUDA graphs as well",
-                f"{most}. Or put more of the loop into one graph.",
+                f"{main_source}. Or put more of the loop into one graph.",
             ),
             note="Not predicted: a graph cannot contain work that depends on the host, and the trace does not show which kernels do.",
             risk="Graphs need static shapes and addresses. Code that reads a GPU value must move out of the graph.",

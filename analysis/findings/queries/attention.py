@@ -109,9 +109,9 @@ def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> list
             slower = biased and edge != "low"
             durations.append(max(new_ns if slower else min(new_ns, row.dur_ns), 1))
     timed = TimedOps(tuple(longest["gpu_op_id"].tolist()), *(tuple(durations) for durations in edges.values()))
-    gone = moves[moves["category"] != "reduction"] if biased else moves
+    replaced = moves[moves["category"] != "reduction"] if biased else moves
     helpers = products.loc[products.index.difference(longest.index), "gpu_op_id"]  # A product may clear its output first.
-    return [timed, WithoutOps((*gone["gpu_op_id"].tolist(), *helpers.tolist()))]
+    return [timed, WithoutOps((*replaced["gpu_op_id"].tolist(), *helpers.tolist()))]
 
 
 def _adds_bias(row: Any) -> bool:

@@ -50,11 +50,11 @@ class KernelChain:
 def elements(work: pd.DataFrame) -> np.ndarray:
     """Return the element count of the largest input of each row's operator, 0 without recorded shapes."""
     inputs = work.drop_duplicates("signature_id")
-    most = {
+    largest_sizes = {
         key: max((numel(shape) for shape in dims or []), default=0)
         for key, dims in zip(inputs["signature_id"], inputs["dims"], strict=True)
     }
-    return work["signature_id"].map(most).fillna(0).to_numpy(np.int64)
+    return work["signature_id"].map(largest_sizes).fillna(0).to_numpy(np.int64)
 
 
 @once

@@ -201,8 +201,8 @@ def _best(facts: UserFacts, cost: SampleCost) -> int:
 
 def _paced(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
     rate, samples = _rate(facts, cost, workers), facts.samples_per_step or cost.batch
-    likely, low_ms, high_ms = (1e3 * samples / per_s for per_s in (rate.value, rate.high, rate.low))
-    return WithoutHostCause("data_wait", paced_ms=likely, paced_at_least=low_ms, paced_at_most=high_ms)
+    likely_ms, low_ms, high_ms = (1e3 * samples / per_s for per_s in (rate.value, rate.high, rate.low))
+    return WithoutHostCause("data_wait", paced_ms=likely_ms, paced_at_least=low_ms, paced_at_most=high_ms)
 
 
 def _rate(facts: UserFacts, cost: SampleCost, workers: int) -> LoaderRate:
@@ -217,15 +217,15 @@ def advised_at_first(context: RuleContext, lost_ms: float, fed_ms: float | None)
     """
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     cores, cost = (host.means.get("cores") if host is not None else None) or facts.loader_cores, sample_cost(facts)
-    most = max(int(cores) - 1, 1) if cores else UNKNOWN_HOST
+    max_workers = max(int(cores) - 1, 1) if cores else UNKNOWN_HOST
     if not fed_ms:
-        return most
+        return max_workers
     if cost is None:
-        return min(max(math.ceil(lost_ms / SEVERAL_CORES / fed_ms), 1), most)
+        return min(max(math.ceil(lost_ms / SEVERAL_CORES / fed_ms), 1), max_workers)
     if cost.limit == "waiting":
-        most = MAX_WORKERS_PER_CORE * cores_of(facts)
+        max_workers = MAX_WORKERS_PER_CORE * cores_of(facts)
     needed = 1e3 * (facts.samples_per_step or cost.batch) / fed_ms
-    return least_workers(cost, needed, cores_of(facts), most, sure=False) or most
+    return least_workers(cost, needed, cores_of(facts), max_workers, sure=False) or max_workers
 
 
 def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
@@ -240,22 +240,24 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     sample_time = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
     if cost.collate_s > COLLATE_COUNTS * cost.batch * cost.wall_s:
         sample_time += f" Collating a batch takes {in_words(1e3 * cost.collate_s)}."
-    needed, most = 1e3 * cost.batch / step_ms, MAX_WORKERS_PER_CORE * cores
-    likely = least_workers(cost, needed, cores, most, seen, sure=False)
-    if likely is None and cost.pin_s and needed > cost.batch / cost.pin_s:
+    needed, max_workers = 1e3 * cost.batch / step_ms, MAX_WORKERS_PER_CORE * cores
+    likely_workers = least_workers(cost, needed, cores, max_workers, seen, sure=False)
+    if likely_workers is None and cost.pin_s and needed > cost.batch / cost.pin_s:
         return (
             f"{sample_time} One thread pins the batches of all workers and takes {in_words(1e3 * cost.pin_s)} for each, longer than the step: "
             f"send fewer bytes{FEWER_BYTES}."
         )
-    if likely is None:
+    if likely_workers is None:
         return f"{sample_time} No number of workers on {cores} cores is enough for a step of {in_words(step_ms)}, which needs {needed:,.0f} samples/s."
-    sure = least_workers(cost, needed, cores, most, seen)
-    workers = "1 worker is" if likely == 1 else f"{likely} workers are"
+    sure_workers = least_workers(cost, needed, cores, max_workers, seen)
+    workers = "1 worker is" if likely_workers == 1 else f"{likely_workers} workers are"
     counted = f"{sample_time} So {workers} enough for a step of {in_words(step_ms)}"
-    if sure == likely:
+    if sure_workers == likely_workers:
         return f"{counted}."
     certain = (
-        f"With {sure}, slower samples are covered as well" if sure is not None else f"This is not certain on {cores} cores"
+        f"With {sure_workers}, slower samples are covered as well"
+        if sure_workers is not None
+        else f"This is not certain on {cores} cores"
     )
     return f"{counted}. {certain}."
 

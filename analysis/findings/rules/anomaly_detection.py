@@ -89,8 +89,8 @@ def _stack_traces(context: RuleContext, tests: tuple[int, ...]) -> float:
     is 0 without a replay, and if recorded operators take hardly longer than others.
     """
     rows = context.recording.rows(_OWN_TIME, [context.rank.device, AUTOGRAD_NODE])
-    recorded, others, ns = rows[0] if rows else (None, None, None)
-    if recorded is None or others is None or recorded - others < SHORTEST_TRACE_NS or context.whatif is None:
+    recorded, unrecorded, ns = rows[0] if rows else (None, None, None)
+    if recorded is None or unrecorded is None or recorded - unrecorded < SHORTEST_TRACE_NS or context.whatif is None:
         return 0.0
     host = context.whatif.problem.host
     counted = [call for (call,) in context.recording.rows(_CALLS, [context.rank.device])]

@@ -83,11 +83,11 @@ def _clipping(context: RuleContext) -> pd.DataFrame:
     work = context.work[context.work["operator"].isin((*NORMS, *SCALES))]
     if not len(work):
         return work
-    others = launched_by_optimizer(context.recording, context.rank.device)
-    candidates = work[~(work["gpu_op_id"].isin(in_backward(context)) | work["gpu_op_id"].isin(others))]
+    by_optimizer = launched_by_optimizer(context.recording, context.rank.device)
+    candidates = work[~(work["gpu_op_id"].isin(in_backward(context)) | work["gpu_op_id"].isin(by_optimizer))]
     shape = candidates["dims"].map(first_shape)
-    both = set(shape[candidates["operator"].isin(NORMS)]) & set(shape[candidates["operator"].isin(SCALES)]) - {()}
-    return candidates[shape.isin(both)]
+    common_shapes = set(shape[candidates["operator"].isin(NORMS)]) & set(shape[candidates["operator"].isin(SCALES)]) - {()}
+    return candidates[shape.isin(common_shapes)]
 
 
 RULE = Rule(

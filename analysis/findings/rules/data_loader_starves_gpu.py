@@ -111,11 +111,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not inline and is_hidden_loader(context):
         return  # Another rule reports this loss, with the wait of the run.
     fed_ms = context.predict_ms([WithoutHostCause("data_wait")])
-    where = "in the training process itself (num_workers=0)" if inline else "in its worker processes"
+    place = "in the training process itself (num_workers=0)" if inline else "in its worker processes"
     advice = _into_workers(context, lost, fed_ms) if inline else _of_workers(context, fed_ms)
     yield Evidence(
         Advice(
-            f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{advice.delayed}",
+            f"The GPU waits {in_words(lost)} of each step for the data loader, which works {place}{advice.delayed}",
             advice.action,
             note=advice.note,
             risk=COPIES,
@@ -164,12 +164,15 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
     if (pinning := pinning_limit(context)) is not None:  # Pinning limits the loader independently of the workers.
         return _LoaderAdvice(pinning.delayed, pinning.action, [], NOT_PINNED, (pinning.change,), sure=True)
     delayed, fix = (delayed_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
-    more = most_that_help(facts) if limit in (None, "worker") else None
+    useful_workers = most_that_help(facts) if limit in (None, "worker") else None
     edits: list[Edit]
-    if more is None:
+    if useful_workers is None:
         edits, bounded = loader_keeps_up(context, host if limit == "worker" else None)
     else:
-        edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
+        edits, bounded = (
+            [useful_workers.edit],
+            _bounded(useful_workers.workers, useful_workers.edit) if useful_workers.ms > (fed_ms or 0.0) else "",
+        )
     fix = followed_by(fix, workers_needed(facts, fed_ms))
     return _LoaderAdvice(delayed, fix, edits, f"{ALWAYS_FED}{bounded}", changes, bool(limit or timed))
 
@@ -191,7 +194,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     workers = int(facts.loader_workers or 0)
     inline = not workers if result.host is None or facts.loader_workers is not None else result.host.loads_inline
     cost, rest_ms = sample_cost(facts), step_ms - waits_ms
-    where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
+    place = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
     delayed, of_limit = limited_by(facts, result.telemetry.host) or ("", CPU_LIMITS)
     no_core = of_limit is ASK_FOR_CORES
     enough, after_ms, low_ms = enough_workers(cost, facts, rest_ms, inline) if cost is not None else (None, None, None)
@@ -210,20 +213,20 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         fix = followed_by(_use_workers(inline, enough, workers), workers_needed(facts, after_ms or rest_ms))
         changes = (_num_workers(0 if inline else workers, enough),)
     gains = after_ms is not None and after_ms < (1 - FEW_LINES.share) * step_ms and not suffice
-    sure = gains and most_ms < step_ms
-    predicted_ms = after_ms if sure else None
+    is_sure = gains and most_ms < step_ms
+    predicted_ms = after_ms if is_sure else None
     yield Finding(
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
-        title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{delayed}",
+        title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {place}{delayed}",
         action=replace(fix, amount=None if suffice else enough),
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
         predicted_step_ms=predicted_ms,
-        predicted_low_ms=low_ms if sure else None,
-        predicted_high_ms=most_ms if sure else None,
+        predicted_low_ms=low_ms if is_sure else None,
+        predicted_high_ms=most_ms if is_sure else None,
         predicted_speedup=step_ms / predicted_ms if predicted_ms else None,
-        prediction_note=f"{(FED if sure else TOO_CROWDED) if gains else NOT_TIMED if cost is None else NOT_FED}{CORES_SHARED}",
+        prediction_note=f"{(FED if is_sure else TOO_CROWDED) if gains else NOT_TIMED if cost is None else NOT_FED}{CORES_SHARED}",
         risk=COPIES,
         changes=changes,
         explains=RULE.explains,
@@ -239,11 +242,13 @@ def _at_the_loaders_rate(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     cores = cores_of(facts)
     further = [predict(cost, n, cores, workers) for n in range(workers + 1, MAX_WORKERS_PER_CORE * cores + 1)]
     fastest = max(further, key=lambda rate: rate.value, default=loaded)
-    more = next((rate for rate in further if rate.value >= 2 * loaded.value), fastest)
+    rate_with_more = next((rate for rate in further if rate.value >= 2 * loaded.value), fastest)
     limited, _ = limited_by(facts) or ("", "")
-    helps = more.value > MIN_RATE_FACTOR * loaded.value
-    at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
-    more_workers = followed_by(_use_workers(False, more.workers, workers), f"They can load {more.value:,.0f} samples/s.")
+    helps = rate_with_more.value > MIN_RATE_FACTOR * loaded.value
+    at_stake_ms = step_ms - 1e3 * cost.batch / rate_with_more.value if helps else None
+    more_workers = followed_by(
+        _use_workers(False, rate_with_more.workers, workers), f"They can load {rate_with_more.value:,.0f} samples/s."
+    )
     yield Finding(
         rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),
@@ -253,7 +258,7 @@ def _at_the_loaders_rate(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
         ceiling_ms_per_step=at_stake_ms,
         prediction_note=UNSEEN_REST,
         risk=COPIES,
-        changes=(_num_workers(workers, more.workers),) if helps else (),
+        changes=(_num_workers(workers, rate_with_more.workers),) if helps else (),
         explains=RULE.explains,
     )
 

@@ -66,10 +66,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     predicted = context.predict_ms(edits)
     if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
         return
-    steps, most = context.work_steps, max(len(loop) for loop in loops)
+    steps, longest = context.work_steps, max(len(loop) for loop in loops)
     yield Evidence(
         Advice(
-            f"{most} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
+            f"{longest} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Sort", "tokens by expert and compute all experts in one grouped product"),
             note="Predicted with one iteration of each loop that does the work of all. The launches of the other iterations are removed.",
             risk="Sums are added in another order. With a fixed capacity, tokens above it are dropped.",
@@ -136,8 +136,8 @@ def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period:
 
 def _work_of(context: RuleContext, products: list[int]) -> Passes:
     """Return the launches between the first and the last product of a loop, and their backward passes."""
-    between = context.launches.begun_between(np.array(products, np.int64))
-    return passes(context, between.tolist())
+    begun = context.launches.begun_between(np.array(products, np.int64))
+    return passes(context, begun.tolist())
 
 
 RULE = Rule(

@@ -125,8 +125,8 @@ def _changes(context: RuleContext, dtype: str, products: pd.DataFrame) -> tuple[
     changes = CHANGES if dtype == "bf16" else FP16_CHANGES
     if not (products["category"] == "attention").any() or unlike_steps(context) is None:
         return changes
-    first, *others = changes
-    return (CodeChange(first.framework, first.before, NO_PLANS + first.after), *others)
+    first, *other_changes = changes
+    return (CodeChange(first.framework, first.before, NO_PLANS + first.after), *other_changes)
 
 
 def _by_name(context: RuleContext, dtype: str, faster: float) -> Iterator[Evidence]:

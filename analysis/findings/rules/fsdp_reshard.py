@@ -57,7 +57,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     steps = max(len(context.rank.counted), 1)
     early = gathers["forward"].astype(bool)
-    before, again = (float(gathers.loc[which, "bytes"].sum()) / steps for which in (early, ~early))
+    before, again = (float(gathers.loc[selection, "bytes"].sum()) / steps for selection in (early, ~early))
     if not before or again < AGAIN * before:
         return
     second = gathers[~early]

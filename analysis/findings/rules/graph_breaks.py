@@ -84,7 +84,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         else ""
     )
     first = log.breaks[0] if log is not None and log.breaks else None
-    where = (
+    place = (
         f" First: {first.place}, {first.reason.rstrip('.')}."
         if first
         else " Record the places with TORCH_TRACE=folder and drop the log on this run."
@@ -95,7 +95,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Remove",
                 "the breaks in the compiled graph",
-                f". With fullgraph=True, compilation stops at the first break and gives the reason.{where}{'' if cost else UNKNOWN_COST}",
+                f". With fullgraph=True, compilation stops at the first break and gives the reason.{place}{'' if cost else UNKNOWN_COST}",
             ),
             note="Predicted as if the host reached the first kernel after each break as quickly as other kernels. Additional fusion is not counted.",
             risk="With fullgraph=True, a remaining break stops the run. A larger graph takes longer to compile.",

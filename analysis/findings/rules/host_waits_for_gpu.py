@@ -244,8 +244,8 @@ def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, 
         return (POLLING,)
     if _action(context) is READ_TOKENS:
         return (END,)
-    most = {READ_BACK: CHANGES, MASK_OPERATORS: SAME_SHAPE, COPIES: TENSORS}[_largest_kind(context, calls)]
-    return (*most, *(change for change in CHANGES if change not in most))
+    changes = {READ_BACK: CHANGES, MASK_OPERATORS: SAME_SHAPE, COPIES: TENSORS}[_largest_kind(context, calls)]
+    return (*changes, *(change for change in CHANGES if change not in changes))
 
 
 def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:
@@ -263,8 +263,8 @@ def _preventing_a_graph(context: RuleContext) -> Iterator[Evidence]:
     """
     if replayed_graphs(context) is not None:
         return
-    one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
-    if one is None or several is None or context.share(several - one) < WARNING_SHARE:
+    with_one_ms, with_several_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
+    if with_one_ms is None or with_several_ms is None or context.share(with_several_ms - with_one_ms) < WARNING_SHARE:
         return
     waits = {*waiting_calls(context, READ_BACK), *waiting_calls(context, MASK_OPERATORS)}
     reads = tuple(sorted(waits - set(nan_checks(context).calls) - _actions(context)))

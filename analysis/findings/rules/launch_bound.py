@@ -233,35 +233,35 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
         return _GraphAdvice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)
     if unlike_steps(context) is not None:
         return _GraphAdvice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
-    beside = f"{_masks(context)}{_python(context)}"
+    additions = f"{_masks(context)}{_python(context)}"
     layer = recurrent_layer(context)
     if layer is None:
-        return _of_step(context, beside)
+        return _of_step(context, additions)
     risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
     action = Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer))
-    return _GraphAdvice(action, STEP_NOTE + beside, risk, (BY_HAND,), (one_graph(context),))
+    return _GraphAdvice(action, STEP_NOTE + additions, risk, (BY_HAND,), (one_graph(context),))
 
 
-def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:
+def _of_step(context: RuleContext, additions: str) -> _GraphAdvice:
     """Return the advice for a step: one graph, or the model's passes if its optimizer cannot be captured.
 
-    ``beside`` is what else a graph skips or cannot contain.
+    ``additions`` is what else a graph skips or cannot contain.
     """
     if not context.compilable:
-        return _GraphAdvice(OLD_GPU_FIX, STEP_NOTE + beside, changes=(BY_HAND,), edits=(one_graph(context),))
+        return _GraphAdvice(OLD_GPU_FIX, STEP_NOTE + additions, changes=(BY_HAND,), edits=(one_graph(context),))
     updates = tuple(launched_by_optimizer(context.recording, context.rank.device).tolist())
     compiled = tuple(change for change in CHANGES if change is not BY_HAND)
     if not updates:
-        return _GraphAdvice(PASS_FIX, STEP_NOTE + beside, changes=compiled, edits=(one_graph(context),))
+        return _GraphAdvice(PASS_FIX, STEP_NOTE + additions, changes=compiled, edits=(one_graph(context),))
     kernels = in_number(len(updates) / max(len(context.rank.steps), 1), "launch", "launches")
     model_alone = one_graph(context, updates)
     foreign = [name for name in optimizers(context.recording) if name not in CAPTURABLE]
     if foreign:
         note = MODEL_NOTE.format(kernels=kernels, optimizer=foreign[0])
-        return _GraphAdvice(MODEL_FIX, note + beside, changes=compiled, edits=(model_alone,))
+        return _GraphAdvice(MODEL_FIX, note + additions, changes=compiled, edits=(model_alone,))
     compiled_ms = context.predict_ms([model_alone])
-    more = COMPILED_NOTE.format(kernels=kernels, ms=in_words(compiled_ms)) if compiled_ms is not None else ""
-    return _GraphAdvice(STEP_FIX, STEP_NOTE + more + beside, edits=(one_graph(context),))
+    compiled_note = COMPILED_NOTE.format(kernels=kernels, ms=in_words(compiled_ms)) if compiled_ms is not None else ""
+    return _GraphAdvice(STEP_FIX, STEP_NOTE + compiled_note + additions, edits=(one_graph(context),))
 
 
 def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:
@@ -276,8 +276,12 @@ def _waits_split_the_graph(context: RuleContext, waits: Finding, graph: Finding)
     """
     if waits.severity == "info" or not graph.edits:
         return False
-    one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
-    return one is not None and several is not None and context.share(several - one) >= WARNING_SHARE
+    with_one_ms, with_several_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
+    return (
+        with_one_ms is not None
+        and with_several_ms is not None
+        and context.share(with_several_ms - with_one_ms) >= WARNING_SHARE
+    )
 
 
 RULE = Rule(

@@ -138,8 +138,10 @@ def _passes(rows: pd.DataFrame, by_hand: pd.DataFrame) -> pd.Series:
     """
     first = by_hand[by_hand["operator"].isin(EXPONENTIALS)].drop_duplicates("part").index
     last = by_hand.drop_duplicates("part", keep="last").index.difference(first)
-    own = rows.loc[rows["operator"].isin(MOVED)].drop_duplicates("cpu_op_id")["operator"]
-    return pd.concat((own, pd.Series(FORWARD, first, dtype=object), pd.Series(BACKWARD, last, dtype=object))).sort_index()
+    own_operators = rows.loc[rows["operator"].isin(MOVED)].drop_duplicates("cpu_op_id")["operator"]
+    return pd.concat(
+        (own_operators, pd.Series(FORWARD, first, dtype=object), pd.Series(BACKWARD, last, dtype=object))
+    ).sort_index()
 
 
 def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: GpuPeaks) -> list[Edit]:

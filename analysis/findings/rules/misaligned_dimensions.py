@@ -88,8 +88,8 @@ class _ModelWidth:
     def how(self) -> str:
         """The sizes that change with the width, as the end of a sentence."""
         old = self.width[0]
-        others = " and ".join(f"{n} = {n // old} · {old}" for n in self.follow)
-        follow = f"{others} {'follows' if len(self.follow) == 1 else 'follow'} from it" if others else ""
+        following = " and ".join(f"{n} = {n // old} · {old}" for n in self.follow)
+        follow = f"{following} {'follows' if len(self.follow) == 1 else 'follow'} from it" if following else ""
         heads = f"{old // self.head[0]} heads of {self.head[1]} instead of {self.head[0]}" if self.head else ""
         return f": {'. '.join(filter(None, (heads, follow)))}."
 
@@ -118,8 +118,8 @@ def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | No
     for base in features:
         if base >= VOCABULARY:
             break
-        most = MAX_MULTIPLES if base <= MAX_HEAD else MOST_OF_WIDTH
-        multiples = sorted(n for n in sizes if n > base and n % base == 0 and n // base <= most)
+        max_multiples = MAX_MULTIPLES if base <= MAX_HEAD else MOST_OF_WIDTH
+        multiples = sorted(n for n in sizes if n > base and n % base == 0 and n // base <= max_multiples)
         if not multiples:
             continue
         widths = [n for n in multiples if n in odd]
@@ -131,9 +131,9 @@ def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | No
     return None
 
 
-def _next_multiple(size: int, of: int = PADDED_TO) -> int:
-    """Return the smallest multiple of ``of`` that is not below ``size``."""
-    return -(-size // of) * of
+def _next_multiple(size: int, unit: int = PADDED_TO) -> int:
+    """Return the smallest multiple of ``unit`` that is not below ``size``."""
+    return -(-size // unit) * unit
 
 
 def _in_short(sizes: list[int]) -> str:
@@ -147,7 +147,7 @@ def _changes(alone: list[int], width: _ModelWidth | None, lengths: Collection[in
     """Return the code change of the model's width, and of the two largest independent sizes."""
     lines = []
     if width is not None:
-        old, new = (f"width = {of}" for of in width.width)
+        old, new = (f"width = {width_of_model}" for width_of_model in width.width)
         if width.head is not None:
             heads = width.width[0] // width.head[0]
             old, new = (f"{line}   # {heads} heads of {head}" for line, head in zip((old, new), width.head, strict=True))
@@ -158,18 +158,18 @@ def _changes(alone: list[int], width: _ModelWidth | None, lengths: Collection[in
             name, unused = "length", "; mask the added tokens"
         lines.append((f"{name} = {size}", f"{name} = {_next_multiple(size)}   # next multiple of {PADDED_TO}{unused}"))
     before, after = ("\n".join(side) for side in zip(*lines, strict=True))
-    own = CodeChange("PyTorch", before, after, of_run=True)
-    return (own, OF_TOKENIZER) if alone and alone[0] >= VOCABULARY and alone[0] not in lengths else (own,)
+    own_change = CodeChange("PyTorch", before, after, of_run=True)
+    return (own_change, OF_TOKENIZER) if alone and alone[0] >= VOCABULARY and alone[0] not in lengths else (own_change,)
 
 
 def _action(alone: list[int], width: _ModelWidth | None, lengths: Collection[int]) -> Action:
-    what = "sequences of " if alone and all(size in lengths for size in alone) else ""
-    padding = f"{what}{_in_short(alone)} to {'a multiple' if len(alone) == 1 else 'multiples'} of {PADDED_TO}"
+    prefix = "sequences of " if alone and all(size in lengths for size in alone) else ""
+    padding = f"{prefix}{_in_short(alone)} to {'a multiple' if len(alone) == 1 else 'multiples'} of {PADDED_TO}"
     if width is None:
         return Action("Pad", padding)
     if not alone:
         return Action("Make", width.action, width.how)
-    return Action("Make", f"{width.action} and pad {what}{_in_short(alone)}", f"{width.how} Pad {padding}.")
+    return Action("Make", f"{width.action} and pad {prefix}{_in_short(alone)}", f"{width.how} Pad {padding}.")
 
 
 def _sizes_of(rows: pd.DataFrame) -> set[int]:

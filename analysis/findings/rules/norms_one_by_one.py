@@ -97,8 +97,8 @@ def _summaries(context: RuleContext) -> pd.DataFrame:
         return rows.iloc[:0]
     ended = work[work["gpu_op_id"].isin(in_backward(context))].groupby("step")["start_ns"].max()
     reads = ops_serving_only(context, waiting_calls(context, READS))
-    others = launched_by_optimizer(context.recording, context.rank.device)
-    after_backward = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(others)]
+    by_optimizer = launched_by_optimizer(context.recording, context.rank.device)
+    after_backward = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(by_optimizer)]
     shape = after_backward["dims"].map(first_shape)
     unused = set(parameters) - set(shape[after_backward["operator"].isin(USES)])
     return after_backward[

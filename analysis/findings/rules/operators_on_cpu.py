@@ -59,11 +59,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     places = context.places("host_compute")
     line = in_user_code(places)
-    where = f", {line}" if line else f", most in {places[0]['place']}" if places else ""
+    place = f", {line}" if line else f", most in {places[0]['place']}" if places else ""
     function = function_of(str(places[0]["place"])) if places else None
     yield Evidence(
         Advice(
-            f"Operators on CPU tensors delay the launches for {in_words(lost)} of each step{where}",
+            f"Operators on CPU tensors delay the launches for {in_words(lost)} of each step{place}",
             Action(
                 "Move",
                 f"the work of {function}() to the GPU" if function else "the tensors to the GPU first",

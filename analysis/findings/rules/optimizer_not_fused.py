@@ -181,11 +181,11 @@ def _fused(single: pd.DataFrame, context: RuleContext) -> list[Edit]:
             timed[edge] += [max(int(whole_ms * 1e6 / REMAINING_KERNELS_PER_STEP), 1)] * min(
                 REMAINING_KERNELS_PER_STEP, len(part)
             )
-    gone = single.loc[~single["gpu_op_id"].isin(kept_ids), "gpu_op_id"].tolist()
-    excess_ms = (HOST_TIMES - 1) * _replayed_host_ms(gone, context)
+    removed = single.loc[~single["gpu_op_id"].isin(kept_ids), "gpu_op_id"].tolist()
+    excess_ms = (HOST_TIMES - 1) * _replayed_host_ms(removed, context)
     return [
         TimedOps(tuple(kept_ids), *(tuple(times) for times in timed.values())),
-        WithoutOps(tuple(gone), excess_ms=excess_ms),
+        WithoutOps(tuple(removed), excess_ms=excess_ms),
     ]
 
 

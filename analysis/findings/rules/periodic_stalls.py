@@ -91,11 +91,11 @@ def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evid
     """
     is_checkpoint, share = pauses.reason == "checkpoint", pauses.share(step_ms)
     again = len(pauses.steps) > 1
-    where = "" if is_checkpoint else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
-    what = "Writing a checkpoint takes the loop" if is_checkpoint else "The loop pauses between its steps for"
+    place = "" if is_checkpoint else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
+    beginning = "Writing a checkpoint takes the loop" if is_checkpoint else "The loop pauses between its steps for"
     return Evidence(
         Advice(
-            f"{what} {pauses.long}, {pauses.often}{where}: {significant(100 * share, 2)} % of the time",
+            f"{beginning} {pauses.long}, {pauses.often}{place}: {significant(100 * share, 2)} % of the time",
             SAVE_LESS if is_checkpoint else LOOK_THERE,
             note=_how_often(pauses, step_ms),
             risk=LOSES_MORE if is_checkpoint else "It depends on the cause.",
@@ -116,11 +116,11 @@ def _how_often(pauses: Pauses, step_ms: float) -> str:
     """
     apart = f"Not part of the step time of {in_words(step_ms)}. Without the pauses, a step takes the same time, but the run does more steps per hour."
     frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
-    often = "their frequency is not known more precisely"
+    frequency_note = "their frequency is not known more precisely"
     if pauses.period is not None:
         mean = in_words(pauses.mean_ms / pauses.period)
-        often = f"about once every {pauses.period:,.0f} steps, {mean} per step on average"
-    return " ".join([*([] if pauses.in_step else [apart]), f"{frequency}: {often}."])
+        frequency_note = f"about once every {pauses.period:,.0f} steps, {mean} per step on average"
+    return " ".join([*([] if pauses.in_step else [apart]), f"{frequency}: {frequency_note}."])
 
 
 def _in_profile(context: RuleContext) -> Iterator[Evidence]:

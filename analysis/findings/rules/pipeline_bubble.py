@@ -59,7 +59,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     stages, micro = len(pipeline.stages), pipeline.microbatches
     host_ms = _host_ms(context)
-    more, gains_ms, for_gpu_ms = _more_microbatches(context, pipeline, host_ms)
+    microbatches, gains_ms, for_gpu_ms = _more_microbatches(context, pipeline, host_ms)
     even_ms = _even_stages_ms(pipeline, host_ms)
     host_forbids = context.share(max(gains_ms, even_ms)) < CHOICE.share
     if host_forbids and context.share(for_gpu_ms) < CHOICE.share:
@@ -77,10 +77,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         action = Action(
             "Cut",
             "the batch into $amount microbatches",
-            f"{', four for each stage' if more == MICROBATCHES_PER_STAGE * stages else ''}.",
-            amount=more,
+            f"{', four for each stage' if microbatches == MICROBATCHES_PER_STAGE * stages else ''}.",
+            amount=microbatches,
         )
-        note = f"Predicted from the stages' kernels, each launched for {more} smaller microbatches instead of {micro}, and the host's time to launch them."
+        note = f"Predicted from the stages' kernels, each launched for {microbatches} smaller microbatches instead of {micro}, and the host's time to launch them."
     else:
         slowest = pipeline.stage_ms.index(max(pipeline.stage_ms))
         mean_ms = sum(pipeline.stage_ms) / stages
@@ -89,7 +89,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             "Move", f"layers from stage {slowest} to the others", ": its work determines the step time of all stages."
         )
         note = "Predicted from the stages' kernels, as if their work were equal."
-    where = context.gap_evidence("comm_wait", "comm_transfer", "unattributed")
+    gaps = context.gap_evidence("comm_wait", "comm_transfer", "unattributed")
     yield Evidence(
         Advice(
             title,
@@ -106,7 +106,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 {"stage": stage, "works_ms_per_step": ms, "ranks": len(pipeline.stages[stage])}
                 for stage, ms in enumerate(pipeline.stage_ms)
             ),
-            *where,
+            *gaps,
         ],
         predicted=None if host_forbids else Predicted(context.step_ms - max(gains_ms, even_ms)),
     )
@@ -151,14 +151,14 @@ def _more_microbatches(context: RuleContext, pipeline: Pipeline, host_ms: float)
     The last value is for MICROBATCHES_PER_STAGE microbatches per stage.
     """
     micro, now_ms = pipeline.microbatches, shortest_ms(pipeline.stage_ms, pipeline.turns)
-    most = max(MICROBATCHES_PER_STAGE * len(pipeline.stages), micro)
+    max_microbatches = max(MICROBATCHES_PER_STAGE * len(pipeline.stages), micro)
     for_gpu_ms = {}
-    for m in (*range(2 * micro, most, micro), most):
+    for m in (*range(2 * micro, max_microbatches, micro), max_microbatches):
         longer = _work_factor(context, pipeline, m / micro)
         for_gpu_ms[m] = now_ms - shortest_ms([ms * longer for ms in pipeline.stage_ms], m * pipeline.chunks)
     gains_ms = {m: min(ms, max(now_ms, host_ms) - host_ms * m / micro) for m, ms in for_gpu_ms.items()}
     best = max(gains_ms, key=lambda m: gains_ms[m])
-    return best, max(gains_ms[best], 0.0), for_gpu_ms[most]
+    return best, max(gains_ms[best], 0.0), for_gpu_ms[max_microbatches]
 
 
 def _work_factor(context: RuleContext, pipeline: Pipeline, times: float) -> float:

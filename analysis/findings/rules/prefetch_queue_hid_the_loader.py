@@ -87,10 +87,10 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
     reason = needs or "The loader's full queue is the likeliest reason"
     feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None and not pins_too_slowly(facts) else ""
     fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
-    more = workers_for(context, fed_ms)
+    workers = workers_for(context, fed_ms)
     note = AS_PROFILED if fed_ms <= hidden.estimate_ms else MAX_WORKERS
-    if fed is None and more is not None and more.seen:
-        in_proportion_ms = hidden.run_ms * more.seen / more.use
+    if fed is None and workers is not None and workers.seen:
+        in_proportion_ms = hidden.run_ms * workers.seen / workers.use
         if in_proportion_ms > fed_ms:
             fed_ms, note = in_proportion_ms, IN_PROPORTION
     return Evidence(
@@ -102,7 +102,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
             ),
             note=f"{note}{'' if hidden.timed else BY_TELEMETRY}",
             risk="More workers need more host memory and CPU cores; if storage is the limit, they only wait for it.",
-            changes=with_more(facts, CHANGES, more),
+            changes=with_more(facts, CHANGES, workers),
         ),
         lost_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         confidence="medium" if fed is None else "high",
@@ -120,14 +120,14 @@ def _workers(fed: Feeding) -> str:
 def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[Row]) -> Evidence:
     facts = context.run.manifest.facts
     _, advice = limited_by(facts) or ("", EITHER)
-    who = _workers(fed)
+    workers = _workers(fed)
     if pins_too_slowly(facts):
-        who = f"The one thread that pins the batches of {fed.workers} loader workers needs"
+        workers = f"The one thread that pins the batches of {fed.workers} loader workers needs"
     ceiling = most_to_gain_ms(context)
     fed_ms = context.step_ms - ceiling if context.step_ms and ceiling else None
     return Evidence(
         Advice(
-            f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: a faster GPU alone gains hardly anything",
+            f"{workers} {in_words(fed.ms)} for a batch, as long as the step takes: a faster GPU alone gains hardly anything",
             replace(advice, how=f"{advice.how} Until then, shorter GPU work does not help."),
             note="This is an upper limit: all of the GPU's wait. The profiled steps do not show how long the host takes for a step without waiting for batches.",
             risk="More workers need more host memory and CPU cores; if storage is the limit, they only wait for it.",

@@ -63,10 +63,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     few = steps_with_most(rows)
     all_over = len(calls) < steps or 2 * few > steps or in_most_steps(rows, steps)
-    often = how_often(len(calls), steps) if all_over else f"in {few} of {steps} steps"
+    frequency = how_often(len(calls), steps) if all_over else f"in {few} of {steps} steps"
     line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
-    title = f"Python on the host delays the launches {often}: {{cost}} per step{named.replace('{', '{{').replace('}', '}}')}"
+    title = (
+        f"Python on the host delays the launches {frequency}: {{cost}} per step{named.replace('{', '{{').replace('}', '}}')}"
+    )
 
     def reworded(advice: Advice, judgement: Judgement) -> Advice:
         """State the full delay of the launches, a part of which other GPU work may hide."""
@@ -93,7 +95,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=lost,
         edits=[
             WithoutHostCause("python_host", calls=calls),
-            *(WithoutHostCause(beside, 1.0, calls, keep_at_least=0.0) for beside in ("host_compute", "launch_bound")),
+            *(WithoutHostCause(cause, 1.0, calls, keep_at_least=0.0) for cause in ("host_compute", "launch_bound")),
         ],
         confidence="high" if named else "medium",
         rows=context.gap_evidence("python_host", before=calls),
@@ -122,8 +124,8 @@ def _time_in_steps(rows: Sequence[tuple[int, int, int | None]]) -> list[int]:
 
 def how_often(times: int, steps: int) -> str:
     """Return the words for ``times`` in ``steps``, such as "twice in 7 steps" or "once per step"."""
-    each, of = (times, f"in {steps} steps") if times < steps else (round(times / steps), "per step")
-    return f"{ONCE.get(each, f'{each} times')} {of}"
+    each, period = (times, f"in {steps} steps") if times < steps else (round(times / steps), "per step")
+    return f"{ONCE.get(each, f'{each} times')} {period}"
 
 
 RULE = Rule(

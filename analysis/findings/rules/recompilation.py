@@ -90,11 +90,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         "coalesce((SELECT ns FROM launching) / sum(end_ns - start_ns), 0) FROM compiling",
         [context.rank.device, context.rank.device],
     )
-    steps, of, in_launches = rows[0]
+    steps, marked_steps, in_launches = rows[0]
     if in_launches > MOSTLY:
         yield Evidence(
             Advice(
-                f"Kernels were launched for the first time in {steps} of {of} profiled steps: loading their code took {in_words(lost)} of each step on average",
+                f"Kernels were launched for the first time in {steps} of {marked_steps} profiled steps: loading their code took {in_words(lost)} of each step on average",
                 Action(
                     "Profile",
                     "later steps",
@@ -111,16 +111,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             rows=context.gap_evidence("compilation"),
         )
         return
-    yield _finding(context, lost, steps, of)
+    yield _finding(context, lost, steps, marked_steps)
 
 
-def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Evidence:
-    """Return the finding on ``steps`` of ``of`` that compile.
+def _finding(context: RuleContext, lost_ms: float, steps: int, marked_steps: int) -> Evidence:
+    """Return the finding on ``steps`` of ``marked_steps`` that compile.
 
     The loss of the profiled steps is also the run's, unless a timed step shows that the run loses less.
     """
     best, edits = context.rank.best, [WithoutHostCause("compilation")]
-    action, changes = _advice(context, in_words(_recorded_ms(context) * of / max(steps, 1)))
+    action, changes = _advice(context, in_words(_recorded_ms(context) * marked_steps / max(steps, 1)))
     rarer = (
         best.mean_ms is not None and best.ms is not None and STEP_SOURCES[best.source].timed and best.mean_ms >= RARER * best.ms
     )
@@ -129,9 +129,9 @@ def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Evide
     gains = free_ms is not None and high_ms is not None and best.ms is not None and high_ms < best.ms
     if rarer:
         lost_ms = max((best.ms or 0.0) - (free_ms or 0.0) * (1 - REPLAY_ERROR), 0.0)
-        title = f"Code is compiled in {steps} of {of} profiled steps, for {in_words(_recorded_ms(context) * of)} in all; the run loses at most {in_words(lost_ms)} per step"
+        title = f"Code is compiled in {steps} of {marked_steps} profiled steps, for {in_words(_recorded_ms(context) * marked_steps)} in all; the run loses at most {in_words(lost_ms)} per step"
     else:
-        title = f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost_ms)} of each step on average"
+        title = f"Code is compiled in {steps} of {marked_steps} profiled steps: {in_words(lost_ms)} of each step on average"
     cost_ms, between_ms = context.lost_ms("compilation"), None
     if gains and free_ms is not None and high_ms is not None:
         between_ms = free_ms * (1 - REPLAY_ERROR), high_ms

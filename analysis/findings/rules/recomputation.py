@@ -88,12 +88,12 @@ def _without_hooks(context: RuleContext, again: pd.DataFrame) -> list[Edit]:
     if operators(context, REENTRANT).count:
         return []
     backward = in_backward(context)
-    ids, others = context.work["gpu_op_id"], launched_by_optimizer(context.recording, context.rank.device)
-    first = context.work[~(ids.isin(again["gpu_op_id"]) | ids.isin(others))]
+    ids, by_optimizer = context.work["gpu_op_id"], launched_by_optimizer(context.recording, context.rank.device)
+    first = context.work[~(ids.isin(again["gpu_op_id"]) | ids.isin(by_optimizer))]
     forward = first[~first["gpu_op_id"].isin(backward)]
     share = min(len(again) / max(len(forward), 1), 1.0)
-    likely, least = (1 - share * (1 - factor) for factor in (HOOKLESS, MIN_HOOKLESS))
-    return [FasterHost(likely, calls_of(context, first["gpu_op_id"].tolist()), low=least, high=1.0)]
+    likely_share, least_share = (1 - share * (1 - factor) for factor in (HOOKLESS, MIN_HOOKLESS))
+    return [FasterHost(likely_share, calls_of(context, first["gpu_op_id"].tolist()), low=least_share, high=1.0)]
 
 
 RULE = Rule(

@@ -104,8 +104,8 @@ def _are_time_steps(context: RuleContext, cells: pd.DataFrame) -> bool:
     if (change > 0).any() and len(cells) / (np.count_nonzero(change) + 1) < FEWEST:
         return False
     mixing = operators(context, MIXES).frame["start_ns"].to_numpy(np.int64)
-    between = np.diff(np.searchsorted(np.sort(mixing), np.sort(cells["start_ns"].to_numpy(np.int64))))
-    return bool(np.count_nonzero(between) < len(between) / 2)
+    mixing_between = np.diff(np.searchsorted(np.sort(mixing), np.sort(cells["start_ns"].to_numpy(np.int64))))
+    return bool(np.count_nonzero(mixing_between) < len(mixing_between) / 2)
 
 
 def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
@@ -122,12 +122,12 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
 def _around(context: RuleContext, cells: pd.DataFrame, cell_passes: Passes) -> list[Edit]:
     """Return the edits that run the loop's other work once for all time steps, not once per time step."""
     edits: list[Edit] = []
-    own = set(cell_passes.both["gpu_op_id"].tolist())
+    own_ids = set(cell_passes.both["gpu_op_id"].tolist())
     for step, part in cells.groupby("step"):
         calls = part["id"].to_numpy(np.int64)
         loop = passes(context, context.launches.begun_between(calls).tolist())
         for rows in (loop.forward, loop.backward):
-            rows = rows[~rows["gpu_op_id"].isin(own) & (rows["step"] == step)]
+            rows = rows[~rows["gpu_op_id"].isin(own_ids) & (rows["step"] == step)]
             for _, of_operator in rows.groupby("operator", dropna=False):
                 edits += at_once(of_operator, len(of_operator)) if len(of_operator) >= FEWEST else []
     return edits
@@ -151,15 +151,15 @@ def _edits(context: RuleContext, cell_passes: Passes, sliced: pd.DataFrame, gpu:
             _time_products(part, works, batches, gpu, kept_ids, edges)
     cell = cell_passes.both[cell_passes.both["category"] == "rnn"]
     stay = {*kept_ids, *cell["gpu_op_id"].tolist()}
-    gone = [op for op in dict.fromkeys([*cell_passes.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
+    removed = [op for op in dict.fromkeys([*cell_passes.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
     calls = calls_of(context, sorted(stay))
     at_once = [WithoutHostCause(cause, calls=calls) for cause in OPERATORS]
     return [
         TimedOps(tuple(kept_ids), *(tuple(each) for each in edges.values())),
         *at_once,
         FasterHost(1.0, calls, low=IN_ONE_LAUNCH),
-        *without_freeing(context, gone),
-        WithoutOps(tuple(gone)),
+        *without_freeing(context, removed),
+        WithoutOps(tuple(removed)),
     ]
 
 
@@ -191,9 +191,9 @@ def _time_products(
             _keep(row, time, int(recorded[row.flop_op_id]) * calls_in_one, kept_ids, edges)
 
 
-def _between(likely: KernelTimeEstimate | None, slow: KernelTimeEstimate | None) -> KernelTimeEstimate | None:
-    """Return ``likely`` with its interval extended to that of ``slow``; None if either is unknown."""
-    return replace(likely, high=max(likely.high, slow.high)) if likely is not None and slow is not None else None
+def _between(likely_time: KernelTimeEstimate | None, slow: KernelTimeEstimate | None) -> KernelTimeEstimate | None:
+    """Return ``likely_time`` with its interval extended to that of ``slow``; None if either is unknown."""
+    return replace(likely_time, high=max(likely_time.high, slow.high)) if likely_time is not None and slow is not None else None
 
 
 def _keep(

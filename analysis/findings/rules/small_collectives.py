@@ -93,14 +93,14 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
     within &= ~every["after_backward"].fillna(True).astype(bool) & ~every["forward"].fillna(True).astype(bool)
     rows = every[within].sort_values("launch_ns")
     bucket = (rows.groupby(["step", "group"])["bytes"].cumsum() // BUCKET_BYTES).rename("bucket")
-    gone = rows[rows.assign(bucket=bucket).duplicated(["step", "group", "bucket"], keep="last")]
+    replaced = rows[rows.assign(bucket=bucket).duplicated(["step", "group", "bucket"], keep="last")]
     steps = max(len(context.rank.counted), 1)
-    if len(gone) < MANY * steps or context.step_ms is None:
+    if len(replaced) < MANY * steps or context.step_ms is None:
         return
     usual = float(rows["bytes"].astype(float).median())
     if usual > BUCKET_BYTES / FAR_SMALLER:
         return
-    edits = _together(context, rows, bucket, gone)
+    edits = _together(context, rows, bucket, replaced)
     predicted = context.predict_ms(edits)
     if predicted is None or context.is_trifle(context.step_ms - predicted):
         return
@@ -115,12 +115,12 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=context.step_ms - predicted,
         edits=edits,
-        rows=evidence_of(gone),
+        rows=evidence_of(replaced),
         threshold_for="gain",
     )
 
 
-def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone: pd.DataFrame) -> list[Edit]:
+def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, replaced: pd.DataFrame) -> list[Edit]:
     """Return the edits that keep only the last all-reduce of each bucket.
 
     It moves all bytes of the bucket at the rate of the fastest all-reduce. The host calls of the others disappear.
@@ -131,13 +131,13 @@ def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone:
     needs = pd.concat(
         [bytes_.groupby(of_bucket).transform("sum") / rate, dur_ns.groupby(of_bucket).transform("sum")], axis=1
     ).min(axis=1)
-    remaining = rows.drop(gone.index)
-    calls, launched = calls_inside(context, CALLED), np.sort(gone["launch_ns"].to_numpy(np.int64))
+    remaining = rows.drop(replaced.index)
+    calls, launched = calls_inside(context, CALLED), np.sort(replaced["launch_ns"].to_numpy(np.int64))
     first = np.searchsorted(launched, calls["launch_ns"].to_numpy(np.int64), side="left")
     last = np.searchsorted(launched, calls["end_ns"].to_numpy(np.int64), side="right")
     return [
         TimedOps(tuple(remaining["gpu_op_id"].astype(int).tolist()), tuple(needs[remaining.index].astype(int).tolist())),
-        WithoutOps(tuple(gone["gpu_op_id"].astype(int).tolist())),
+        WithoutOps(tuple(replaced["gpu_op_id"].astype(int).tolist())),
         WithoutCalls(tuple(calls.loc[first < last, "call_id"].astype(int).tolist())),
     ]
 

@@ -60,8 +60,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if small.count < MANY:
         return
     kept_calls = small.frame.drop_duplicates("step")["call_id"]
-    gone = tuple(int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept_calls.to_numpy(np.int64)))
-    edits = [WithoutCalls((*gone, *waits_beside(context, gone)))]
+    removed = tuple(
+        int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept_calls.to_numpy(np.int64))
+    )
+    edits = [WithoutCalls((*removed, *waits_beside(context, removed)))]
     predicted = context.predict_ms(edits)
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms
     if context.is_trifle(saved):

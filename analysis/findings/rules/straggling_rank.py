@@ -148,14 +148,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         )
 
 
-def _advice_on_skew(who: str, apart_ms: float | None, similar: bool) -> Action:
+def _advice_on_skew(name: str, apart_ms: float | None, similar: bool) -> Action:
     """Return the advice on a rank that is late only in the profiled steps."""
-    action = _find_the_difference(who) if apart_ms is None else SKEW if similar else PERHAPS_SKEW
+    action = _find_the_difference(name) if apart_ms is None else SKEW if similar else PERHAPS_SKEW
     return replace(action, how=f"{action.how} `sawtooth sample` during the run would show whether any wait remains.")
 
 
-def _find_the_difference(who: str) -> Action:
-    return Action("Look", f"at what {who} {'do' if who.startswith('ranks') else 'does'} that the others do not")
+def _find_the_difference(name: str) -> Action:
+    return Action("Look", f"at what {name} {'do' if name.startswith('ranks') else 'does'} that the others do not")
 
 
 def _note(straggler: Straggler) -> str:
@@ -192,7 +192,7 @@ def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Eviden
     over = {cause: ms - of_early.get(cause, 0.0) for cause, ms in of_late.items()} if of_early else {}
     cause = max(over, key=lambda key: over[key], default=None)
     is_explained = cause is not None and over[cause] >= EXPLAINED * split.behind_ms
-    more = (
+    further_advice = (
         f" The traces of the late ranks show {in_words(over[cause])} more per step for {(CAUSE_OF[cause].late_rank or cause).replace('its ', 'their ')}."
         if cause and is_explained
         else ""
@@ -201,7 +201,9 @@ def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Eviden
         Advice(
             f"In the recording, {late_names} arrive {in_words(split.behind_ms)} per step after {early_names}, which wait for them",
             Action(
-                "Compare", f"{late_names} with {early_names}", f": their hosts, their data and their share of the work.{more}"
+                "Compare",
+                f"{late_names} with {early_names}",
+                f": their hosts, their data and their share of the work.{further_advice}",
             ),
             note="Not predicted: with so many late ranks, the recording does not show whether they lose time or the others have less to do.",
         ),
@@ -225,14 +227,14 @@ def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Act
     first = stragglers[0]
     single = [each for each in stragglers if each.kind != "set" and each.reason is not None]
     parts = single[:MAX_ADVICE] if first.kind == "set" and first.reason is None and first.kernel_ratio is None else []
-    action, *others = [_action_of(each, ranks) for each in parts or [first]]
-    how = " ".join([action.how, *(other.sentence for other in others)])
+    action, *other_actions = [_action_of(each, ranks) for each in parts or [first]]
+    how = " ".join([action.how, *(other.sentence for other in other_actions)])
     if not first.positions:
         return replace(action, how=how)
-    here = (
+    advice_here = (
         "Its trace is" if len(first.ranks) == 1 else "Their traces are" if len(first.positions) > 1 else "The trace of one is"
     )
-    return replace(action, how=f"{how} {here} on the timeline.")
+    return replace(action, how=f"{how} {advice_here} on the timeline.")
 
 
 def _action_of(straggler: Straggler, ranks: Sequence[RankResult]) -> Action:

@@ -62,7 +62,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(cost):
         return
     edit = None if no_shapes else retimed_products(slow, gpu, "tf32")
-    most = 1 - (gpu.peak_tflops("fp32") or 0.0) / peak if no_shapes else 1.0
+    max_share = 1 - (gpu.peak_tflops("fp32") or 0.0) / peak if no_shapes else 1.0
     needed = factorizes(context)
     yield Evidence(
         Advice(
@@ -72,7 +72,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk=FACTORIZATION_RISK if needed else "Products round their inputs to 10 bits of mantissa.",
             changes=CHANGES,
         ),
-        lost_ms=most * cost,
+        lost_ms=max_share * cost,
         cost_ms=cost,
         edits=[edit] if edit else [],
         at_most="warning" if needed else None,

@@ -103,20 +103,20 @@ def _tails(gradients: pd.DataFrame, launched: pd.DataFrame) -> pd.DataFrame:
     """
     tails = []
     for thread, of_thread in gradients.groupby("thread_id"):
-        others = launched.loc[launched["thread_id"] != thread, "start_ns"].to_numpy()
-        if not len(others):  # The same thread launches the forward pass, so the end of the backward pass is not visible.
+        other_starts = launched.loc[launched["thread_id"] != thread, "start_ns"].to_numpy()
+        if not len(other_starts):  # The same thread launches the forward pass, so the end of the backward pass is not visible.
             continue
         for step, of_step in of_thread.groupby("step"):
             first: tuple[int, int] | None = None
-            for _, one in of_step.groupby(np.searchsorted(others, of_step["start_ns"].to_numpy())):
-                kind = len(one), int(one["added"].sum())
+            for _, part in of_step.groupby(np.searchsorted(other_starts, of_step["start_ns"].to_numpy())):
+                kind = len(part), int(part["added"].sum())
                 first = first or kind
-                cleared = one.loc[~one["added"], "end_ns"]
+                cleared = part.loc[~part["added"], "end_ns"]
                 if kind != first or cleared.empty:
                     continue
-                unused = one[one["start_ns"] >= cleared.max()]
+                unused = part[part["start_ns"] >= cleared.max()]
                 if len(unused):
-                    tails.append((step, thread, cleared.max(), unused["end_ns"].max(), len(unused), len(one)))
+                    tails.append((step, thread, cleared.max(), unused["end_ns"].max(), len(unused), len(part)))
     return pd.DataFrame(tails, columns=["step", "thread_id", "start_ns", "end_ns", "unused", "every"])
 
 

@@ -86,10 +86,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 def _fewer(cores: float) -> Action:
     """Return the advice to leave one core to the training process."""
-    most = max(int(cores) - 1, 1)
+    max_workers = max(int(cores) - 1, 1)
     return Action(
         "Use",
-        f"at most {in_number(most, 'worker')}",
+        f"at most {in_number(max_workers, 'worker')}",
         ": more workers share the cores, and take time from the training process.",
     )
 
@@ -97,13 +97,13 @@ def _fewer(cores: float) -> Action:
 def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence:
     """Return the finding on a main thread that waits ``waits_pct`` of the time for a core."""
     workers, cores, cpu = host.means.get("workers"), host.means.get("cores"), host.cpu_pct
-    beside = f" with {in_number(workers, 'loader worker')}" if workers else ""
+    workers_note = f" with {in_number(workers, 'loader worker')}" if workers else ""
     on = f" on {in_number(cores, 'core')}" if cores else ""
     work = f", which are busy {cpu:.0f} % of the time" if cores and cpu is not None else ""
     action = FEWER_FOR_MAIN if workers else ASK_FOR_CORES
     return Evidence(
         Advice(
-            f"The training's main thread waits for a core {waits_pct:.0f} % of the time{beside}{on}{work}",
+            f"The training's main thread waits for a core {waits_pct:.0f} % of the time{workers_note}{on}{work}",
             replace(action, how=f"{action.how} The thread that launches the GPU's work should never wait for a core."),
             note=AT_MOST,
             risk=RISK,

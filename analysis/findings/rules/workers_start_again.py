@@ -97,10 +97,10 @@ def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
     """
     workers, cost = int(facts.loader_workers or 0), sample_cost(facts)
     begins = f"The loop waits {in_words(parts.first_ms)} of each {in_words(step_ms)} step for the first batch of each epoch"
-    often = f"{in_words(parts.first_ms * parts.every)} every {parts.every:,.0f} steps"
+    frequency = f"{in_words(parts.first_ms * parts.every)} every {parts.every:,.0f} steps"
     if not workers or parts.kept:
         return Evidence(
-            Advice(f"{begins}, {often}, before the dataset delivers its first sample", PREPARE_ONCE, note=NOT_PREPARED),
+            Advice(f"{begins}, {frequency}, before the dataset delivers its first sample", PREPARE_ONCE, note=NOT_PREPARED),
             lost_ms=parts.first_ms,
             cost_ms=parts.first_ms,
         )
@@ -114,7 +114,7 @@ def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
     high_ms = min(likely_high_ms * drift, max(step_ms - parts.starting_ms, likely_high_ms), step_ms)
     return Evidence(
         Advice(
-            f"{begins}, {often}: its {workers} workers start again",
+            f"{begins}, {frequency}: its {workers} workers start again",
             Action(
                 "Keep", "the loader's workers", ": persistent_workers=True, and create the DataLoader once, before the epochs."
             ),

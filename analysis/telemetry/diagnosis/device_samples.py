@@ -104,11 +104,11 @@ class DeviceSamples:
         """Return the mean of a column (of ``busy`` if None) between consecutive edges; NaN without samples."""
         values = self.busy if column is None else self.values.get(column, np.full(len(self.times), np.nan))
         counted = np.isfinite(values)
-        which = np.searchsorted(edges, self.times[counted], side="right") - 1
-        inside = (which >= 0) & (which < len(edges) - 1)
+        window_of = np.searchsorted(edges, self.times[counted], side="right") - 1
+        inside = (window_of >= 0) & (window_of < len(edges) - 1)
         weight = self.weights[counted][inside]
-        sums = np.bincount(which[inside], values[counted][inside] * weight, len(edges) - 1)
-        total = np.bincount(which[inside], weight, len(edges) - 1)
+        sums = np.bincount(window_of[inside], values[counted][inside] * weight, len(edges) - 1)
+        total = np.bincount(window_of[inside], weight, len(edges) - 1)
         return np.where(total > 0, sums / np.where(total > 0, total, 1), np.nan)
 
 

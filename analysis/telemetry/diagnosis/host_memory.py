@@ -82,8 +82,8 @@ def _utilization(gpus: Sequence[DeviceSamples], host: HostSeries, mask: NDArray[
     for gpu in gpus:
         at = np.searchsorted(gpu.times, host.times)
         utilization: F64 = np.where(at < len(gpu.times), gpu.busy[np.minimum(at, len(gpu.times) - 1)], np.nan)
-        for which, selected in zip(means, (mask, ~mask), strict=True):
+        for part, selected in zip(means, (mask, ~mask), strict=True):
             if np.isfinite(utilization[selected]).any():
-                which.append(float(np.nanmean(utilization[selected])))
+                part.append(float(np.nanmean(utilization[selected])))
     inside, outside = (float(np.mean(values)) if values else None for values in means)
     return inside, outside

@@ -223,7 +223,7 @@ def _gaps(gpu: DeviceSamples, spans: Sequence[Span]) -> float:
 
     Samples with work and gaps in the telemetry do not count.
     """
-    between = np.zeros(len(gpu.times), bool)
+    outside_jobs = np.zeros(len(gpu.times), bool)
     for previous, following in itertools.pairwise(spans):
-        between |= (gpu.times > previous[1]) & (gpu.times <= following[0])
-    return gpu.seconds(between & ~gpu.at_work)
+        outside_jobs |= (gpu.times > previous[1]) & (gpu.times <= following[0])
+    return gpu.seconds(outside_jobs & ~gpu.at_work)

@@ -40,10 +40,10 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
     middle = float(np.average(values[keep], weights=weight[keep]))
     inner, level, weights = times[keep], values[keep], weight[keep].astype(np.float64)
     if len(part.periods) > 2:
-        which = np.searchsorted(np.array(part.periods[1:-1]), inner, side="left")
+        period_of = np.searchsorted(np.array(part.periods[1:-1]), inner, side="left")
     else:
-        which = np.minimum(np.cumsum(weights) / weights.sum() * BATCHES, BATCHES - 1).astype(np.int64)
-    sums, total = np.bincount(which, level * weights), np.bincount(which, weights)
+        period_of = np.minimum(np.cumsum(weights) / weights.sum() * BATCHES, BATCHES - 1).astype(np.int64)
+    sums, total = np.bincount(period_of, level * weights), np.bincount(period_of, weights)
     batch, share = sums[total > 0] / total[total > 0], total[total > 0] / weights.sum()
     half = middle
     if len(batch) > 1:

@@ -144,10 +144,14 @@ def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -
 
     A spectrum needs more bursts, and it shows no line if short bursts come a tenth of a period early or late.
     """
-    between = np.diff(np.asarray(bursts, np.int64)) / 1e9
-    if len(between) < MIN_BETWEEN or between.min() < BURST_SAMPLES * spacing or between.max() > MAX_RATIO * between.min():
+    distance_s = np.diff(np.asarray(bursts, np.int64)) / 1e9
+    if (
+        len(distance_s) < MIN_BETWEEN
+        or distance_s.min() < BURST_SAMPLES * spacing
+        or distance_s.max() > MAX_RATIO * distance_s.min()
+    ):
         return None
-    period = float(between.mean())
+    period = float(distance_s.mean())
     return SignalPeriod(period, explained(times, values, spacing, period), ())
 
 
@@ -162,12 +166,12 @@ def _period_by_count(times: F64, values: F64, period: float, spacing: float, low
     state = np.where(values >= low + 0.5 * (high - low), 1, np.where(values <= low + 0.25 * (high - low), -1, 0))
     clear = np.flatnonzero(state)
     rises = times[clear[1:][(state[clear[1:]] == 1) & (state[clear[:-1]] == -1)]]
-    between = np.diff(rises)
-    if len(between) < MIN_CYCLES or between.min() < period / 2 or between.max() > 1.5 * period:
+    distance = np.diff(rises)
+    if len(distance) < MIN_CYCLES or distance.min() < period / 2 or distance.max() > 1.5 * period:
         return None
     if rises[-1] - rises[0] < times[-1] - times[0] - 3 * period:  # part of the recording has no rise
         return None
-    return float(between.mean())
+    return float(distance.mean())
 
 
 def _judged(

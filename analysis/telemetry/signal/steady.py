@@ -213,9 +213,9 @@ def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
     A first or last period that was cut off is left out.
     """
     lengths = np.diff(starts)
-    which = np.searchsorted(starts, times, side="left") - 1
-    inside = (which >= 0) & (which < len(lengths))
-    work_per_period = np.bincount(which[inside], work[inside], minlength=len(lengths))
+    period_of = np.searchsorted(starts, times, side="left") - 1
+    inside = (period_of >= 0) & (period_of < len(lengths))
+    work_per_period = np.bincount(period_of[inside], work[inside], minlength=len(lengths))
     first, last = 0, len(lengths)
     usual = float(np.median(work_per_period))
     partial = [not END_PERIOD * usual <= amount <= usual / END_PERIOD for amount in work_per_period]
@@ -259,8 +259,8 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
     count = min(int(span // chunk), MAX_CHUNKS)
     if count < MIN_CHUNKS:
         return part
-    which = np.minimum(((times[inside] - part.start_ns - 1) / span * count).astype(np.int64), count - 1)
-    sums, number = np.bincount(which, values[inside], minlength=count), np.bincount(which, minlength=count)
+    part_of = np.minimum(((times[inside] - part.start_ns - 1) / span * count).astype(np.int64), count - 1)
+    sums, number = np.bincount(part_of, values[inside], minlength=count), np.bincount(part_of, minlength=count)
     level = np.where(number > 0, sums / np.maximum(number, 1), np.nan)
     usual = float(np.nanmedian(level))
     unusual = (level < usual / ODD_LEVEL) | (level > usual * ODD_LEVEL)
