@@ -157,10 +157,8 @@ class Comparison:
     @property
     def partly_counted(self) -> bool:
         """Whether operations are counted too incompletely on a side to compare the counts."""
-        runs_with_flops = [
-            run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None
-        ]
-        return any(counted_flops(run) is None for run in runs_with_flops)
+        counted = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
+        return any(counted_flops(run) is None for run in counted)
 
     def metric_word(self, change: MetricChange) -> RowWord:
         """Return the word for a metric's change, such as better or worse."""

@@ -269,19 +269,16 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
     Values that are not numbers have no order, so the best is chosen. A point whose memory is not known counts as fitting. A
     single point has no sweet spot.
     """
-    throughputs = [(i, p.throughput.value) for i, p in enumerate(points) if p.throughput.value is not None]
-    if not throughputs:
+    rates = [(i, p.throughput.value) for i, p in enumerate(points) if p.throughput.value is not None]
+    if not rates:
         return None, "No run's step time is known."
     if len(points) == 1:
-        return (
-            None,
-            f"{setting} = {points[0].value} gives {significant(throughputs[0][1], 4)} {unit}/s; no other value was measured.",
-        )
-    fits = [(i, value) for i, value in throughputs if (points[i].memory_share or 0.0) <= MEMORY_LIMIT]
+        return None, f"{setting} = {points[0].value} gives {significant(rates[0][1], 4)} {unit}/s; no other value was measured."
+    fits = [(i, value) for i, value in rates if (points[i].memory_share or 0.0) <= MEMORY_LIMIT]
     if not fits:
         return None, f"Every run uses more than {percent(MEMORY_LIMIT)} of the GPU's memory."
     best_index, best = max(fits, key=lambda fit: fit[1])
-    over_limit = [points[i].value for i, value in throughputs if (i, value) not in fits and value > best]
+    over_limit = [points[i].value for i, value in rates if (i, value) not in fits and value > best]
     left_out = (
         f" {', '.join(over_limit)} would be faster but {'fills' if len(over_limit) == 1 else 'fill'} the memory beyond {percent(MEMORY_LIMIT)}."
         if over_limit

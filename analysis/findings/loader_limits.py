@@ -178,12 +178,8 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
     if cost is None:
         return None
     if stage == "pinning":
-        pin_time = in_words(1e3 * cost.pin_s)
-        limit = (
-            f"one thread pins the batches of all workers, {pin_time} per batch"
-            if workers
-            else f"pinning a batch takes {pin_time}"
-        )
+        time = in_words(1e3 * cost.pin_s)
+        limit = f"one thread pins the batches of all workers, {time} per batch" if workers else f"pinning a batch takes {time}"
         return f": {limit}", cheaper_advice(facts)
     if stage == "collate":
         whole_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s + (0.0 if workers else cost.pin_s))

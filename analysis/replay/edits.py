@@ -269,13 +269,11 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
     if len(first_ops):
         first[ops.node[launched & np.isin(ops.op, first_ops)]] = True
     for step in np.unique(step_of_node[step_of_node >= 0]):
-        nodes_of_step = np.flatnonzero(step_of_node == step)
+        nodes = np.flatnonzero(step_of_node == step)
         if len(first_ops):
-            step_of_node[
-                nodes_of_step[np.cumsum(first[nodes_of_step]) == 0]
-            ] = -1  # Operations before the first graph are launched one by one.
+            step_of_node[nodes[np.cumsum(first[nodes]) == 0]] = -1  # Operations before the first graph are launched one by one.
         else:
-            first[int(nodes_of_step[0])] = True
+            first[int(nodes[0])] = True
     waits = np.diff(host.wait_ptr) > 0
     if waits_stay and not len(first_ops):
         launching = np.flatnonzero(step_of_node >= 0)

@@ -113,11 +113,9 @@ def lanes(
             for a, b in telemetry.throttles[["start_ns", "end_ns"]].itertuples(index=False)
         ]
     figure.update_layout(shapes=shapes)
-    lane_places = [
-        (row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured
-    ]
-    if sawtooth is not None and lane_places:
-        _tooth(figure, telemetry, sawtooth, lane_places[0], origin_ns=origin_ns, dark=dark)
+    lanes_of = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
+    if sawtooth is not None and lanes_of:
+        _tooth(figure, telemetry, sawtooth, lanes_of[0], origin_ns=origin_ns, dark=dark)
     for a, b in ((a, b) for a, b in beside if (b - a) * 1e9 >= NAMED_SHARE * telemetry.span.ns):
         figure.add_annotation(x=(a + b) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")

@@ -110,8 +110,7 @@ def build_problem(
 ) -> ReplayProblem:
     """Return the replay problem of ``steps``, or of as many leading steps as ``max_events`` allows.
 
-    With None, there is no limit. ``notes`` says if steps are left out. ``further`` counts later steps whose events are not
-    loaded.
+    None means no limit. ``notes`` says if steps are left out. ``further`` counts later steps whose events are not loaded.
     """
     calls = events.calls
     chosen, notes = _choose_steps(events, steps, max_events, further)
@@ -291,12 +290,10 @@ def _gaps(
     parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
     started = np.zeros((3, len(call)), dtype=np.int64)
     for number, timeline in enumerate(view.timelines):
-        calls_of_line = line == number
-        parts[calls_of_line] = timeline.within(begin[calls_of_line], start[calls_of_line])
+        rows = line == number
+        parts[rows] = timeline.within(begin[rows], start[rows])
         recorded = ((ops.start, ops.thread), (calls.start, calls.thread), (facts.python_start, facts.python_thread))
         for count, (moments, thread) in zip(started, recorded, strict=True):
             ordered = np.sort(moments[view.lines.of_thread[thread] == number])
-            count[calls_of_line] += np.searchsorted(ordered, start[calls_of_line]) - np.searchsorted(
-                ordered, begin[calls_of_line]
-            )
+            count[rows] += np.searchsorted(ordered, start[rows]) - np.searchsorted(ordered, begin[rows])
     return parts, line == 0, started

@@ -276,12 +276,8 @@ def _waits_split_the_graph(context: RuleContext, waits: Finding, graph: Finding)
     """
     if waits.severity == "info" or not graph.edits:
         return False
-    with_one_ms, with_several_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
-    return (
-        with_one_ms is not None
-        and with_several_ms is not None
-        and context.share(with_several_ms - with_one_ms) >= WARNING_SHARE
-    )
+    one_ms, more_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
+    return one_ms is not None and more_ms is not None and context.share(more_ms - one_ms) >= WARNING_SHARE
 
 
 RULE = Rule(

@@ -187,24 +187,20 @@ def _predicted(context: RuleContext, communication: Communication, straggler: St
 def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Evidence:
     """Return the evidence that most ranks are late together, with a cause if their traces show one."""
     ranks = context.run.ranks
-    late_names, early_names = who(split.late, ranks), who(split.early, ranks)
+    late, early = who(split.late, ranks), who(split.early, ranks)
     of_late, of_early = (_lost_ms([ranks[p] for p in side.positions]) for side in (split.late, split.early))
     over = {cause: ms - of_early.get(cause, 0.0) for cause, ms in of_late.items()} if of_early else {}
     cause = max(over, key=lambda key: over[key], default=None)
     is_explained = cause is not None and over[cause] >= EXPLAINED * split.behind_ms
-    further_advice = (
+    more = (
         f" The traces of the late ranks show {in_words(over[cause])} more per step for {(CAUSE_OF[cause].late_rank or cause).replace('its ', 'their ')}."
         if cause and is_explained
         else ""
     )
     return Evidence(
         Advice(
-            f"In the recording, {late_names} arrive {in_words(split.behind_ms)} per step after {early_names}, which wait for them",
-            Action(
-                "Compare",
-                f"{late_names} with {early_names}",
-                f": their hosts, their data and their share of the work.{further_advice}",
-            ),
+            f"In the recording, {late} arrive {in_words(split.behind_ms)} per step after {early}, which wait for them",
+            Action("Compare", f"{late} with {early}", f": their hosts, their data and their share of the work.{more}"),
             note="Not predicted: with so many late ranks, the recording does not show whether they lose time or the others have less to do.",
         ),
         severity="info",
