@@ -13,7 +13,8 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
-from sawtooth.app.charts.telemetry import FAINT, SLOW, faint, period, seconds
+from sawtooth.app.charts.telemetry import FAINT, SLOW, seconds
+from sawtooth.app.charts.telemetry_bands import faint, period
 from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
-from sawtooth.app.charts.telemetry import faint
+from sawtooth.app.charts.telemetry_bands import faint
 from sawtooth.app.theme import ACCENT, MUTED
 
 METHOD = (

@@ -14,6 +14,7 @@ from plotly.subplots import make_subplots
 from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one_period
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
+from sawtooth.app.charts import telemetry_bands as bands
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.theme import ACCENT, ALARM, MUTED, PAGE, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
@@ -22,12 +23,12 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 PANEL_PX = 108
 FIRST = 2.0  # relative height of the lane with the signal of the sentence
 LINE_PX = 17  # pixels, of a line in a lane's heading
-IN_A_LINE = 3  # quantities in one line of a heading, which fits on a phone
+IN_A_LINE = 2  # quantities in one line of a heading: three with their averages are wider than a phone
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # signals in which a sawtooth is searched for, the fastest first
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
 SLOW = "util_pct"
 FAINT = 0.45  # opacity of a background line
-NAMED_SHARE = 0.2  # share of the width: a narrower shaded range has no room for its text
+NAMED_SHARE = 0.26  # share of the width: a narrower shaded range has no room for its text
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Panel:
         return {
             "range": [0, self.top] if self.top else None,
             "rangemode": "tozero",
+            "nticks": 4,
             "title": {"text": self.unit, "standoff": 4},
         }
 
@@ -105,13 +107,14 @@ def lanes(
         figure.update_yaxes(**panel.axis(), row=row, col=1)
         named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
         _heading(figure, row, named, {c: _mean(c, means, telemetry if steady is None else steady) for c in named}, dark)
-    shapes = [_band(a, b, MUTED.on(dark)) for a, b in beside]
+    drawn_s = _drawn_s(telemetry, origin_ns)
+    shapes = bands.not_averaged(beside, drawn_s, dark)
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
-    if clock is not None:  # only on the clock panel, which throttling affects: bands over all panels would hide the lines
-        shapes += [
-            _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, ALARM.on(dark), row=clock)
-            for a, b in telemetry.throttles[["start_ns", "end_ns"]].itertuples(index=False)
-        ]
+    if clock is not None and len(telemetry.throttles):  # above the clock, because throttling lowers it
+        highest = max(float(np.nanmax(telemetry.samples[column].to_numpy(float))) for column in panels[clock - 1][1])
+        figure.update_yaxes(range=[0, highest / bands.LANE_FROM], row=clock, col=1)
+        times = telemetry.throttles[["start_ns", "end_ns"]].to_numpy()
+        shapes += [bands.throttled(float(a), float(b), clock, dark) for a, b in (times - origin_ns) / 1e9]
     figure.update_layout(shapes=shapes)
     lanes_of = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
     if sawtooth is not None and lanes_of:
@@ -119,7 +122,7 @@ def lanes(
     for a, b in ((a, b) for a, b in beside if (b - a) * 1e9 >= NAMED_SHARE * telemetry.span.ns):
         figure.add_annotation(x=(a + b) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
-    figure.update_xaxes(range=_drawn_s(telemetry, origin_ns), zeroline=False)
+    figure.update_xaxes(range=drawn_s, zeroline=False)
     figure.update_xaxes(title={"text": "time since the telemetry began, s"}, row=max(len(panels), 1), col=1)
     columns = [column for _, measured in panels for column in measured]
     table = telemetry.samples[["time_ns", *columns]].assign(time_s=seconds(telemetry.samples["time_ns"].to_numpy(), origin_ns))
@@ -131,7 +134,7 @@ def lanes(
         columns={"time_s": "Time, s", **{c: c for c in columns}},
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
         method="A sample describes the window that ends at its time, so its value is drawn back to the previous sample. Lines are thinned so that every "
-        "peak and valley stays; times without samples are left empty; bands on the clock mark throttling.",
+        "peak and valley stays; times without samples are left empty; bars above the clock mark throttling.",
         legend=_legend(telemetry, dark, throttled=clock is not None, aside=bool(beside)),
     )
 
@@ -217,7 +220,7 @@ def _line(
         line={"shape": "vh", "width": 1 if behind else 1.5, "color": colour_of_quantity(column).on(dark)},
         opacity=FAINT if behind else 1,
         fill="tozeroy" if filled else None,
-        fillcolor=faint(colour_of_quantity(column).on(dark)) if filled else None,
+        fillcolor=bands.faint(colour_of_quantity(column).on(dark)) if filled else None,
         connectgaps=False,
         hovertemplate="%{y:.3~g}",
         row=row,
@@ -236,43 +239,18 @@ def _tooth(
     if tooth is None:
         return
     a, b = seconds(np.array([tooth.start_ns, tooth.end_ns]), origin_ns)
-    figure.add_shape(**period(float(a), float(b), dark), row=row, col=1)
+    figure.add_shape(**bands.period(float(a), float(b), dark), row=row, col=1)
     figure.add_annotation(
         x=(a + b) / 2, y=102, text=f"one period, {fmt.duration_ns(sawtooth.period_s * 1e9)}", showarrow=False, yanchor="bottom",
         font={"size": 11}, bgcolor=PAGE.on(dark), row=row, col=1,
     )  # fmt: skip
 
 
-def period(start: float, end: float, dark: bool) -> dict[str, Any]:
-    """Return the band that marks one period (x in seconds)."""
-    colour = ACCENT.on(dark)
-    return {
-        "type": "rect", "x0": start, "x1": end, "y0": 0, "y1": 100,
-        "fillcolor": colour, "opacity": 0.24, "line": {"width": 1.5, "color": colour}, "layer": "below",
-    }  # fmt: skip
-
-
-def faint(colour: str) -> str:
-    """Return a hex colour as a transparent colour for areas below or behind lines."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.18)"
-
-
-def _band(start: float, end: float, colour: str, *, row: int | None = None) -> dict[str, Any]:
-    """Return a band over one panel (``row`` from 1) or all; Plotly's own helper takes 0.1 s per band.
-
-    The edges have the whole colour, because a pale area alone has too little contrast.
-    """
-    yref = "paper" if row is None else f"y{row if row > 1 else ''} domain"
-    place = {"type": "rect", "xref": "x", "yref": yref, "x0": start, "x1": end, "y0": 0, "y1": 1, "layer": "below"}
-    return {**place, "fillcolor": faint(colour), "line": {"width": 1, "color": colour}}
-
-
 def _legend(telemetry: TelemetrySeries, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
     """Return the legend of the bands; the panels' headings name the lines."""
     reasons = dict.fromkeys(telemetry.throttles["reason"] if throttled else ())
-    bands = [LegendEntry(f"throttled: {reason}", ALARM.on(dark)) for reason in reasons]
-    return (*([LegendEntry("not steady: start, end or profile, in no average", MUTED.on(dark))] if aside else []), *bands)
+    lane = [LegendEntry(f"throttled: {reason}", ALARM.on(dark)) for reason in reasons]
+    return (*([LegendEntry("not steady: start, end or profile, in no average", MUTED.on(dark))] if aside else []), *lane)
 
 
 def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:
@@ -287,7 +265,7 @@ def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, o
             mode="lines",
             line={"shape": "vh", "width": 1, "color": colour_of_quantity(column).on(dark)},
             fill="tozeroy",
-            fillcolor=faint(colour_of_quantity(column).on(dark)),
+            fillcolor=bands.faint(colour_of_quantity(column).on(dark)),
             hoverinfo="skip",
         )
     if shown:

@@ -9,7 +9,8 @@ from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
 from sawtooth.analysis.telemetry.series import TelemetrySeries
-from sawtooth.app.charts.telemetry import lanes, period
+from sawtooth.app.charts.telemetry import lanes
+from sawtooth.app.charts.telemetry_bands import period
 from sawtooth.app.theme import CAUSES
 
 SECOND = 10**9
@@ -33,7 +34,8 @@ def test_averages_refer_to_the_steady_part_and_the_rest_is_shaded() -> None:
     chart = lanes(whole, "title", "alt", origin_ns=0, dark=False, steady=steady)
     headings = " ".join(note.text for note in chart.figure.layout.annotations)
     assert "<b>80\u00a0%</b> on average" in headings and "<b>400\u00a0W</b> on average" in headings
-    assert [(shape.x0, shape.x1) for shape in chart.figure.layout.shapes] == [(0.0, 6.0), (9.0, 10.0)]
+    shades = [shape for shape in chart.figure.layout.shapes if shape.type == "rect"]
+    assert [(shade.x0, shade.x1) for shade in shades] == [(0.0, 6.0), (9.0, 10.0)]
     assert any(entry.label.startswith("not steady") for entry in chart.legend)
     notes = [(note.x, note.text) for note in chart.figure.layout.annotations if note.xref != "paper"]
     assert notes == [(3.0, "not averaged")]  # the first six seconds have room for the text, the last one has not

@@ -36,7 +36,12 @@ def test_telemetry_shows_gaps_throttling_and_the_average(app_data: DataFolder, t
     (lanes,) = charts(test)  # One chart of the whole recording. A second, smaller one would repeat it.
     values = numbers(lanes["data"][0]["y"])
     assert any(v is None or v != v for v in values), "a telemetry gap is drawn as a gap"
-    assert len(lanes["layout"]["shapes"]) >= 1  # the throttle band
+    thin = [shape for shape in lanes["layout"]["shapes"] if "domain" in shape["yref"]]  # throttling, above the clock
+    assert thin and all(shape["y1"] - shape["y0"] < 0.1 for shape in thin)
+    axis = thin[0]["yref"].split()[0]
+    clock = next(line for line in lanes["data"] if line["yaxis"] == axis)
+    top = lanes["layout"][axis.replace("y", "yaxis")]["range"][1]
+    assert max(numbers(clock["y"])) < thin[0]["y0"] * top  # no line is hidden
     headings = [note["text"] for note in lanes["layout"]["annotations"] if "on average" in note["text"]]
     assert "GPU utilization" in headings[0] and len(headings) == len({line["yaxis"] for line in lanes["data"]})
     heights = [b - a for a, b in (lanes["layout"][f"yaxis{n}"]["domain"] for n in ("", "2"))]
