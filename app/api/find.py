@@ -16,6 +16,7 @@ from sawtooth.app.api.answers import errors_answered, json
 from sawtooth.app.charts import rankings
 from sawtooth.app.library import library
 from sawtooth.app.places import address
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 from sawtooth.app.words import advice
@@ -36,8 +37,9 @@ async def index(request: Request) -> Response:
 def _entries(run: str) -> list[Entry]:
     manifests = settings().data.manifests()
     chosen = next((manifest for manifest in manifests if manifest.id == run), None)
+    names = distinct_names(manifests)
     entries: list[Entry] = [
-        ("Run", manifest.name, address("verdict", {"run": manifest.id})) for manifest in listed(manifests)[:MAX_RUNS]
+        ("Run", names[manifest.id], address("verdict", {"run": manifest.id})) for manifest in listed(manifests)[:MAX_RUNS]
     ]
     if chosen is not None and (result := cached_result(chosen, settings().data)) is not None:
         entries += [*_findings(result), *_kernels(result)]

@@ -11,7 +11,9 @@ from typing import Any
 
 import streamlit as st
 
-_OWN = "my_jobs"  # in the session's state
+from sawtooth.app.server.process import jobs
+
+_OWN, _ARRIVED = "my_jobs", "arrived_jobs"  # in the session's state
 _COMPONENTS = Path(__file__).resolve().parents[1] / "components"
 
 
@@ -31,6 +33,14 @@ def drop_zone(*, note: str, compact: bool = False, key: str = "drop_zone") -> st
 def own_jobs() -> list[str]:
     """Return the ids of the jobs that this session has started and not dismissed."""
     return list(st.session_state.get(_OWN, []))
+
+
+def arrived_run() -> str | None:
+    """Return a run that a job of this session has made since the last call; None if there is no new one."""
+    seen: set[str] = st.session_state.setdefault(_ARRIVED, set())
+    done = [job for job in jobs().all() if job.id in own_jobs() and job.stage == "done" and job.id not in seen]
+    seen.update(job.id for job in done)
+    return next((run for job in reversed(done) for run in job.outcome.run_ids), None)
 
 
 def forget(job: str) -> None:

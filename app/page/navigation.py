@@ -7,14 +7,14 @@ from typing import Any
 
 import streamlit as st
 
-from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.live.info import sessions
 from sawtooth.app.page import address, frame, keys
 from sawtooth.app.page.default_pair import likely_pair
-from sawtooth.app.page.drop_zone import drop_zone
+from sawtooth.app.page.drop_zone import arrived_run, drop_zone
 from sawtooth.app.places import MENU, PLACES, SCREENS, Screen, screen_named, views_of
 from sawtooth.app.places import address as address_of
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
@@ -86,16 +86,22 @@ def _is_empty(place: str, empty: dict[str, str]) -> bool:
 def _choose_run(place: str) -> None:
     """Let the viewer choose the run.
 
-    The default is the ``run`` of the address, else the run compared there, else the last chosen one, else the newest.
+    The default is the ``run`` of the address, else the run compared there, else the last chosen one, else the newest. A run that
+    the viewer has just dropped takes the place of all of them on Runs.
 
     The choice survives navigation, reload and Back. On a page that is not about one run, choosing a run opens its Verdict. The
     address is written here, because Streamlit's own binding would write the option's label. A link must contain the run's id,
     which is the same on every server.
     """
+    about_one = screen_named(place).needs_run
+    if place == "runs" and (arrived := arrived_run()) is not None:
+        st.query_params["run"] = arrived
     in_address = st.query_params.get("run")
     compared = st.query_params.get("b", "").split(",")[0]
     shown = tuple(filter(None, (in_address, compared)))
-    names = {m.id: m.name for m in listed(frame.data_folder().manifests(), shown)}
+    manifests = frame.data_folder().manifests()
+    distinct = distinct_names(manifests)
+    names = {m.id: distinct[m.id] for m in listed(manifests, shown)}
     st.session_state["unknown_run"] = in_address if in_address and in_address not in names else None
     if not names:
         st.session_state["run"] = None
@@ -103,7 +109,6 @@ def _choose_run(place: str) -> None:
     last = st.session_state.get("run")
     run = next((each for each in (in_address, compared, last) if each in names), next(iter(names)))
     st.session_state["run"] = run
-    about_one = screen_named(place).needs_run
     if in_address is None and about_one:
         st.query_params["run"] = run  # so that the viewer can copy the address
     if opened := st.session_state.pop("opened_run", None):
@@ -112,18 +117,13 @@ def _choose_run(place: str) -> None:
     st.selectbox(
         "Run",
         list(names),
-        format_func=lambda option: _run_label(option, names),
+        format_func=lambda option: names.get(option, ""),
         key="run_choice",
         on_change=_follow_choice,
         args=(about_one,),
         index=None if st.session_state["unknown_run"] else 0,
         placeholder="Choose a run",
     )
-
-
-def _run_label(run: str, names: dict[str, str]) -> str:
-    name = fmt.clean(names.get(run) or "", 60)
-    return name if list(names.values()).count(names.get(run) or "") < 2 else f"{name} · {run[:6]}"
 
 
 def _follow_choice(about_one: bool) -> None:
@@ -158,7 +158,7 @@ def _drop_anywhere() -> None:
 def _where(place: str) -> None:
     """Show the place and the run in the top bar of a phone, where the sidebar that names them is closed."""
     run = st.session_state.get("run") if screen_named(place).needs_run else None
-    name = fmt.clean(frame.data_folder().read_manifest(run).name, 40) if run is not None else ""
+    name = distinct_names(frame.data_folder().manifests(), 40).get(run, "") if run is not None else ""
     with st.container(key="where"):  # The class exists before the text, so a wide page reserves no line for it.
         st.html(_HTML.where(frame.shown_view(place).title, name))
 

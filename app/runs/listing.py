@@ -131,7 +131,7 @@ def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, flo
     if len(can) < 2:
         return None
     step_left, name, step_ms, _ = min(can)
-    return f"{fmt.clean(name, 40)} can gain most: at least {fmt.share(1 - step_left)} of its {fmt.duration_ms(step_ms)} step"
+    return f"{fmt.clean(name, 90)} can gain most: at least {fmt.share(1 - step_left)} of its {fmt.duration_ms(step_ms)} step"
 
 
 def short_gpu(name: str) -> str:

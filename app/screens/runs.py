@@ -16,6 +16,7 @@ from sawtooth.app.page.runs.proposals import proposals
 from sawtooth.app.page.runs.table import step_of
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import stored_card
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.manifest import Manifest
 
@@ -63,7 +64,10 @@ def _arrivals(shown: tuple[object, ...]) -> None:
 def _head(manifests: list[Manifest]) -> None:
     example = _example(manifests)
     known = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
-    gains = [(m.name, step_of(known[m.id]), known[m.id].after) for m in manifests if m.id in known and not listing.tries(m)]
+    names = distinct_names(frame.data_folder().manifests(), 40)
+    gains = [
+        (names[m.id], step_of(known[m.id]), known[m.id].after) for m in manifests if m.id in known and not listing.tries(m)
+    ]
     if example is not None and len(known) == len(manifests) and (most := listing.most_to_gain(gains)) is not None:
         cards.headline(most, "These runs are examples. Drop a trace of yours to read its own answer.")
     elif example is not None:
@@ -195,7 +199,7 @@ def _finished(job: IngestJob) -> None:
 
 def _run_names(job: IngestJob) -> str:
     """Return the names of a job's runs; "" if they no longer exist."""
-    names = {m.id: clean(m.name, 80) for m in frame.data_folder().manifests()}
+    names = distinct_names(frame.data_folder().manifests(), 80)
     return ", ".join(names[run] for run in job.outcome.run_ids if run in names)
 
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from sawtooth.app.places import SCREENS, address
 from sawtooth.ingest.manifest import RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import three_steps
+from tests.support.chrome_trace import matmul_loop, three_steps
 from tests.support.chromium import PageLog, click_to, log_in
 from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server, without_bundled
@@ -67,6 +67,10 @@ def test_a_dropped_trace_becomes_a_run_without_external_requests(
         page.wait_for_timeout(250)
     assert left == []
     run = page.get_by_role("link", name="See the verdict").first.get_attribute("href").split("run=")[1]
+    chosen = page.get_by_test_id("stSidebar").get_by_role("combobox", name="Run")
+    expect(chosen).to_have_value("my first run")
+    drop(page, written(tmp_path, "my second run.pt.trace.json.gz", matmul_loop().json()))
+    expect(chosen).to_have_value("my second run", timeout=60_000)  # also here, where the address names the first one
     page.goto(f"{server.url}/kernels?run={run}")  # the address of an older version
     page.wait_for_url(f"{server.url}/work?run={run}")
     page.get_by_test_id("stDataFrame").first.hover(timeout=60_000)

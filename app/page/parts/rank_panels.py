@@ -13,6 +13,7 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, controls, current_result, frame, panel
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 
 RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
@@ -49,12 +50,14 @@ def other_jobs(view: str) -> None:
         RECORD_JOB,
         "bash",
     )
-    jobs = [manifest for manifest in listed(frame.data_folder().manifests()) if len(manifest.traces) > 1][:JOBS_LINKED]
+    manifests = frame.data_folder().manifests()
+    jobs = [manifest for manifest in listed(manifests) if len(manifest.traces) > 1][:JOBS_LINKED]
+    names = distinct_names(manifests, 40)
     if jobs:
         cards.small("Runs with several ranks:")
         with st.container(horizontal=True, gap="medium"):
             for manifest in jobs:
-                frame.link(view, fmt.clean(manifest.name, 40), run=manifest.id, icon=":material/group:")
+                frame.link(view, fmt.markdown(names[manifest.id], None), run=manifest.id, icon=":material/group:")
 
 
 def late_in_the_profile(result: RunResult, communication: Communication) -> str | None:

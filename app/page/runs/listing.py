@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
@@ -16,6 +18,7 @@ from sawtooth.app.page.runs.editing import edit
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import READINGS, Card, is_large, stored_card
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.server.process import jobs
 from sawtooth.app.theme import colour_of
 from sawtooth.ingest.errors import SawtoothError
@@ -49,6 +52,7 @@ def show(manifests: list[Manifest]) -> None:
         with st.container(key="card_line"):
             cards.small("The line on a card shows GPU utilization over the last part of its recording.")
     seen: set[str] = set()
+    names = distinct_names(frame.data_folder().manifests())
     for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
         once = [m for m in runs if m.id not in seen]  # show each card only once, because its checkbox has one key
         seen |= {m.id for m in once}
@@ -56,7 +60,7 @@ def show(manifests: list[Manifest]) -> None:
             cards.title(f"{name[0].upper()}{name[1:]}: {len(once)} {'run' if len(once) == 1 else 'runs'}")
         with st.grid(min_column_width=280, gap="small", key=f"run_cards-{number}"):
             for manifest in once:
-                _card(manifest)
+                _card(manifest, names)
     if len(ordered) > shown and st.button(f"Show {min(FIRST_PAGE, len(ordered) - shown)} more of {len(ordered)}"):
         st.session_state["runs_shown"] = shown + FIRST_PAGE
         st.rerun()
@@ -130,15 +134,16 @@ def _bar(picked: list[Manifest]) -> None:
     """Offer actions for the selected runs; without a selection, the bar is hidden."""
     if not picked:
         return
+    names = distinct_names(frame.data_folder().manifests(), 40)
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if len(picked) == 1:
-            cards.small(f"{clean(picked[0].name, 60)} is selected. Select another run to compare it with.")
+            cards.small(f"{names[picked[0].id]} is selected. Select another run to compare it with.")
             frame.link("verdict", "See its verdict", run=picked[0].id, icon=":material/gavel:")
             if st.button("Edit", key="edit_selected", type="tertiary", help="Name, tags, notes, delete"):
                 edit(picked[0])
             return
         before, *more = sorted(picked, key=lambda m: m.created_ns)
-        label = f"Compare {markdown(before.name, 40)} with {markdown(more[0].name, 40)}"
+        label = f"Compare {markdown(names[before.id], 60)} with {markdown(names[more[0].id], 60)}"
         further = {"more": ",".join(m.id for m in more[1:])} if len(more) > 1 else {}
         frame.link(
             "compare",
@@ -150,9 +155,9 @@ def _bar(picked: list[Manifest]) -> None:
         )
 
 
-def _card(manifest: Manifest) -> None:
+def _card(manifest: Manifest, names: Mapping[str, str]) -> None:
     with st.container(border=True, height="stretch", gap="xsmall"):
-        frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
+        frame.link("verdict", f"**{markdown(names[manifest.id], 120)}**", run=manifest.id)
         about = known(manifest)
         cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
         if about.headline:

@@ -15,6 +15,7 @@ from sawtooth.app.charts import history
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
@@ -32,7 +33,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
     runs = [(name, manifest) for name, those in groups for manifest in those]
     steps = {name: ms for m in manifests if (ms := step_of(known[m.id])) is not None for name in (m.name, m.id)}
-    names = {m.id: m.name for m in manifests}
+    names = distinct_names(frame.data_folder().manifests())
     rows = pd.DataFrame([_row(name, manifest, known[manifest.id], steps, names) for name, manifest in runs])
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
@@ -121,12 +122,12 @@ def first_change(card: Card) -> str:
 def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float], names: Mapping[str, str]) -> dict[str, Any]:
     step_ms = step_of(card)
     before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), "")
-    named = fmt.clean(names.get(before, before), 40)
+    named = fmt.clean(names.get(before, before), 60)
     changed = f"{named}: {listing.change(steps[before], step_ms)}" if step_ms and before in steps else ""
     return {
         "group": group,
         "id": manifest.id,
-        "run": fmt.clean(manifest.name, 70),
+        "run": names.get(manifest.id) or fmt.clean(manifest.name, 70),
         "step_ms": step_ms,
         "busy_share": fmt.shown_share(card.busy),
         "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
