@@ -163,14 +163,14 @@ def _spine(con: duckdb.DuckDBPyConnection) -> TraceEvents:
         f"""SELECT name_id AS name, device, start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end, coalesce(call_id, -1)::INTEGER AS call,
             coalesce(cpu_op_id, -1)::INTEGER AS cpu_op FROM gpu_ops""",
     )
-    start = columns_of(con, f"SELECT start_ns - {origin} AS start FROM runtime_calls")["start"]
+    calls = columns_of(con, f"SELECT start_ns - {origin} AS start, thread_id AS thread FROM runtime_calls")
     small = np.empty(0, np.int32)
     marks: CpuOps = read_cpu_ops(con, origin, _MARKS)
     return TraceEvents(
         origin,
         names_of(con),
         GpuOps(kind=np.empty(0, np.int8), stream=none, bytes=none, graph=none, **gpu),
-        Calls(name=small, thread=small, start=start, end=none, correlation=none, cpu_op=none, gpu_ops=small),
+        Calls(name=small, end=none, correlation=none, cpu_op=none, gpu_ops=small, **calls),
         marks,
     )
 
