@@ -44,10 +44,11 @@ def memory_use(context: RuleContext) -> tuple[float, float] | None:
 def idle_by_telemetry_ms(context: RuleContext) -> float | None:
     """Return the ms per step in which no kernel runs, by the steady part of the telemetry.
 
-    None without telemetry, or if kernels are too short for its utilization to be accurate.
+    None without telemetry, or if kernels are too short for its utilization to be accurate. None for a job of several GPUs too,
+    because a GPU that waits for others in a collective counts as busy.
     """
     busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
-    if busy is None or not step or not context.rank.facts.kernels_in_counted_steps:
+    if context.run.gpus > 1 or busy is None or not step or not context.rank.facts.kernels_in_counted_steps:
         return None
     kernels = context.rank.facts.kernels_in_counted_steps / max(len(context.rank.counted), 1)
     return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None
