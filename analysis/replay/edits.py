@@ -18,6 +18,7 @@ from sawtooth.analysis.replay.simulation import I64, HostNodes, ReplayProblem, w
 
 GRAPH_NODE_GAP_NS = 100  # Gap between two kernels of one CUDA graph on one stream. On an H200, 459 kernels idle 47 µs per step.
 GRAPH_LAUNCH_NS = 10_000  # host time of one graph launch
+PYTHON = HOST_CAUSES.index("python_host")
 BETWEEN_CALLS_NS = 50_000  # Python code between operators, or a view, takes the host 5 to 30 µs. Longer times are other work.
 
 
@@ -101,11 +102,12 @@ class FasterHost(msgspec.Struct, frozen=True, tag=True):
 class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
     """These calls, their GPU work, waits and the host's time before them (except loading) are removed.
 
-    ``slower_in_run`` also removes the excess of the run's step over its replay.
+    ``slower_in_run`` also removes the excess of the run's step over its replay. ``python_stays`` keeps Python above BETWEEN_CALLS_NS.
     """
 
     calls: tuple[int, ...]
     slower_in_run: bool = False
+    python_stays: bool = False
 
 
 class MoreLaunches(msgspec.Struct, frozen=True, tag=True):
@@ -154,6 +156,8 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             moving = hit & (host.pred >= 0)
             loader = np.array(HOST_CAUSES) == "data_wait"  # Its time stays, because the next batch is still needed.
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
+            if edit.python_stays:
+                parts[moving, PYTHON] = np.maximum(host.gap_parts[moving, PYTHON] - BETWEEN_CALLS_NS, 0)
             gap, own_ns = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
             fast = replace(host, gap=gap, gap_parts=parts, own=own_ns)
             ours = (ops.node >= 0) & hit[np.maximum(ops.node, 0)]
@@ -244,16 +248,11 @@ def _gap_parts_without_call(host: HostNodes) -> I64:
     in_operator = np.minimum((host.gap * host.gap_of_operator).astype(np.int64), parts[:, launching])
     parts[:, launching] -= in_operator
     spare = np.full(len(parts), BETWEEN_CALLS_NS, np.int64)
-    for column in (launching, HOST_CAUSES.index("python_host")):
+    for column in (launching, PYTHON):
         overlapped = np.minimum(parts[:, column], spare)
         parts[:, column] -= overlapped
         spare -= overlapped
     return parts
-
-
-def _beside_graph(cause: str) -> str | None:
-    on_host = CAUSE_OF[cause].on_host
-    return on_host.beside_graph if on_host is not None else None
 
 
 def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
@@ -284,12 +283,12 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
         inside |= waits & (step_of_node < 0)  # Also remove waits in calls without a captured launch.
     moving = host.pred >= 0
     # Between two graph launches, the loader and its Python code still run; only captured work is removed.
-    stays = [_beside_graph(key) for key in HOST_CAUSES]
+    stays = [on_host.beside_graph if (on_host := CAUSE_OF[key].on_host) is not None else None for key in HOST_CAUSES]
     stays_everywhere, stays_between = (np.array([stay == position for stay in stays]) for position in ("all", "between"))
     eager |= (step_of_node < 0) & bool(len(first_ops))
     parts = np.where(stays_everywhere | (stays_between & first[:, None]) | eager[:, None], host.gap_parts, 0)
-    python = HOST_CAUSES.index("python_host")  # Time above BETWEEN_CALLS_NS is other work, which no graph replaces.
-    parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
+    # Time above BETWEEN_CALLS_NS is other work, which no graph replaces.
+    parts[:, PYTHON] = np.maximum(parts[:, PYTHON], host.gap_parts[:, PYTHON] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)
     own_ns = np.where(first, GRAPH_LAUNCH_NS, np.where((waits & waits_stay) | eager, host.own, 0))
     free = _without_waits(problem, inside)

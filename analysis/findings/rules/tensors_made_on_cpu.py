@@ -52,7 +52,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not calls:
         return
     slower = slower_in_run(context)
-    edits = [WithoutCalls(calls, slower_in_run=slower)]
+    edits = [WithoutCalls(calls, slower_in_run=slower, python_stays=True)]
     predicted = context.predict_ms(edits)
     lost = lost_in_calls(context, "blocking_copy", calls)
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
@@ -63,7 +63,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{in_number(cpu_tensors.count, 'tensor per step is', 'tensors per step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
             Action("Make", "tensors on the GPU", ": with device=…, or once before the loop as a buffer."),
-            note=f"Predicted by the replay without the copies and the host's time before each.{SLOWER if slower else ''}",
+            note=f"Predicted by the replay without the copies and the host's time before each, except long Python code.{SLOWER if slower else ''}",
             risk="Random numbers drawn on the GPU differ from those of the CPU.",
             changes=(*_of_tensor(context, cpu_tensors.frame, maker), *CHANGES),
         ),

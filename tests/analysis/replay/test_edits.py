@@ -44,6 +44,19 @@ def test_a_removed_launch_removes_its_gap_and_its_kernel() -> None:
     assert step_us(problem_of(loading()), WithoutCalls(SECOND)) == [80, 80]
 
 
+def test_long_python_before_a_removed_launch_can_stay() -> None:
+    trace = TinyTrace()
+    for k in range(3):
+        t = 700.0 * k
+        trace.step(t, t + 700)
+        trace.launch((t + 55, t + 60), (t + 62, t + 72))
+        trace.launch((t + 695, t + 700), (t + 702, t + 712))  # after 635 µs of Python
+    problem = problem_of(trace)
+    assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
+    # Up to 50 µs of Python before a call belong to it.
+    assert step_us(problem, WithoutCalls(SECOND, python_stays=True)) == [60 + 635 - 50] * 2
+
+
 def test_a_graph_is_launched_after_each_wait() -> None:
     trace = TinyTrace()
     for k in range(3):
