@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,19 +11,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.ranks.contention import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
 from sawtooth.analysis.ranks.joint_replay import JointReplay, MatchedCollectives, Member
 from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
+from sawtooth.analysis.ranks.stragglers.communication_slowdown import without_communication_slowdown
 from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, find_stragglers, recorded_stragglers
+from sawtooth.analysis.ranks.stragglers.host_waits import cpu_collectives, host_waits, without_host_waits
 from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_EQUAL, RankLosses, outliers
-from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time, without_communication_slowdown
+from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time
+from sawtooth.analysis.ranks.stragglers.pacing import paced
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
-from sawtooth.analysis.replay.bisection import turning_point
-from sawtooth.analysis.replay.edits import FasterHost, apply
 from sawtooth.analysis.replay.simulation import ReplayProblem
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import RankResult
@@ -30,9 +31,7 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
-LEAST_HOST = 0.4  # least factor on the replayed hosts' time: the hosts are never assumed to be faster than this
 SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
-HALVINGS = 5  # steps of the bisection for the hosts' speed, which is then exact to 2 %
 NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so no joint replay of the ranks shows the job's step."
 NOT_REPLAYED = "Not every rank's trace can be replayed, so no joint replay of the ranks shows the job's step, and no straggler is reported."
 
@@ -70,9 +69,9 @@ class ReplayedJob:
         late = outliers(recorded, self._losses, peers_of, numbers, hosts, recorded_ms) if enough_equal else ()
         communication = self.communication
         if self.joint is not None:
-            paced = _paced(self.joint, measured_ms)
-            communication = replace(communication, paced_ms=paced.step_ms())
-            late = late or self._found_in(paced)
+            job = paced(self.joint, measured_ms, [_waits_for_workers(self.ranks[p]) for p in self.included])
+            communication = replace(communication, paced_ms=job.step_ms())
+            late = late or self._found_in(job, measured_ms)
         if not late and None in self.problems and not enough_equal:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
             late = (
@@ -94,7 +93,7 @@ class ReplayedJob:
                 shown[position] = RankLosses.from_recording(recording, self.ranks[position], self.kernels[position], shortest)
         return shown
 
-    def _found_in(self, paced: JointReplay) -> tuple[Straggler, ...]:
+    def _found_in(self, job: JointReplay, measured_ms: float | None) -> tuple[Straggler, ...]:
         """Return the stragglers of a replay whose hosts are as fast as measured."""
         kernels = [self.kernels[position] for position in self.included]
         waits = self.communication.ranks
@@ -102,15 +101,16 @@ class ReplayedJob:
             _with_marks(
                 own_time(of_rank, member, waits[position].held_ms, _begins_ns(self.ranks[position])), self.ranks[position]
             )
-            for of_rank, member, position in zip(kernels, paced.members, self.included, strict=True)
+            for of_rank, member, position in zip(kernels, job.members, self.included, strict=True)
         ]
         late = find_stragglers(
-            job=paced,
+            job=job,
             recorded=RecordedJob.from_rows(self.rows, len(self.included)),
             own=without_communication_slowdown(own_times),
             peers=peers(self.rows, len(self.included)),
             ranks=[self.ranks[position].rank for position in self.included],
             hosts=[self.ranks[position].host for position in self.included],
+            measured_ms=measured_ms,
         )
         return tuple(replace(straggler, positions=tuple(self.included[i] for i in straggler.positions)) for straggler in late)
 
@@ -128,10 +128,16 @@ def replay_job(
         return None
     problems: list[ReplayProblem | None] = []
     kernels: list[Kernels] = []
+    on_cpu = []
     for rank in ranks:
         with library.open(rank.recording_id) as recording:
             problems.append(replay_of(recording, rank))
             kernels.append(kernels_of(recording, rank.device))
+            on_cpu.append(cpu_collectives(recording))
+    problems = [
+        without_host_waits(problem, waits, rank.trace.first_ns or 0) if problem is not None else None
+        for rank, problem, waits in zip(ranks, problems, host_waits(on_cpu), strict=True)
+    ]
     awaited = (
         problem is None and waits.late_ms >= LEAST_SHARE * (rank.best.mean_ms or 0.0)
         for rank, waits, problem in zip(ranks, communication.ranks, problems, strict=True)
@@ -181,28 +187,10 @@ def _replayed_times(
         yield wait_ms, _per_step_ms(of_rank, member, off_ns), held_ms(of_rank, member.counted, shortest)
 
 
-def _paced(job: JointReplay, measured_ms: float | None) -> JointReplay:
-    """Return ``job`` with faster hosts if its measured step is shorter than the replayed one.
-
-    Otherwise return it unchanged.
-    """
-    step_ms = job.step_ms()
-    if measured_ms is None or step_ms is None or measured_ms >= (1 - AGREES_WITHIN) * step_ms:
-        return job
-
-    def at(factor: float) -> JointReplay:
-        return replace(
-            job,
-            members=[replace(m, problem=apply(m.problem, [FasterHost(factor)])) for m in job.members],
-            unchanged=(),
-            _cache={},
-        )
-
-    def fast_enough(factor: float) -> bool:
-        now_ms = at(factor).step_ms()
-        return now_ms is None or now_ms <= measured_ms
-
-    return at(turning_point(fast_enough, LEAST_HOST, 1.0, halvings=HALVINGS)[1])
+def _waits_for_workers(rank: RankResult) -> bool:
+    """Return whether a rank waits for its loader's workers for a relevant part of its steps."""
+    waits_ns = rank.work.waits_ns - rank.work.loading_ns if rank.work is not None else 0.0
+    return waits_ns >= LEAST_SHARE * 1e6 * (rank.best.mean_ms or math.inf)
 
 
 def _own_times(

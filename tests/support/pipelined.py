@@ -5,7 +5,7 @@ All forward passes come first, then all backward passes, which take twice the ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
 
@@ -24,12 +24,13 @@ def pipelined(
     chunks: int = 1,
     launch_us: float = LAUNCH_US,
     named: bool = False,
+    pause_us: Mapping[int, float] | None = None,
 ) -> list[ChromeTrace]:
     """Return one trace per stage.
 
     ``forward_us`` is the time that the forward pass of one of a stage's ``chunks`` takes for one microbatch. If ``peers``, the
     calls name their peer. ``launch_us`` is the host's time from one launch to the next. If ``named``, the forward passes have
-    PyTorch's names.
+    PyTorch's names. ``pause_us`` is the time for which a stage's host pauses before its step.
     """
     count = len(forward_us)
     traces = [
@@ -38,7 +39,7 @@ def pipelined(
     ]
     begins = [0.0] * count
     for step in range(steps):
-        hosts = [begin + 10.0 for begin in begins]
+        hosts = [begin + 10.0 + (pause_us or {}).get(stage, 0.0) for stage, begin in enumerate(begins)]
         free = [host + launch_us * (6 * micro * chunks + 2) for host in hosts]  # By then the host has launched all of a step.
         talk_free = list(free)
         for stages, times in ((list(range(count)) * chunks, 1), (list(range(count - 1, -1, -1)) * chunks, 2)):

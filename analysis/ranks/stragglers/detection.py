@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.joint_replay import JointReplay
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.excess import HIDES, excess_of, hide_waiting, longer_by_gap_ns, longer_ns
+from sawtooth.analysis.ranks.stragglers.excess import HIDES, excess_of, hide_waiting, longer_by_gap_ns, longer_ns, pauses_of
 from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, UNRECORDED, WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.pacing import with_even_hosts
 from sawtooth.analysis.ranks.stragglers.reasons import (
     Reason,
     needed,
@@ -32,6 +33,7 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.job import Straggler
 
 LEAST_SHARE = 0.03  # share of a step: a smaller gain is within the noise
+PAUSES = (UNRECORDED, "data_wait")  # Causes of pauses that are no part of a pipeline's design.
 
 F64 = NDArray[np.float64]
 
@@ -46,10 +48,16 @@ class _ExcessTime:
     peers: tuple[OwnTime, ...]
     shared_work_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
     times: float = 1.0  # number of such stalls that the run has, on average, in as many steps as were profiled
+    stalls_once: bool = False  # whether the excess is a single stall that recurs outside the profile
 
     @property
     def own_ms(self) -> float:
         return sum(self.excess.values()) / 1e6
+
+    @property
+    def marked_ms(self) -> float:
+        """The loss of one stall by the rank's marks, per profiled step; 0 if it does not stall once."""
+        return min(self.own_ms, self.own.slow_ns / 1e6 / len(self.own.steps)) if self.stalls_once else 0.0
 
     @property
     def shared_ms(self) -> float:
@@ -80,26 +88,38 @@ class _ExcessTime:
 
 
 def find_stragglers(
+    *,
     job: JointReplay,
     recorded: RecordedJob,
     own: Sequence[OwnTime],
     peers: Sequence[Sequence[int]],
     ranks: Sequence[int | None],
     hosts: Sequence[str | None],
+    measured_ms: float | None = None,
 ) -> tuple[Straggler, ...]:
-    """Return the stragglers, most gain first; empty if there are none. All sequences are by position."""
+    """Return the stragglers, most gain first; empty if there are none.
+
+    All sequences are by position. ``measured_ms`` is the job's step from marks or telemetry.
+    """
     step_ms = job.step_ms()
     if not step_ms:
         return ()
     least_ms = LEAST_SHARE * step_ms
     late = [x for i in range(len(own)) if (x := _late(i, own, peers[i], least_ms * 1e6)).own_ms >= least_ms]
     late = [replace(rank, shared_work_ms=ms) for rank, ms in zip(late, shared_work_ms(late, peers), strict=True)]
-    gain_ms = _gain(job, recorded, late, step_ms) if late else 0.0
-    if gain_ms < least_ms:
+    if not late:
+        return ()
+    even = with_even_hosts(job, own, peers, max(step_ms, measured_ms or 0.0))
+
+    def gain_of(subset: Sequence[_ExcessTime]) -> float:
+        return max(_gain(job, recorded, subset, step_ms), _even_gain(even, subset, step_ms), _marked_gain(subset))
+
+    if gain_of(late) < least_ms:
         return _hidden_by_slow_hosts(job, late, ranks, hosts)
-    late = needed(late, lambda subset: _gain(job, recorded, subset, step_ms), least_ms)
-    recorded_gain_larger = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
-    stragglers = stragglers_of(late, ranks, hosts, lambda subset: _gain(job, recorded, subset, step_ms))
+    late = needed(late, gain_of, least_ms)
+    replayed_ms = max(_replayed_gain(job, late, step_ms), _even_gain(even, late, step_ms), _marked_gain(late))
+    recorded_gain_larger = gain_of(late) > replayed_ms
+    stragglers = stragglers_of(late, ranks, hosts, gain_of)
     times = {rank.position: rank.times for rank in late}
     return tuple(
         replace(rank, own_ms=rank.own_ms * often, gain_ms=rank.gain_ms * often, as_recorded=recorded_gain_larger)
@@ -167,21 +187,37 @@ def _hidden_by_slow_hosts(
 
 
 def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _ExcessTime:
-    mine, others = own[position], tuple(own[p] for p in peers if p != position)
-    excess, one_stall = {}, []
+    """Return the excess of a rank over its peers.
+
+    The stages of a pipeline have different work and different launches. But only one of them pausing for long is no part of that
+    design. So a rank that is alone in its stage is compared with all others, and only its long pauses count.
+    """
+    alone = len(peers) == 1 and len(own) > 1
+    mine, others = own[position], tuple(own[p] for p in (range(len(own)) if alone else peers) if p != position)
+    excess: dict[OwnTimePart, float] = {}
+    one_stall = []
     for part in mine.parts:
+        if alone and not (part.long and part.cause in PAUSES):
+            continue
         excess_ns, once = excess_of(part, mine, others, least_ns) if others else (None, False)
         if excess_ns is not None:
             excess[part] = excess_ns
         if excess_ns is not None and part.long and not (part.cause == UNRECORDED and hide_waiting(mine, others, excess_ns)):
             excess[part] = min(excess_ns, longer_ns(part.cause, mine, others))
-        if part.long and others and CAUSE_OF[part.cause].slowed:
-            single, once = longer_by_gap_ns(part.cause, mine, others, least_ns)
-            excess[part] = max(excess.get(part, 0.0), min(single, float(part.ns.mean())))
         one_stall += [part] if once else []
+    for cause in sorted({cause for cause, _ in mine.longest_ns if CAUSE_OF[cause].slowed} if others else ()):
+        if alone and cause not in PAUSES:
+            continue
+        single, once = longer_by_gap_ns(cause, mine, others, least_ns, least_ns if alone else 0.0)
+        known = next((part for part in excess if part.long and part.cause == cause), None)
+        if single > (excess[known] if known is not None else 0.0):
+            excess = {part: ns for part, ns in excess.items() if part is not known}
+            excess[(pauses := pauses_of(mine, cause))] = single
+            one_stall += [pauses] if once else []
     excess = {part: ns for part, ns in excess.items() if ns > 0}
-    times = max(mine.expected_stalls, 1.0) if excess and all(part in one_stall for part in excess) else 1.0
-    return _ExcessTime(position, excess, mine, others, times=times)
+    once = bool(excess) and all(part in one_stall for part in excess)
+    times = max(mine.expected_stalls, 1.0) if once else 1.0
+    return _ExcessTime(position, excess, mine, others, times=times, stalls_once=once)
 
 
 def _wait_instead(late: _ExcessTime) -> bool:
@@ -225,6 +261,21 @@ def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], 
         return gain_ms
     seen_ms = min(recorded.gain_ms({rank.position: rank.own_ms * 1e6 for rank in late}), worst.own_ms)
     return max(gain_ms, seen_ms) if wait else seen_ms
+
+
+def _even_gain(even: JointReplay, late: Sequence[_ExcessTime], step_ms: float) -> float:
+    """Return the gain with hosts of equal speed, for a step of ``step_ms``.
+
+    The replay of ``even`` may have another step.
+    """
+    even_ms = even.step_ms()
+    gain_ms = _replayed_gain(even, late, even_ms) * step_ms / even_ms if even_ms else 0.0
+    return min(gain_ms, sum(rank.own_ms for rank in late))
+
+
+def _marked_gain(late: Sequence[_ExcessTime]) -> float:
+    """Return the loss by the marks of a rank whose stall in the profile is one of their slow steps."""
+    return max((rank.marked_ms for rank in late), default=0.0)
 
 
 def _replayed_gain(job: JointReplay, late: Sequence[_ExcessTime], step_ms: float) -> float:

@@ -32,12 +32,15 @@ def longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     return excess if excess > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
 
 
-def longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float, bool]:
+def longer_by_gap_ns(
+    cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float, least_gap_ns: float = 0.0
+) -> tuple[float, bool]:
     """Return by how much single long gaps exceed those of the peers, and whether this is a single stall.
 
     The excess is the mean in ns per step. Gaps are compared one by one, longest first. The excess is 0 if it is below ``least_ns``
     in most counted steps and no stall recurs. The profiler's cost is not subtracted, because it is known per step and not per gap.
-    A host that is slower everywhere also has longer gaps, so the peers' gaps are first scaled to its speed.
+    A host that is slower everywhere also has longer gaps, so the peers' gaps are first scaled to its speed. Gaps below
+    ``least_gap_ns`` do not count.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
@@ -50,7 +53,7 @@ def longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least
             other_gaps = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
             row[: len(other_gaps)] = other_gaps
         usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
-        excess[i] += np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
+        excess[i] += np.where(gaps > np.maximum((1 + HOST_ERROR) * usual, least_gap_ns), gaps - usual, 0.0).sum()
     long = excess >= STALL * len(excess) * least_ns
     enough, once = _is_enough(long, mine, excess)
     persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT
@@ -119,3 +122,10 @@ def hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bo
     """
     hidden = float(np.median([other.hidden_ns for other in others]))
     return hidden >= HIDDEN_TIMES * mine.hidden_ns and hidden - mine.hidden_ns >= HIDES * lost_ns
+
+
+def pauses_of(mine: OwnTime, cause: str) -> OwnTimePart:
+    """Return all long gaps of ``cause``, also those in which the GPU has work."""
+    gaps = [mine.longest_ns[pause] for pause in mine.longest_ns if pause[0] == cause]
+    ns = np.array([sum(float(of_step[i].sum()) for of_step in gaps) for i in range(len(mine.steps))])
+    return OwnTimePart(cause, ns, np.zeros(len(mine.steps)), long=True)

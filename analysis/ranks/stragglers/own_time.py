@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -259,29 +259,6 @@ def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> StepKernelWork:
         for (name, shape), mine in sums.groupby(["name", "shape"])
     }
     return StepKernelWork(work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud)
-
-
-def without_communication_slowdown(ranks: Sequence[OwnTime]) -> list[OwnTime]:
-    """Subtract from each rank the time by which communication slows its loud kernels.
-
-    A loud kernel counts with the time that another rank needs for it without communication.
-    """
-    quiet: dict[Shape, float] = {}
-    for rank in ranks:
-        for shape, (median, _) in rank.quiet.items():
-            quiet[shape] = min(median, quiet.get(shape, median))
-    times = []
-    for rank in ranks:
-        removed = np.zeros(len(rank.steps))
-        for shape, (ns, count) in rank.loud.items():
-            if shape in quiet:
-                removed += np.maximum(ns - count * quiet[shape], 0.0)
-        parts = tuple(
-            replace(part, ns=part.ns - removed, error_ns=DEVICE_ERROR * (part.ns - removed)) if part.cause == WORK else part
-            for part in rank.parts
-        )
-        times.append(replace(rank, parts=parts))
-    return times
 
 
 def same_kernels_ratio(mine: Quiet, theirs: Quiet) -> tuple[float, float]:

@@ -1,0 +1,84 @@
+"""Kernel time of ranks without the slowdown by communication that waits for other ranks.
+
+A loud kernel runs only during communication. It counts with the time that another rank needs for the same kernel without
+communication. With another batch size no other rank runs the same shape. Then the kernels that both ranks run without communication
+show how many times as long the whole work of one rank takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sawtooth.analysis.ranks.contention import SLOWED_TIMES, Shape
+from sawtooth.analysis.ranks.stragglers.own_time import DEVICE_ERROR, F64, WORK, OwnTime
+
+LOUD_SHARE = 0.1  # Share of a rank's work. Less loud work does not change the comparison of ranks.
+ENOUGH_QUIET = 0.1  # Share of a peer's kernel time that the ratio of equally frequent kernels must cover.
+
+
+def without_communication_slowdown(ranks: Sequence[OwnTime]) -> list[OwnTime]:
+    """Return the ranks with their kernel work as it is without communication."""
+    quiet: dict[Shape, float] = {}
+    for rank in ranks:
+        for shape, (median, _) in rank.quiet.items():
+            quiet[shape] = min(median, quiet.get(shape, median))
+    reduced = [_with_work(rank, _work(rank) - _slowed_ns(rank, quiet)) for rank in ranks]
+    unknown = [_unknown_ns(rank, quiet) for rank in ranks]
+    times = []
+    for rank, loud_ns in zip(reduced, unknown, strict=True):
+        peers = [peer for peer, other_ns in zip(reduced, unknown, strict=True) if not other_ns.any() and peer is not rank]
+        expected = [ns for peer in peers if (ns := _expected_ns(rank, peer)) is not None]
+        work = _work(rank)
+        if expected and loud_ns.sum() > LOUD_SHARE * work.sum():
+            slowest = np.minimum(work, float(np.median(expected)))
+            rank = _with_work(rank, np.maximum(slowest, work - (1 - 1 / SLOWED_TIMES) * loud_ns))
+        times.append(rank)
+    return times
+
+
+def _work(rank: OwnTime) -> F64:
+    return next((part.ns for part in rank.parts if part.cause == WORK), np.zeros(len(rank.steps)))
+
+
+def _with_work(rank: OwnTime, ns: F64) -> OwnTime:
+    parts = (replace(part, ns=ns, error_ns=DEVICE_ERROR * ns) if part.cause == WORK else part for part in rank.parts)
+    return replace(rank, parts=tuple(parts))
+
+
+def _slowed_ns(rank: OwnTime, quiet: Mapping[Shape, float]) -> F64:
+    """Return by how much a rank's loud kernels exceed the same kernels of other ranks, in ns by step."""
+    slowed = np.zeros(len(rank.steps))
+    for shape, (ns, count) in rank.loud.items():
+        if shape in quiet:
+            slowed += np.maximum(ns - count * quiet[shape], 0.0)
+    return slowed
+
+
+def _unknown_ns(rank: OwnTime, quiet: Mapping[Shape, float]) -> F64:
+    """Return the time of loud kernels that no rank runs without communication, in ns by step."""
+    return np.array(sum((ns for shape, (ns, _) in rank.loud.items() if shape not in quiet), np.zeros(len(rank.steps))))
+
+
+def _expected_ns(rank: OwnTime, peer: OwnTime) -> float | None:
+    """Return a rank's work per step in ns, from that of a peer.
+
+    The ratio of both is that of their equally frequent kernels. None if these are too few.
+    """
+    mine, theirs = _by_name(rank), _by_name(peer)
+    common = [name for name in mine.keys() & theirs.keys() if mine[name][1] == theirs[name][1]]
+    own_ns, peer_ns = (sum(kernels[name][0] for name in common) for kernels in (mine, theirs))
+    if peer_ns < ENOUGH_QUIET * sum(ns for ns, _ in theirs.values()) or not peer_ns:
+        return None
+    return float(_work(peer).mean()) * own_ns / peer_ns
+
+
+def _by_name(rank: OwnTime) -> dict[str, tuple[float, int]]:
+    """Return the time in ns and the number of a rank's kernels without communication, by name."""
+    totals: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    for (name, _), (median, count) in rank.quiet.items():
+        totals[name] = (totals[name][0] + median * count, totals[name][1] + count)
+    return dict(totals)
