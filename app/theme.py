@@ -82,6 +82,7 @@ CAUSES: dict[str, Colour] = {cause.key: _colour(cause.label, cause.colour) for c
 UNKNOWN = Colour("unknown", "#8F8F8F", "#757575")
 ACCENT = Colour("accent", "#0072B2", "#4AA3DF")
 PAGE = Colour("page", "#FFFFFF", "#14171A")
+GOOD = Colour("healthy", "#1A7F37", "#56D364")  # Marks a run without a fault.
 ALARM = Colour("trouble", "#B3261E", "#F47C74")  # Marks a fault over time, such as a throttled clock.
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
 

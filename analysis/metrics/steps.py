@@ -17,7 +17,7 @@ def kernels_per_step(measured: DeviceMeasurements) -> Reading:
 
 METRICS = (
     Metric(
-        key="step_time_ms", label="Step time, profiled", unit="ms", better="lower",
+        key="step_time_ms", label="Step time, profiled (median)", unit="ms", better="lower",
         definition="Median over the counted steps of the difference of consecutive step ends on the device, as the profiler recorded them.",
         source="Launches and their GPU operations: a step ends on the device when the last GPU operation that it launched ends.",
         compute=lambda measured: measured.best.profiled,

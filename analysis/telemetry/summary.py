@@ -50,7 +50,8 @@ SM_ACTIVITY = ACTIVITY[1]
 class DeviceTelemetry:
     """One device of one telemetry recording.
 
-    Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` is, by column, the share of time
+    Means are over the steady part outside the profiles, in the units of the columns; the mean power is that of the energy counter,
+    if there is one. ``at_work`` is, by column, the share of time
     in which the GPU works, with its confidence interval. ``counted_power_w`` is the mean power from the energy counter, which also
     covers the time between power samples. ``capped`` means that the power cap reduced clocks in that time. ``profiled`` means that
     the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are the processes that the sampler
@@ -156,6 +157,9 @@ def _summary(
     zeros = zeros_at_work(series["util_pct"], series["power_w"]) if {"util_pct", "power_w"} <= series.keys() else 0.0
     at_work = ("gr_active_pct",) if zeros else ("util_pct", "gr_active_pct")
     means = {c: weighted_mean(*series[c], averaged, rhythm.shadows) for c in MEANS if c in series}
+    counted_w = counter_rate(*series["energy_j"], averaged, rhythm.shadows) if "energy_j" in series else None
+    if counted_w is not None and "power_w" in means:
+        means["power_w"] = counted_w  # Otherwise pages would show two mean powers of the same time.
     return DeviceTelemetry(
         recording_id=recording.id,
         device=device,
@@ -175,7 +179,7 @@ def _summary(
         phases=tuple(phases(*series[signal.column], steady, sawtooth_found.period_s)) if signal else (),
         throttling=tuple(_throttling(series)),
         at_work={c: mean for c in at_work if c in series and (mean := mean_over(*series[c], steady))},
-        counted_power_w=counter_rate(*series["energy_j"], averaged, rhythm.shadows) if "energy_j" in series else None,
+        counted_power_w=counted_w,
         capped=_capped(series, steady),
         zeros_at_work=zeros,
         profiles=len(profiles),

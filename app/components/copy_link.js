@@ -28,7 +28,12 @@ export default function (component) {
     code.textContent = link;
     const only = opensOnlyHere(window.location.hostname);
     const warning = document.createElement("strong");
-    warning.textContent = ONLY_HERE;
+    warning.append(...ONLY_HERE.split("`").map((part, i) => { // text between backticks is code
+      if (i % 2 === 0) return part;
+      const command = document.createElement("code");
+      command.textContent = part;
+      return command;
+    }));
     state.replaceChildren(said, code, ...(only ? [warning] : []));
     clearTimeout(hide);
     hide = setTimeout(() => state.replaceChildren(), only ? WARNING_MS : SHOWN_MS);

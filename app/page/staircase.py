@@ -19,6 +19,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result, frame, panorama
 from sawtooth.app.page.address import OPEN
 from sawtooth.app.page.parts import findings, telemetry_strip
+from sawtooth.app.theme import GOOD
 from sawtooth.app.words import staircase as words
 
 _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
@@ -61,6 +62,7 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
         **drawn,
         "of": result.manifest.id,
         "dark": frame.dark(),
+        "good": GOOD.on(frame.dark()),
         "choice": choice_of(stairs, drawn["first"]) if stairs is not None else 0,
         "open": _open(stairs) if stairs is not None else None,
         "now": "now" if reading_order.best_ms(result) else "recorded",

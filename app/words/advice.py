@@ -38,6 +38,13 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
     return list(enumerate(result.findings, start=1 if of_the_loss(result) is None else 2))
 
 
+def numbered_between(result: RunResult, rules: Sequence[str]) -> list[tuple[int, str, str]]:
+    """Return number, action and gain of the other findings whose number is below the last of ``rules``."""
+    last = max((number for number, finding in numbered(result) if finding.rule in rules), default=0)
+    others = [(number, f) for number, f in numbered(result) if number < last and f.rule not in rules]
+    return [(number, action(f), gain_text(result, f)) for number, f in others]
+
+
 def first(result: RunResult) -> tuple[int, Finding] | None:
     """Return the change to make first, with its number, for every screen and report.
 

@@ -27,6 +27,7 @@ from sawtooth.app.words.answer.title import (
     factor,
     first_choice,
     first_gain,
+    limit_first,
     title,
 )
 
@@ -178,7 +179,7 @@ def picture(
     alike = _one_colour(now) if now is not None else {}
     kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)], alike)
     names = {colour_of("idle", cause): name for cause, name in now.names.items()} if now is not None else {}
-    states, first = {}, first_choice(stairs, result)
+    states, first, without_bar = {}, first_choice(stairs, result), limit_first(stairs, result)
     for choice, step in stairs.choices.items():
         shown_title, limit = title(stairs, choice, result), step.limit
         states[str(choice)] = {
@@ -201,6 +202,7 @@ def picture(
     return {
         "kinds": [_kind(colour, owner) | ({"label": names[colour]} if colour in names else {}) for colour, owner in kinds],
         "changes": [{"number": numbers[rule], **_change(by_rule[rule], result)} for rule in stairs.changes],
+        "between": advice.numbered_between(result, [*stairs.changes, *([without_bar.rule] if without_bar is not None else [])]),
         "states": states,
         "first": first,
         "complete": stairs.complete,

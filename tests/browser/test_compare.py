@@ -60,6 +60,9 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
         expect(page.locator("code", has_text="/compare?")).to_contain_text("changed=Operators", timeout=SLOW)
         link = page.locator("code", has_text="/compare?").inner_text().replace("\n", "")
         expect(page.get_by_text("This link works on this machine only.")).to_be_visible(timeout=SLOW)
+        expect(page.locator("strong code")).to_have_text("sawtooth serve --address 0.0.0.0")  # instead of backticks
+        ends = "() => [...document.querySelectorAll('.st-named .st-ptrack')].map((track) => track.children[1].getBoundingClientRect().left - track.children[0].getBoundingClientRect().right)"
+        assert all(0 <= gap < 1 for gap in page.evaluate(ends))  # each time is at the end of its bar
         assert seen.foreign(server.url) == []
     finally:
         context.close()

@@ -61,10 +61,11 @@ class Staircase {
 
   build() {
     this.panorama();
+    this.root.style.setProperty("--good", this.data.good || "currentColor");
     const now = this.state(0), proofs = (after) => (this.data.measured || []).filter((of) => of.after === after).map((of) => this.measured(of));
     this.find(".stairs").hidden = !this.data.bars;
     this.find(".stairs").replaceChildren(...[
-      this.halves(), this.row(-1), this.key(), ...this.changes.flatMap((_, i) => [this.row(i), ...proofs(i + 1)]), ...proofs(0),
+      this.halves(), this.row(-1), this.key(), ...this.changes.flatMap((change, i) => [...this.others(i), this.row(i), ...proofs(i + 1)]), ...proofs(0),
     ].filter(Boolean));
     this.scale = Math.max(now.ms, ...(this.data.measured || []).map((measured) => measured.ms));
     this.update();
@@ -122,6 +123,13 @@ class Staircase {
     const row = node("div", { class: "grid row was", "data-measured": measured.name }, node("div", { class: "tick" }, "measured"), hit, node("div", { class: "val" }, node("b", {}, measured.text), node("em", {}, measured.factor)));
     row.measured = measured;
     return row;
+  }
+
+  // The changes without a bar whose numbers are directly before that of change i.
+  others(i) {
+    const after = i ? this.changes[i - 1].number : 0;
+    return (this.data.between || []).filter(([number]) => number > after && number < this.changes[i].number).map(([number, name, gain]) =>
+      node("div", { class: "grid other" }, node("div", { class: "tick" }, String(number)), node("p", {}, `${name} `, node("i", {}, `${gain}; not part of this chart`))));
   }
 
   fill(row, parts) {

@@ -2007,8 +2007,8 @@ function showScale(place, { scale, kinds, dark }) {
     element("b", {}, words)
   );
   place.replaceChildren(
-    bar("the run", scale.run, scale.words[0], "counted"),
-    bar("this profile", scale.profiled, scale.words[1], "uncounted"),
+    bar("run", scale.run, scale.words[0], "counted"),
+    bar("profile, mean", scale.profiled, scale.words[1], "uncounted"),
     element("p", {}, scale.sentence)
   );
 }

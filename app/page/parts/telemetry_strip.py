@@ -12,7 +12,7 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sawtooth
-from sawtooth.app.page import frame, panel
+from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
@@ -106,6 +106,9 @@ def last_minute(result: RunResult) -> None:
             panel.show(chart, "last-minute")
         with one:
             panel.show(folded, "one-tooth")
+    if result.lead is not None and result.troughs is not None and result.troughs.steps is not None:
+        for line in words.both_times(result.lead, result.troughs.steps):
+            cards.small(line)
     frame.link("telemetry", "All telemetry", icon=":material/monitoring:")
 
 

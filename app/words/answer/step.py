@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from sawtooth.analysis import reading_order
 from sawtooth.analysis.derive.lost.uneven import UnevenWait
 from sawtooth.analysis.knowledge.lost_time import is_explained, known_by
-from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
+from sawtooth.analysis.knowledge.owners import AVOIDABLE, OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import StepPart, judge
+from sawtooth.analysis.staircase import StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
@@ -131,3 +132,18 @@ def own_names_in_words(result: RunResult, run: str) -> list[str]:
     names = answer.names if answer is not None else {}
     labels = {cause: colour_of("idle", cause).label for cause in names}
     return [f"{labels[cause][0].upper()}{labels[cause][1:]} in {run}: {name}." for cause, name in names.items()]
+
+
+def avoided_ms(now: StairStep, after: StairStep) -> float:
+    """Return how much compute a change avoids, as the chart draws it; 0 if it is no part of its own."""
+    before_ms, after_ms = (sum(ms for owner, _, ms in step.parts if owner == AVOIDABLE) for step in (now, after))
+    return before_ms - after_ms
+
+
+def avoided(now: StairStep, after: StairStep) -> str:
+    """Return ``avoided_ms`` as a sentence; "" if it is 0.
+
+    The work that a finding names is longer than this, because some of it remains.
+    """
+    ms = avoided_ms(now, after)
+    return f"The change avoids {fmt.part_ms(now.ms, ms)} of compute." if ms > 0 else ""

@@ -18,13 +18,13 @@ from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost, instead, lines_added, number_word
 from sawtooth.app.words.answer.headline_length import MAX_WORDS, shortened, split, words
-from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of
+from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of, avoided, avoided_ms
 
 CAUSE = "Cause: "  # the browser sets it in bold
 MIN_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
 _NUMBERED = re.compile(r"\b(rank|GPU) (?=\d)")  # a line does not break within "rank 1"
 
-Piece = tuple[str, str]  # the kind of text (text, then or badge) and the text
+Piece = tuple[str, str]  # the kind of text (text, then, badge or good) and the text
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
     under = (
         _cause(lead, result, steps=(stairs.now, stairs.choices[first])),
+        avoided(stairs.now, stairs.choices[first]),
         limits,
         cut_off,
         headline.between_steps(result),
@@ -212,7 +213,10 @@ def _why_later(finding: Finding, lead: Finding) -> str:
 
 
 def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: StairStep, after: StairStep) -> str:
-    """Return the waits that a change shortens, as a sentence; "" if its finding names all of them."""
+    """Return the waits that a change shortens, as a sentence.
+
+    It is "" if its finding names all of them, or if the change avoids more compute than waits.
+    """
     lost = {(part.owner, part.cause) for part in verdict.parts if part.lost}
     after_ms = {(owner, cause): ms for owner, cause, ms in after.parts}
     waits = [
@@ -220,7 +224,7 @@ def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: Stai
     ]
     saved_ms = sum(saved for _, saved, _, _ in waits)
     named = [wait for wait in waits if wait[1] >= LEAST_OF_WAITS * saved_ms > 0]
-    if len(named) < 2 or all(cause in finding.explains.causes for *_, cause in named):
+    if len(named) < 2 or avoided_ms(now, after) > saved_ms or all(cause in finding.explains.causes for *_, cause in named):
         return ""
     named.sort(key=lambda wait: -wait[0])
     answer = answer_of(result, result.lead)
@@ -282,14 +286,15 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
 def _healthy(result: RunResult) -> Title:
     step_ms = reading_order.best_ms(result) or 1.0
     most = reading_order.largest_sure_gain(result.findings)
+    unsure = any(finding.claims == "gain" for finding in result.findings)
     gain = (
         f"no change is certain to save more than {fmt.share(most / step_ms)}"
         if most
-        else f"no change found that shortens the {fmt.duration_ms(step_ms)} step"
+        else f"no change {'is certain to shorten' if unsure else 'found that shortens'} the {fmt.duration_ms(step_ms)} step"
     )
     busy = (headline.healthy(result) or "").removeprefix("Healthy: ").partition("; ")[0]
     busy = f"{busy[0].upper()}{busy[1:]}."
     under = advice.below(result) or ""
     start, _, rest = under.partition(". ")
     under = rest if busy.startswith(start) else under  # The sentence with the busy share already contains it.
-    return Title([("text", f"Healthy: {gain}.")], "", f"{busy} {under}".strip())
+    return Title([("good", "Healthy:"), ("text", f" {gain}.")], "", f"{busy} {under}".strip())

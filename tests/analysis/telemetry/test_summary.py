@@ -56,6 +56,13 @@ def starved() -> RunResult:
     return result_of("resnet_starved")
 
 
+def test_the_mean_power_is_that_of_the_energy_counter(starved: RunResult) -> None:
+    """The Telemetry page showed 227 W, the mean of the samples, and the audit 226 W for the same time."""
+    sampled = starved.lead.telemetry if starved.lead is not None else None
+    assert sampled is not None and sampled.counted_power_w is not None
+    assert sampled.means["power_w"] == sampled.counted_power_w
+
+
 def test_sawtooth_period_of_a_starved_run_is_its_step(starved: RunResult) -> None:
     truth = json.loads((SAMPLES / "resnet_starved/truth.json").read_text())
     period = starved.metrics["sawtooth_period_s"]

@@ -21,6 +21,7 @@ from sawtooth.analysis.reading_order import in_reading_order
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
 from sawtooth.app.words import advice, predicted_gain
+from sawtooth.app.words.answer.title import title
 from sawtooth.app.words.headline import below, between_steps, headline
 from tests.support.actions import act
 from tests.support.run_results import run_of
@@ -146,6 +147,15 @@ def test_a_busy_and_efficient_run_is_called_healthy() -> None:
     assert headline(result).startswith("Healthy: the GPU is busy 99")
     assert "no change is certain to save more than 1.2" in headline(result).replace("\xa0", " ")
     assert (below(result) or "").startswith("What might still help: Change fp8")
+
+
+def test_a_healthy_verdict_does_not_deny_the_change_that_it_names() -> None:
+    """It said "no change found" above "What might still help: Try FP8"."""
+    shown = title(None, 0, healthy(0.55, gains("fp8", 40.0, "low")))
+    assert shown.pieces[0] == ("good", "Healthy:")  # in green, with a mark
+    assert shown.text.replace("\xa0", " ") == "Healthy: no change is certain to shorten the 100 ms step."
+    assert "What might still help: Change fp8" in shown.under
+    assert "no change found that shortens" in title(None, 0, healthy(0.55)).text
 
 
 @pytest.mark.parametrize("result", [healthy(0.12), healthy(0.55, gains("sure", 20.0)), replace(healthy(0.55), lead=None)])

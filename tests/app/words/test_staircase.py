@@ -84,6 +84,37 @@ def test_gpu_work_removed_by_the_first_change_is_drawn_as_lost() -> None:
     assert staircase.with_avoidable(unknown_after, result) is unknown_after  # it is unknown which compute it removes
 
 
+def test_the_cause_states_the_avoided_compute_of_the_bar() -> None:
+    """A cause named 2.18 ms of work beside a bar of 1.63 ms, or the short waits instead of the work."""
+    result, stairs = stairs_of((40.0, 38.0, 42.0))
+    waits = ("launch_bound", "python_host")
+    ledger = [("other_compute", None, 90_000_000, 90.0), *(("idle", cause, 5_000_000, 5.0) for cause in waits)]
+    result = replace(run_of(ledger=ledger), findings=[replace(result.findings[0], title="The loss takes 70.0 ms of each step")])
+    now, after = (
+        (("other_compute", None, ms), *(("idle", cause, wait) for cause in waits)) for ms, wait in ((90.0, 5.0), (38.0, 1.0))
+    )
+    choices = {choice: replace(step, parts=after if choice else now) for choice, step in stairs.choices.items()}
+    drawn = staircase.picture(result, replace(stairs, choices=choices), staircase.CostFacts())
+    avoidable = next(at for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "avoidable compute")
+    (bar,) = (text for kind, _, text in drawn["states"]["0"]["parts"] if kind == avoidable)
+    under = drawn["states"]["1"]["under"]
+    assert under == f"Cause: The loss takes 70.0\xa0ms of each step. The change avoids {bar} of compute."
+
+
+def test_a_number_without_a_bar_is_named_between_the_bars() -> None:
+    """The bars of a run had the numbers 1, 2 and 4, and nothing said what 3 was."""
+    result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
+    first, second = result.findings
+    unpredicted = Finding("other", "info", "It waits", Action("Overlap", "the copies"), "medium", ceiling_ms_per_step=3.0)
+    drawn = staircase.picture(replace(result, findings=[first, unpredicted, second]), stairs, staircase.CostFacts())
+    assert [change["number"] for change in drawn["changes"]] == [1, 3]
+    assert [(number, name) for number, name, _ in drawn["between"]] == [(2, "Overlap the copies")]
+    assert (
+        staircase.picture(replace(result, findings=[first, second, unpredicted]), stairs, staircase.CostFacts())["between"]
+        == []
+    )
+
+
 def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_other_way() -> None:
     result, stairs = stairs_of()
     action = Action("Keep", "shapes the same", ", or turn the search off: a = 1.")

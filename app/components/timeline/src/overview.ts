@@ -59,6 +59,6 @@ export function showScale(place: HTMLElement, { scale, kinds, dark }: PageData):
       ms > scale.run ? element("i", { class: "added", style: `width:${(100 * (ms - scale.run)) / longest}%` }) : null),
     element("b", {}, words));
   place.replaceChildren(
-    bar("the run", scale.run, scale.words[0], "counted"), bar("this profile", scale.profiled, scale.words[1], "uncounted"),
+    bar("run", scale.run, scale.words[0], "counted"), bar("profile, mean", scale.profiled, scale.words[1], "uncounted"),
     element("p", {}, scale.sentence));
 }
