@@ -172,5 +172,5 @@ def largest_sure_gain(findings: Sequence[Finding]) -> float:
 
 
 def best_ms(result: RunResult) -> float | None:
-    """Return the run's own step time in ms, with or without a GPU."""
+    """Return the run's step time in ms, with or without a GPU."""
     return result.lead.best.ms if result.lead is not None else result.metrics["best_step_time_ms"].value

@@ -1,4 +1,4 @@
-"""Parts of a step time's change, for the run's own step and for the profiled steps.
+"""Parts of a step time's change, for the run's step and for the profiled steps.
 
 In both cases the parts sum exactly to the change.
 """
@@ -34,7 +34,7 @@ Part = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class RunRow:
-    """One owner and cause of the run's own step, exact ms per step.
+    """One owner and cause of the run's step, exact ms per step.
 
     The owner ``OUTSIDE_PROFILE`` is time that no profiled step shows. ``scaled_ms`` is the time by which the part was shortened to
     fit the runs' own steps, summed over both sides.

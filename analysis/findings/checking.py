@@ -70,7 +70,7 @@ class CheckedRules(NamedTuple):
 
 
 def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedRules:
-    """Apply ``rules`` (default: all rules): measure, judge for the run's own step, and make findings."""
+    """Apply ``rules`` (default: all rules): measure, judge for the run's step, and make findings."""
     rules = all_rules() if rules is None else tuple(rules)
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
@@ -113,7 +113,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
 
 
 def found_by(rule: Rule, context: RuleContext) -> list[Finding]:
-    """Return the findings of ``rule``, judged for the run's own step."""
+    """Return the findings of ``rule``, judged for the run's step."""
     return _advised(rule, judged_by(rule, context))
 
 

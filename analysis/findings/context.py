@@ -143,7 +143,7 @@ class RuleContext:
 
     @cached_property
     def step(self) -> Step:
-        """The run's own step, for which evidence is judged."""
+        """The run's step, for which evidence is judged."""
         return Step(self.rank.best, self.whatif)
 
     def share(self, ms: float) -> float:

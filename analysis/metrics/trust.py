@@ -145,7 +145,7 @@ def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -
         return metrics
     note = (
         f"In {in_words(waits_ms)} of each step the GPU only communicates. It may wait for a rank that the profiler slows, "
-        "so the run's own step may be shorter."
+        "so the run's step may be shorter."
     )
     return _doubted(metrics, "step_of_profile", note)
 

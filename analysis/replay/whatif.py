@@ -226,7 +226,7 @@ class WhatIf:
     def parts_of(self, best: BestStepTime, edits: Iterable[Edit], owner_of: NDArray[np.object_]) -> ReplayedStep | None:
         """Return the replayed step with ``edits`` by owner and cause; see ``replayed_step``.
 
-        It is the replay that ``predict_ms`` uses, but not scaled to the run's own step. If ``predict_ms`` was just called with the
+        It is the replay that ``predict_ms`` uses, but not scaled to the run's step. If ``predict_ms`` was just called with the
         same edits, its replay is reused.
         """
         problem, run = self._run((*self._host_speed_edit(best, "likely"), *edits))

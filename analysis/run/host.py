@@ -52,7 +52,7 @@ class HostWork:
     ``collective``.
 
     ``step_ms`` are the profiled steps in order. ``loads_inline`` says that the loop's own process loads its batches. ``round``
-    describes the loop's rounds, None if it has none. ``parts`` are set if the loop's marks show how long the run's own steps wait: then
+    describes the loop's rounds, None if it has none. ``parts`` are set if the loop's marks show how long the run's steps wait: then
     the three times are those of the run's step, and ``outside_ms`` is its time that the profiled steps do not show.
     ``work_scale`` is the factor from profiled operators and rest to the run's. ``functions`` are the user's own functions as ``file.py(12): name``, with
     their ms outside operators and loading. They are empty where no Python calls were recorded.
@@ -91,7 +91,7 @@ class HostWork:
 
     @property
     def of_the_step(self) -> float:
-        """The factor from the parts to a time in the run's own step.
+        """The factor from the parts to a time in the run's step.
 
         It is 1 if it is not known, or if the parts are those of the run's step.
         """
@@ -105,7 +105,7 @@ class HostWork:
 
     @property
     def slowed(self) -> float | None:
-        """How many times as long the profiled steps are as the run's own steps.
+        """How many times as long the profiled steps are as the run's steps.
 
         None if their times are close enough to be shown together.
         """
@@ -114,9 +114,9 @@ class HostWork:
 
     @property
     def run_is_slower(self) -> float | None:
-        """How many times as long the run's own steps are as the profiled steps.
+        """How many times as long the run's steps are as the profiled steps.
 
-        None if their times are close enough to be shown together, or if the marks show the parts of the run's own steps.
+        None if their times are close enough to be shown together, or if the marks show the parts of the run's steps.
         """
         return self.of_the_step if self.of_the_step >= SLOWED and not self.of_the_profile else None
 
@@ -149,7 +149,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEviden
 
 
 def _in_the_run(work: HostWork, marks: StepTimeEvidence) -> HostWork:
-    """Return the work with the parts of the run's own step, if its marks show the waits for batches.
+    """Return the work with the parts of the run's step, if its marks show the waits for batches.
 
     The rest of the step, without waits and without time outside the profiled steps, is divided in the profiled proportions.
     """

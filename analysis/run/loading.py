@@ -54,7 +54,7 @@ def starts_ms(result: RunResult) -> float:
 
 
 def host_parts(result: RunResult) -> dict[str, float]:
-    """Return the host's time in a step without GPU work, ms by part; the parts sum to the run's own step.
+    """Return the host's time in a step without GPU work, ms by part; the parts sum to the run's step.
 
     The parts come from the trace, or from the loader's own times if the loop loads each batch itself. Empty where neither is
     known.

@@ -126,7 +126,7 @@ def busy_ms(best: BestStepTime, ledger: Sequence[LedgerRow], counted: int) -> fl
 
 
 def busy_share_of_best(rank: RankResult) -> float | None:
-    """Return the share of the run's own step in which the GPU works; never above 1."""
+    """Return the share of the run's step in which the GPU works; never above 1."""
     counted, best = len(rank.counted), rank.best.ms
     if not rank.ledger:  # a failed check of the recording has emptied it
         return None

@@ -14,12 +14,14 @@ from sawtooth.app.live.info import SessionInfo
 from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-RECENT_SECONDS = 10.0  # time over which the large numbers are averaged: some steps of a slow loop, so that they do not flicker
+# The large numbers are means over this time. It covers some steps of a slow loop, so the numbers do not flicker.
+RECENT_SECONDS = 10.0
 # The share of time at work comes first. Memory is added separately, because its label contains the GPU's total.
 NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
-PROCESSES_NAMED = 2  # processes of a GPU that are named: a training has one, and a second may be a forgotten notebook
-BUSY_PCT, FULL = 90.0, 0.9  # utilization in percent and share of memory above which a GPU counts as busy or full
-IDLE_PCT = 0.5  # utilization in percent below which the GPU runs no training
+# At most this many processes of a GPU are named. A training has one process; another may be a forgotten notebook.
+PROCESSES_NAMED = 2
+BUSY_PCT, FULL = 90.0, 0.9  # A GPU is busy above this utilization (percent), and its memory is full above this share.
+IDLE_PCT = 0.5  # Utilization in percent. Below it, the GPU runs no training.
 
 
 def duration(seconds: float) -> str:
@@ -46,7 +48,7 @@ def sentence(session: LiveSession, gpu: LiveGpu, sawtooth: Sawtooth | None, *, l
 
 
 def sawtooth_sentence(sawtooth: Sawtooth, gpu: LiveGpu) -> str:
-    """Return the sawtooth's period, duty, depth and confidence, or why there is none."""
+    """Return the sawtooth's period, duty, depth and confidence, or why there is no sawtooth."""
     label = gpu.sawtooth_quantity
     if sawtooth.period_s is None:
         return f"No sawtooth in {label} over the last minute: {sawtooth.why_none}."
@@ -102,16 +104,16 @@ def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str |
         return None
     free = fmt.bytes_(gpu.memory_bytes - used)
     if mean >= BUSY_PCT and used >= FULL * gpu.memory_bytes:
-        return "It is busy, and its memory is nearly full: nothing is left unused."
+        return "The GPU is busy, and its memory is nearly full, so a larger batch does not fit."
     if mean >= BUSY_PCT:
-        return f"It is busy, and {free} of memory are free: a larger batch would fit."
+        return f"The GPU is busy, and {free} of its memory are free, so a larger batch would fit."
     if used >= FULL * gpu.memory_bytes:
-        return "It waits, and its memory is nearly full: give it work faster; a larger batch does not fit."
-    return f"It waits, and {free} of memory are free: give it work faster, then try a larger batch."
+        return "The GPU waits, and its memory is nearly full. Give it work faster; a larger batch does not fit."
+    return f"The GPU waits, and {free} of its memory are free. Give it work faster, then try a larger batch."
 
 
 def step_rate_sentence(session: LiveSession, gpu: LiveGpu, sawtooth: Sawtooth | None) -> str | None:
-    """Return the step rate from step marks, else from the sawtooth's period, usually one step; else None."""
+    """Return the step rate from step marks, else from the sawtooth's period, which is usually one step."""
     if session.step_rate is not None and session.last_ns is not None:
         return session.step_rate.sentence(gpu_name=gpu.name, now_ns=session.last_ns)  # the name gives the peak for MFU
     return (

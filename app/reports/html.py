@@ -131,7 +131,7 @@ def run_html(result: RunResult, computed: Staircase | None = None) -> str:
         loss=advice.of_the_loss(result),
         first=first,
         rest=[change for change in numbered if change not in first],
-        plan_title=advice.plan_title(result) if len(result.plan) > 1 else None,
+        plan_title=advice.plan_heading(result),
         plan=advice.plan_lines(result),
         readings=HtmlTable(
             ("Metric", "Value", "Note"),

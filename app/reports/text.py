@@ -25,8 +25,8 @@ from sawtooth.app.words.advice import (
     numbered,
     of_the_loss,
     paragraphs,
+    plan_heading,
     plan_lines,
-    plan_title,
 )
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.evidence import about_samples
@@ -183,7 +183,7 @@ def _findings_markdown(result: RunResult) -> list[str]:
             ),
         ]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
-    if len(result.plan) > 1 and (title := plan_title(result)):
+    if title := plan_heading(result):
         lines += ["", f"**{title}**", "", *(f"1. {as_written(line)}" for line in plan_lines(result))]
     rows = [
         f"| {f.severity} | {as_written(fmt.spaced(f.title))} | {gain(result, f)} | {f.confidence} |" for f in result.findings
@@ -217,15 +217,15 @@ def _findings_text(result: RunResult) -> list[str]:
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {sureness(finding)}",
             *([f"     {adds}"] if (adds := note_on_other_changes(result, finding)) else []),
         ]
-    if len(result.plan) > 1 and (title := plan_title(result)):
+    if title := plan_heading(result):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]
     return lines
 
 
 def _range_without_plan(result: RunResult, finding: Finding) -> str:
     """Return a prediction's range if the report shows no plan, which has the ranges."""
-    planned = len(result.plan) > 1 and plan_title(result) is not None
-    return f" ({between})" if not planned and (between := between_predicted(finding)) else ""
+    planned = plan_heading(result) is not None
+    return f" (80\u00a0% interval: {between})" if not planned and (between := between_predicted(finding)) else ""
 
 
 def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:
@@ -243,7 +243,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _busy_of_run(result: RunResult) -> str | None:
-    """Return the GPU's busy share of the run's own step, as in the headline, or None."""
+    """Return the GPU's busy share of the run's step, as in the headline, or None."""
     share = busy_share_of_best(result.lead) if result.lead is not None and result.lead.ledger else None
     return fmt.share(share) if share is not None else None
 

@@ -171,7 +171,7 @@ def _both_steps(comparison: Comparison) -> None:
 
 
 def _step(comparison: Comparison) -> None:
-    """Show the waterfall of the step that the viewer chose: the run's own step, or the profiled one."""
+    """Show the waterfall of the step that the viewer chose: the run's step, or the profiled one."""
     names = words.names(comparison)
     if steps := step_parts.steps_divided(comparison):
         step = _ledger(steps)
@@ -210,7 +210,7 @@ def _steps(comparison: Comparison) -> None:
 
 
 def _ledger(steps: Sequence[step_parts.Step]) -> step_parts.Step:
-    """Let the viewer choose between the run's own step and the profiled one, if both can be divided."""
+    """Let the viewer choose between the run's step and the profiled one, if both can be divided."""
     if len(steps) == 1:
         return steps[0]
     return controls.choice("Which step", LEDGERS, "ledger", label_shown=False)

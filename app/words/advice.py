@@ -188,7 +188,7 @@ def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
 
 
 def plan_title(result: RunResult) -> str | None:
-    """Return the effect of the whole plan, such as "40.0 ms → ≈ 28.0 ms per step with 3 changes".
+    """Return a plan's effect, such as "One plan: 40.0 ms → ≈ 28.0 ms per step with 3 changes".
 
     It is None without a plan, or if a plan cannot contain the headline's change: its gain is not replayed.
     """
@@ -206,6 +206,15 @@ def _after_all(last: PlanStep) -> str:
     if last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms:
         return fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
     return f"≈\u00a0{fmt.duration_ms(last.predicted_step_ms)}"
+
+
+def plan_heading(result: RunResult) -> str | None:
+    """Return ``plan_title`` for a list with ranges, with the level of these intervals.
+
+    None for a single change.
+    """
+    title = plan_title(result) if len(result.plan) > 1 else None
+    return f"{title} (ranges: 80\u00a0% intervals)" if title else None
 
 
 def planned(result: RunResult, after_ms: float | None) -> Planned | None:

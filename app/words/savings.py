@@ -43,7 +43,7 @@ def step(result: RunResult) -> Amount | None:
         result.lead.best.source if result.lead is not None else "marks" if reading.trust == "ok" else "estimate"
     )
     if source == "profile":
-        between = f"; the run {between}" if (between := _between(reading.low, reading.high)) else ""
+        between = f"; the run's step {between}" if (between := _between(reading.low, reading.high)) else ""
         return Amount(text, f"per step as profiled{between}", True)
     measured = source not in ESTIMATED
     words = ("per step, measured" if measured else "per step, estimated", _between(reading.low, reading.high))

@@ -16,9 +16,9 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-IN_USE = 0.95  # share of the time; above it, utilization shows hardly any waiting
-KWH_FROM_J = 3.6e5  # 0.1 kWh: less is shown in Wh
-MOST_OF_LOG = 0.8  # share of the sampled time; a shorter steady part is mentioned
+IN_USE = 0.95  # Share of the time. Above it, utilization shows hardly any waiting.
+KWH_FROM_J = 3.6e5  # In joules: 0.1 kWh. Less energy is shown in Wh.
+MOST_OF_LOG = 0.8  # Share of the sampled time. The text mentions a shorter steady part.
 MOSTLY = 0.5  # A cause explains the low stretches if it has at least this share of the time lost in them.
 
 
@@ -82,7 +82,7 @@ def busiest(result: RunResult) -> str | None:
 
 
 def _steady_part(result: RunResult) -> str:
-    """Return which part of the samples the mean covers, if it is not most of them."""
+    """Return which part of the samples the mean covers; "" if it covers most samples."""
     sampled = result.telemetry.busiest
     mean = sampled.at_work.get("util_pct") if sampled is not None else None
     if sampled is None or mean is None or result.manifest.traces:
@@ -101,7 +101,7 @@ def step(result: RunResult) -> str:
 
 
 def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
-    """Return what is known of a sawtooth, or why there is none; None if no search was made."""
+    """Return a sentence that describes the sawtooth, or why there is no sawtooth; None without a search."""
     if tooth is None:
         return None
     if tooth.period_s is None:
@@ -117,7 +117,7 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
     if tooth.duty is not None:
         parts.append(f"and is low for {fmt.share(1 - tooth.duty)} of the time")
     confidence = f" ({tooth.confidence} confidence)" if tooth.confidence not in (None, "high") else ""
-    alias = "; samples cannot rule out a faster one" if tooth.alias_periods_s else ""
+    alias = "; a shorter period is possible, because the samples are far apart" if tooth.alias_periods_s else ""
     return f"{', '.join(parts)}{alias}{confidence}."
 
 
@@ -134,7 +134,7 @@ def trough_cause(result: RunResult, tooth: Sawtooth, signal: str | None) -> str 
 
 
 def sawtooth_numbers(tooth: Sawtooth) -> list[tuple[str, str]]:
-    """Return the named numbers of a sawtooth; empty if there is none."""
+    """Return the named numbers of a sawtooth; empty without a sawtooth."""
     if tooth.period_s is None:
         return []
     numbers = [("Period", fmt.duration_ns(tooth.period_s * 1e9))]
@@ -146,7 +146,7 @@ def sawtooth_numbers(tooth: Sawtooth) -> list[tuple[str, str]]:
 
 
 def energy(used: Energy | None) -> str | None:
-    """Return the energy with its source; None if it is not known or too small to show."""
+    """Return the energy with its source; None if the energy is not known or too small to show."""
     if used is None or used.joules < 1:
         return None
     amount = (
@@ -162,7 +162,7 @@ def energy(used: Energy | None) -> str | None:
 
 
 def host_quantities(host: HostLoad) -> list[tuple[str, str, str]]:
-    """Return a row for each quantity of the host: its name, its mean, what it is."""
+    """Return name, mean and meaning of each quantity of the host."""
     known_means = [(BY_COLUMN[column], mean) for column, mean in host.means.items()]
     return [(of.label, fmt.in_unit(mean, of.unit), of.about) for of, mean in known_means]
 
@@ -190,7 +190,7 @@ def troughs(result: RunResult) -> str | None:
 
 STATEMENTS = "What the samples show, and whether the profile agrees"
 OF_NVML = "Utilization in this table is NVML's: whole percent, averaged over up to a second. Its dips therefore look shorter than those of GPU activity."
-# The quantities of a rule about telemetry: their chart comes first.
+# The charts of these quantities come first if the rule has a finding.
 QUANTITIES_OF = {
     observed_slug("thermal-throttling"): ("clock_sm_mhz", "temp_c"),
     "hardware-throttling": ("clock_sm_mhz",),
@@ -207,7 +207,7 @@ def statements(result: RunResult) -> list[str]:
     return [f"{STATES[one.state]}: {one.statement.rstrip('.')}. {one.because}" for one in result.statements]
 
 
-SAME_TIME = 0.005  # share of the step: times that differ by less have the same three digits
+SAME_TIME = 0.005  # Share of the step. Times with a smaller difference have the same three digits.
 
 
 def both_times(lead: RankResult, steps: int) -> list[str]:
@@ -234,11 +234,12 @@ def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
     return f": each low stretch is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
 
 
-APART = 0.05  # share of the time: NVML counts whole percent, and counts a window with a moment of work as busy
-MEASURED = {  # what each sampled activity metric counts
+# Share of the time. NVML gives whole percents and counts a window with a moment of work as busy, so it may differ by this.
+APART = 0.05
+MEASURED = {  # The meaning of each sampled activity metric.
     "util_pct": "Time in which any kernel of any process ran, in whole percent.",
     "gr_active_pct": "Time in which the GPU had any work, by its counters.",
-    "sm_active_pct": "Time in which a multiprocessor had work, averaged over all of them. Small kernels leave most of them empty.",
+    "sm_active_pct": "Time in which a multiprocessor had work, averaged over all multiprocessors. Small kernels leave most multiprocessors empty.",
     "tensor_active_pct": "Time in which the tensor pipe was active: a kernel counts as work whether or not it multiplies matrices.",
 }
 
@@ -246,9 +247,9 @@ MEASURED = {  # what each sampled activity metric counts
 def activities(
     means: Mapping[str, float], metrics: Mapping[str, Reading], busy_of_run: float | None
 ) -> list[tuple[str, str, str]]:
-    """Return name, value and meaning of every activity metric; empty if there is only one.
+    """Return name, value and meaning of every activity metric; empty for a single metric.
 
-    This prevents confusion between them. ``means`` has the mean of each sampled column in percent. ``busy_of_run`` is the
+    Readers may confuse these metrics. ``means`` has the mean of each sampled column in percent. ``busy_of_run`` is the
     share of the run's step in which the GPU is busy, from the trace.
     """
     rows = [

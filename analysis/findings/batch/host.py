@@ -19,7 +19,7 @@ SLOWEST_HOST = 1.8
 
 
 def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
-    """Return the host speed at which the replayed step equals the run's own step.
+    """Return the host speed at which the replayed step equals the run's step.
 
     Empty if the replay already gives that step, or if no host speed does.
     """

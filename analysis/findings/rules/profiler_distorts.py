@@ -1,12 +1,12 @@
 """Profiled steps take longer than the steps of the run.
 
 What it checks
-    The profiled step compared with the run's own step, by its stopwatch, step marks or telemetry, else estimated without the
+    The profiled step compared with the run's step, by its stopwatch, step marks or telemetry, else estimated without the
     profiler.
 Why it costs time
     Recording takes the host at least a microsecond per event. If the run waits for its host, the step is longer by this time.
 What to do
-    Use the run's own step time. For a more accurate profile, record without stacks and shapes and with fewer active steps. Or
+    Use the run's step time. For a more accurate profile, record without stacks and shapes and with fewer active steps. Or
     give the run its stopwatch step time.
 When it is wrong
     The run's step is only an estimate, and the estimate is wrong.
@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "Use", "the estimate", " as the step time, not the profile. To confirm it, enter a step time that you measured."
             )
             if guessed
-            else Action("Use", "the run's own step", " as the step time, not the profile."),
+            else Action("Use", "the run's step", " as the step time, not the profile."),
             note="The training does not normally run under the profiler, so there is nothing to gain.",
             risk="Without shapes, MFU is not known. Without stacks, findings name no source lines.",
             changes=CHANGES,

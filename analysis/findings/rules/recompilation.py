@@ -13,7 +13,7 @@ What to do
 When it is wrong
     The profile began before the warm-up ended: profile later steps. If only first launches took the time, the finding says
     so. A few profiled steps do not show how often the run compiles: a size that occurs again is not compiled again, and from
-    the second size on, Dynamo makes a dimension dynamic by itself. If the run's own step is timed, it limits the cost of
+    the second size on, Dynamo makes a dimension dynamic by itself. If the run's step is timed, it limits the cost of
     compiling.
 References
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html

@@ -62,7 +62,7 @@ def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost]
 
 
 def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetryStatement]:
-    """Yield the share of time in which the GPU works, judged by the profile's share of the run's own step.
+    """Yield the share of time in which the GPU works, judged by the profile's share of the run's step.
 
     A step time by telemetry uses the same samples. Then the profile confirms the share if its own estimate of the step agrees.
     """

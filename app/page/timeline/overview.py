@@ -69,7 +69,7 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
         return None
     more = best.mean_ms - best.ms
     if abs(more) < SEEN * best.mean_ms:
-        sentence = "The profiler adds little: the lanes show the run's own step."
+        sentence = "The profiler adds little: the lanes show the run's step."
     elif more < 0:
         sentence = f"A step of the run takes {fmt.duration_ms(-more)} longer than the profiled steps that the lanes show."
     elif best.represented:

@@ -10,7 +10,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.comparison import about
 
-FAR = 0.05  # relative distance from the profiled steps: above it, the text gives the run's own step time
+FAR = 0.05  # relative distance from the profiled steps: above it, the text gives the run's step time
 
 
 def bases(comparison: Comparison) -> tuple[str, str]:
@@ -44,7 +44,7 @@ def _workers(side: Side) -> str:
 def dots_title(comparison: Comparison) -> str:
     """Return the finding of the step dots: the ranges of both sides.
 
-    It also gives the run's own step time if that lies outside the range of its side.
+    It also gives the run's step time if that lies outside the range of its side.
     """
     a, b = steps(comparison)
     if not a or not b:
@@ -60,7 +60,7 @@ def dots_title(comparison: Comparison) -> str:
         for name, each, ms, side, sources in sides
         if ms is not None and not min(each) * (1 - FAR) <= ms <= max(each) * (1 + FAR)
     ]
-    runs = f"; the run's own steps take {' and '.join(own)}" if own else ""
+    runs = f"; the run's steps take {' and '.join(own)}" if own else ""
     faster, slower = ("B", "A") if max(b) < min(a) else ("A", "B")
     means = (
         f"every step of {faster} is shorter than any of {slower}"

@@ -26,7 +26,7 @@ def one_ran_on_cpu(comparison: Comparison) -> bool:
 
 
 def bars(comparison: Comparison, step: Step) -> list[WaterfallBar]:
-    """Return the parts of a waterfall for charts: of the run's own step, or of the profiled step."""
+    """Return the parts of a waterfall for charts: of the run's step, or of the profiled step."""
     if step == "run":
         return [WaterfallBar(r.owner, r.cause, float(r.ms_a), float(r.ms_b), r.resolved) for r in comparison.waterfall_run]
     return [WaterfallBar(r.owner, r.cause, float(r.ns_a) / 1e6, float(r.ns_b) / 1e6) for r in comparison.waterfall]

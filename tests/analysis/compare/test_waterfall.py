@@ -1,4 +1,4 @@
-"""Tests of the waterfall of the run's own step: parts by hand, and time in no profiled step."""
+"""Tests of the waterfall of the run's step: parts by hand, and time in no profiled step."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def result(tmp_path: Path) -> RunResult:
     ("run_ms", "said"),
     [
         (0.25, "profiled steps take 3.93 times as long as the run's, so these are shares"),
-        (4.0, "the run's own steps take 4.07 times as long, so these are shares of a profiled step"),
+        (4.0, "the run's steps take 4.07 times as long, so these are shares of a profiled step"),
     ],
 )
 def test_much_longer_or_shorter_profiled_steps_are_reported_in_shares(tmp_path: Path, run_ms: float, said: str) -> None:

@@ -77,7 +77,7 @@ def test_an_indistinguishable_mfu_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("source", "under", "sure"),
-    [("marks", "per step, measured: 131 to 166 ms", True), ("profile", "per step as profiled; the run 131 to 166 ms", True), ("telemetry", "per step, estimated: 131 to 166 ms", False)],
+    [("marks", "per step, measured: 131 to 166 ms", True), ("profile", "per step as profiled; the run's step 131 to 166 ms", True), ("telemetry", "per step, estimated: 131 to 166 ms", False)],
 )  # fmt: skip
 def test_a_step_is_shown_with_its_range_and_evidence(source: str, under: str, sure: bool) -> None:
     result = run_of(best_ms=148.0, source=source)

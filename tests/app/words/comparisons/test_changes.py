@@ -279,7 +279,7 @@ def test_the_evidence_of_each_side_is_named_with_steps_and_workers():
         "A: step time from the run's own step marks, 5 profiled steps",
         "B: step time from the stopwatch, 1 profiled step, 14 loader workers",
     )
-    assert basis.dots_title(found).endswith("; the run's own steps take 9.00\u00a0ms in A and 9.00\u00a0ms in B")
+    assert basis.dots_title(found).endswith("; the run's steps take 9.00\u00a0ms in A and 9.00\u00a0ms in B")
 
 
 def test_a_name_with_a_comma_does_not_split_the_headline():
