@@ -13,7 +13,7 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
-AROUND = (0.25, 0.5, 2.0, 4.0)  # factors of a run's batch size that a user would probably try next
+AROUND = (0.25, 0.5, 2.0, 4.0)  # Factors of a run's batch size that a user would probably try next.
 
 
 def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:

@@ -135,7 +135,7 @@ class _Builder:
     best: BestStepTime
     now: StairStep
     edits: Sequence[tuple[Edit, ...]]
-    needs: Sequence[set[int]]  # changes without which a change cannot be made
+    needs: Sequence[set[int]]  # Changes without which a change cannot be made.
     owner_of: NDArray[np.object_]
 
     def step(self, choice: int, known: Mapping[int, StairStep]) -> StairStep | None:

@@ -21,9 +21,9 @@ from sawtooth.app.commands.output import say
 from sawtooth.ingest.errors import SawtoothError
 
 COULD_NOT = 2  # Exit code of a command that could not do its work, such as with an unreadable file.
-STOPPED = 130  # the status that shells report for a process that Ctrl-C ended
-NAME_SHOWN = 80  # characters of a file's name in an error
-BUG = 3  # a separate code, because a gate must not read a crash as "regressed"
+STOPPED = 130  # The status that shells report for a process that Ctrl-C ended.
+NAME_SHOWN = 80  # Characters of a file's name in an error.
+BUG = 3  # A separate code, because a gate must not read a crash as "regressed"
 TRACEBACK = "SAWTOOTH_TRACEBACK"
 
 # The module of each command, and its line in the list of commands. A module is imported only when its command is called,
@@ -70,7 +70,7 @@ COMMANDS = {
     "mcp": ("mcp", "mcp", "Serve an agent by the Model Context Protocol, or write the skill that teaches it (--skill DIR)."),
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }
-NAME_A_RUN = ("report", "audit", "sweep")  # commands whose first word is a run or a file
+NAME_A_RUN = ("report", "audit", "sweep")  # Commands whose first word is a run or a file.
 PARSED_BY_RECORDER = ("run", "try", "attach", "sample", "loader")
 # The recorder parses the options of these commands itself, because it must run without typer.
 THEIR_OWN_OPTIONS = {

@@ -13,11 +13,11 @@ from sawtooth.analysis.metrics.reading import Bound, Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.printable import printable
 
-MISSING = "—"  # replaces a missing value; its reason is always next to it or on hover
-SIGNIFICANT = 3  # more digits would be noise: steps of one run differ by more than 0.1 %
+MISSING = "—"  # Replaces a missing value. Its reason is always next to it or on hover.
+SIGNIFICANT = 3  # More digits would be noise: steps of one run differ by more than 0.1 %.
 SHOWN_AS_FACTOR = 1.05  # speed-up: a smaller one would read as 1.0 ×, which looks like no gain
-READ_FOR_ONE = 8  # characters that are read for each shown one, because several characters may compose into one
-NAME_LENGTH = 120  # a longer name would wrap every table; the tooltip and the CSV have the full name
+READ_FOR_ONE = 8  # Characters that are read for each shown one, because several characters may compose into one.
+NAME_LENGTH = 120  # A longer name would wrap every table. The tooltip and the CSV have the full name.
 
 # Characters that begin a directive, an address or an arrow in Streamlit's Markdown, even as an entity.
 _BEGINS_SOMETHING = re.compile(r":(?=[\w/+-]+:|//)|@|[-<>~=](?=[-<>=])|w(?=ww)", re.IGNORECASE)
@@ -155,7 +155,7 @@ def speedup(value: float) -> str:
     return factor(value) if value >= SHOWN_AS_FACTOR else signed(share(1 / value - 1), 1 / value - 1)
 
 
-MIN_MS = 0.1  # ms: a shorter time is shown in µs, even next to a time in ms
+MIN_MS = 0.1  # Ms: a shorter time is shown in µs, even next to a time in ms.
 
 
 def part_ms(whole_ms: float, ms: float) -> str:

@@ -21,8 +21,8 @@ class Screen:
     name: str
     title: str
     icon: str = ""
-    tab: str = ""  # its label among the tabs of its place, if that is not the title
-    of: str = ""  # the place to which it belongs, unless it is a place itself
+    tab: str = ""  # Its label among the tabs of its place, if that is not the title.
+    of: str = ""  # The place to which it belongs, unless it is a place itself.
     needs_run: bool = True
 
     @property
@@ -49,7 +49,7 @@ SCREENS: tuple[Screen, ...] = (
     Screen("reference", "Reference", ":material/menu_book:", needs_run=False),
     Screen("logins", "Logins", ":material/key:", needs_run=False),
 )
-MENU = ("sql", "reference", "logins")  # places that the sidebar shows as small links below the other places
+MENU = ("sql", "reference", "logins")  # Places that the sidebar shows as small links below the other places.
 PLACES = tuple(screen.name for screen in SCREENS if not screen.of and screen.name not in MENU)
 
 # The paths of older versions: each view had its own path, and Work was divided into Kernels, Operators and Modules.

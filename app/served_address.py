@@ -29,7 +29,7 @@ DEFAULT_ADDRESS = "127.0.0.1"
 # Addresses for all interfaces, and how this machine reaches such a server.
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 HEALTH_PATH = "_stcore/health"
-HEALTH_S = 4.0  # time in which a busy server must answer; the image's health check allows five seconds
+HEALTH_S = 4.0  # Time in which a busy server must answer. The image's health check allows five seconds.
 
 
 class Served(msgspec.Struct, frozen=True):

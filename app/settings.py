@@ -13,9 +13,9 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.installation import default_data_folder
 
 GB = 1_000_000_000  # Number of bytes in a gigabyte.
-DEFAULT_UPLOAD_CAP = 32 * GB  # a long trace of one rank has 5 GB; DISK_RESERVE protects the disk
-DISK_RESERVE = GB // 2  # space that must stay free after an upload, for the recording, the derived file and the system
-SHORTEST_TOKEN = 12  # characters: a shorter token could be guessed by trying
+DEFAULT_UPLOAD_CAP = 32 * GB  # A long trace of one rank has 5 GB; DISK_RESERVE protects the disk.
+DISK_RESERVE = GB // 2  # Space that must stay free after an upload, for the recording, the derived file and the system.
+SHORTEST_TOKEN = 12  # Characters: a shorter token could be guessed by trying.
 
 
 @dataclass(frozen=True)

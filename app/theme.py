@@ -124,7 +124,7 @@ QUANTITIES: dict[str, Colour] = {
 }
 
 
-MIDDLE_LUMINANCE = 0.179  # black and white text have the same contrast on it: (1.05 × 0.05) ** 0.5 − 0.05
+MIDDLE_LUMINANCE = 0.179  # Black and white text have the same contrast on it: (1.05 × 0.05) ** 0.5 − 0.05.
 
 
 def colour_of_quantity(column: str) -> Colour:

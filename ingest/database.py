@@ -19,12 +19,12 @@ from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 # With these options, DuckDB downloads no extension.
 CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 CORES = os.cpu_count() or 2
-ROW_MEMORY = "96MB"  # enough to read single rows
+ROW_MEMORY = "96MB"  # Enough to read single rows.
 MIN_MEMORY = "16MB"  # An idle DuckDB instance needs slightly less than this.
 
-_idle: list[duckdb.DuckDBPyConnection] = []  # at most one: a process rarely works on two files at a time
+_idle: list[duckdb.DuckDBPyConnection] = []  # At most one: a process rarely works on two files at a time.
 _one_at_a_time = threading.Lock()
-_layouts: dict[str, bytes] = {}  # by a layout's statements: the file that they create
+_layouts: dict[str, bytes] = {}  # By a layout's statements: the file that they create.
 
 
 def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:

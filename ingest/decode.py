@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
 POINT, NEWLINE = b".\n"
-SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # any such number of microseconds fits 64-bit nanoseconds
-SCALES = np.array([1000, 100, 10, 1], np.int64)  # ns of the last digit, by the number of decimals (0 to 3) of the microseconds
-NULL = np.iinfo(np.int64).min  # means "not recorded" in integer columns until they are stored
+SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # Any such number of microseconds fits 64-bit nanoseconds.
+SCALES = np.array([1000, 100, 10, 1], np.int64)  # Ns of the last digit, by the number of decimals (0 to 3) of the microseconds.
+NULL = np.iinfo(np.int64).min  # Means "not recorded" in integer columns until they are stored.
 MICROSECOND = 1000  # Number of nanoseconds in a microsecond.
 FIRST = 64  # In most traces, one of the first 64 times has a fraction, so they are checked first.
-LARGEST = 1 << 62  # largest time in nanoseconds, so that a start plus a duration cannot overflow
+LARGEST = 1 << 62  # Largest time in nanoseconds, so that a start plus a duration cannot overflow.
 
 
 def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LETTERS_SHOWN = 60  # A message shows this many characters of a refused file, which is enough to recognize the file.
-REPLACED = "\N{REPLACEMENT CHARACTER}"  # the character that a decoder writes for invalid bytes
+REPLACED = "\N{REPLACEMENT CHARACTER}"  # The character that a decoder writes for invalid bytes.
 
 
 @dataclass
@@ -13,7 +13,7 @@ class ImportDiagnostic:
     """One kind of problem during import; becomes a row of ``diagnostics``."""
 
     key: str
-    severity: str  # info | data_loss | error
+    severity: str  # Info | data_loss | error.
     sentence: str
     count: int = 1
     example: str | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-DIGEST_BYTES = 8  # one wrong content in 2^64 has the same checksum by chance
+DIGEST_BYTES = 8  # One wrong content in 2^64 has the same checksum by chance.
 ANY = ord("?")
 ENDING = b',\n  "seal": "????????????????"\n}'  # ? stands for a digit
 CHECKSUM = re.compile(rb',\n  "seal": "([0-9a-f]{16})"\n}\n?')

@@ -15,13 +15,13 @@ from sawtooth.ingest.loop.command import command_of, failure_of, remarks_of
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 # Ranges of numbers from users and bundles. A number outside its range is a mistake or an attack, and arithmetic with it could overflow.
-Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
-Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
-Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of something that may take no time
-CodeLocation = Annotated[str, msgspec.Meta(max_length=MAX_LENGTH)]  # such as train.py(12): collate
+Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples.
+Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # Ms, TFLOP/s, price.
+Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # Ms of something that may take no time.
+CodeLocation = Annotated[str, msgspec.Meta(max_length=MAX_LENGTH)]  # Such as train.py(12): collate.
 # In ns; at most 146 years, so that its sum with a Unix time fits 64 bits.
 Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
+Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # Ns.
 
 # Telemetry that ends at least this long before a trace, or begins at least this long after it, is from another time.
 SAME_TIME_NS = 60_000_000_000
@@ -44,7 +44,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """
 
     id: str
-    kind: str  # a RecordingKind; other texts are accepted, because a newer version may have written them
+    kind: str  # A RecordingKind. Other texts are accepted, because a newer version may have written them.
     source_name: str
     rank: int | None = None
     host: str | None = None

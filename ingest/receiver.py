@@ -28,21 +28,22 @@ from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
 from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
-MAX_BODY_BYTES = 1 << 20  # limit of one batch in the protocol
+MAX_BODY_BYTES = 1 << 20  # Limit of one batch in the protocol.
 MAX_META_BYTES = 128 << 10  # 16 devices, the maximum of one host, take 100 kB with their capabilities
 # A session is silent if it received nothing for this time. A sampler sends its first samples within seconds.
 EMPTY_SECONDS = 600.0
 MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # A sampler ends a segment after 8 MB; its last record may exceed this.
-MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
-LITTLE_BYTES = 64 << 10  # half a minute of one GPU; smaller silent sessions are removed if there is no room for another session
+MAX_SEGMENT = 9999  # The file name has four digits: 80 GB, or 69 days of ten-minute segments.
+# Half a minute of one GPU. Smaller silent sessions are removed if there is no room for another session.
+LITTLE_BYTES = 64 << 10
 CROWDED = 50  # From this number of sessions on, silent sessions without a sample are removed.
 MAX_PUSHED_BYTES = 100_000_000_000  # Limit for all pushed sessions together. Eight GPUs push 1 GB per day.
 # Files of all pushed sessions together, enough for twenty sessions of 69 days. Many files of one byte would fill a disk too.
 MAX_PUSHED_SEGMENTS = 200_000
-RECOUNT_SECONDS = 10.0  # between counts of all files, because a count takes up to a second and refused senders try again
-MAX_SESSIONS = 2000  # limit of folders that someone with the push token can create
-TAIL_BYTES = 1 << 20  # bytes at the end of a segment, searched for its last complete line
-CLOCK_MOVED_NS = 20_000_000  # a smaller change of the offset is noise of the network
+RECOUNT_SECONDS = 10.0  # Between counts of all files, because a count takes up to a second and refused senders try again.
+MAX_SESSIONS = 2000  # Limit of folders that someone with the push token can create.
+TAIL_BYTES = 1 << 20  # Bytes at the end of a segment, searched for its last complete line.
+CLOCK_MOVED_NS = 20_000_000  # A smaller change of the offset is noise of the network.
 NO_ROOM = "The dashboard has reached its limit for pushed sessions. Delete old sessions on its Live page."
 
 

@@ -37,8 +37,8 @@ from sawtooth.ingest.trace.source import TraceSource
 from sawtooth.ingest.writer import Writer, tool_version
 
 __all__ = ["IngestProgress", "Limits", "ingest_file", "read_ref"]
-MAX_NAME = 200  # stored characters of a file name or title
-Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # writes the tables of a file, returns its recording row
+MAX_NAME = 200  # Stored characters of a file name or title.
+Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # Writes the tables of a file, returns its recording row.
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from sawtooth.ingest.typed import from_json
 
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
-STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording too
+STORAGE_VERSION = "v1.5.0"  # So that DuckDB 1.5 clients can open a recording too.
 # Block size of a DuckDB file, in which every column takes at least one block. DuckDB's default of 256 kB makes files of small traces three
 # times as large. 32 kB would make files of long traces larger.
 BLOCK_BYTES = 64 << 10

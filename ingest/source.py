@@ -21,12 +21,12 @@ NSIGHT_SUFFIXES = (".nsys-rep", ".nsys-rep.gz", ".qdrep", ".qdrep.gz", ".qdstrm"
 NSIGHT_SIGNS = (b"QuadD", b"Nsight Systems")
 NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
 DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
-GZIP_HEADER_BYTES = 4096  # room for the file name that gzip stores in its header
+GZIP_HEADER_BYTES = 4096  # Room for the file name that gzip stores in its header.
 GZIP_TRAILER_BYTES = 8  # A gzip file ends with CRC-32 and size.
-READ_BYTES = 128 << 10  # compressed bytes per read: few enough to lose little of a damaged stream, enough to need few calls
+READ_BYTES = 128 << 10  # Compressed bytes per read: few enough to lose little of a damaged stream, enough to need few calls.
 PIECE_BYTES = 256 << 10  # Size of an uncompressed piece. Readers copy the unread end of a piece together with the next piece.
-HASHES_WAITING = 32  # number of pieces that may wait for the hash
-HEAD_BYTES = 64 << 10  # enough to distinguish all formats
+HASHES_WAITING = 32  # Number of pieces that may wait for the hash.
+HEAD_BYTES = 64 << 10  # Enough to distinguish all formats.
 UNPACK = "Unpack it and use the .json or .json.gz inside."
 EXPORT = "Export the trace with prof.export_chrome_trace(...)."
 EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz), SQLite exports of Nsight Systems, and telemetry."
@@ -59,12 +59,12 @@ class Limits:
 
     uncompressed_bytes: int = 64 << 30  # The largest traces that people record on purpose have some GB.
     ratio: int = 400  # The most repetitive real traces compress 344:1. Zeros compress 1029:1.
-    ratio_from_bytes: int = 256 << 20  # below this size a bomb does no harm, so the ratio is not checked
-    event_bytes: int = 4 << 20  # of one event; Kineto's largest have stacks of some 100 KB
-    metadata_bytes: int = 32 << 20  # everything except traceEvents
-    name_length: int = 1 << 15  # characters; names of real ATen kernels have up to some 6,000
+    ratio_from_bytes: int = 256 << 20  # Below this size a bomb does no harm, so the ratio is not checked.
+    event_bytes: int = 4 << 20  # Of one event; Kineto's largest have stacks of some 100 KB.
+    metadata_bytes: int = 32 << 20  # Everything except traceEvents.
+    name_length: int = 1 << 15  # Characters. Names of real ATen kernels have up to some 6,000.
     distinct_names: int = 1_000_000  # More names would need too much memory, and nobody could read them.
-    names_length: int = 256 << 20  # characters of all different names together, because all are in memory
+    names_length: int = 256 << 20  # Characters of all different names together, because all are in memory.
 
 
 def refuse_type(what: str, advice: str) -> SourceError:

@@ -20,7 +20,7 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.schema import schema_sql
 
-MEMORY_LIMIT = "96MB"  # memory of DuckDB while writing; appends need far less
+MEMORY_LIMIT = "96MB"  # Memory of DuckDB while writing. Appends need far less.
 LARGEST_TABLE = "cpu_ops"  # It has half of a trace's rows, and is stored in parallel to the other tables.
 
 
@@ -92,6 +92,7 @@ class Writer:
         Raises SourceError if the file does not have all rows that were stored.
         """
         # The last inserts run one at a time, because DuckDB 2.0 once lost one of two parallel inserts just before the checkpoint.
+
         self._wait()
         for (table, names), rows in self._waiting.items():
             self._store(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))

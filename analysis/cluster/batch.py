@@ -22,7 +22,7 @@ from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
-AT_A_TIME = 16  # parallel reads, because each read waits several milliseconds for an object store
+AT_A_TIME = 16  # Parallel reads, because each read waits several milliseconds for an object store.
 ROWS = 256  # Number of summaries in a row group. They take a few MB in memory.
 
 

@@ -32,7 +32,7 @@ class SourceOutcome:
     failed: str | None = None
 
 
-Task = Callable[[SourceVersion, str], SourceOutcome]  # reads a source and writes its summary to a place
+Task = Callable[[SourceVersion, str], SourceOutcome]  # Reads a source and writes its summary to a place.
 # The caller closes the generator at the end, because the engine may have started processes.
 Engine = Callable[[Task, Sequence[SourceVersion], str], Generator[SourceOutcome]]
 

@@ -16,7 +16,7 @@ from sawtooth.analysis.cluster.storage import SourceVersion
 from sawtooth.ingest.errors import UsageError
 
 RETRIES = 3  # Ray starts a task again up to this many times if its worker or node died.
-AT_A_TIME = 1_000  # limit of submitted tasks, because Ray uses memory for each waiting task
+AT_A_TIME = 1_000  # Limit of submitted tasks, because Ray uses memory for each waiting task.
 # The first setting stops Ray's usage reports. The second gives Ray's workers the same priority as other processes.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 NOT_STARTED = "Ray did not start on this machine: {why} Run the command again, or without --engine ray."

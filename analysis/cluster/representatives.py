@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-MOST = 16  # largest number of ranks that a run can read and show well
-MAX_WAITING = 2  # number of ranks that wait most, as examples of waiting in a trace
+MOST = 16  # Largest number of ranks that a run can read and show well.
+MAX_WAITING = 2  # Number of ranks that wait most, as examples of waiting in a trace.
 
 
 def choose(

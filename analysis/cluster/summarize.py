@@ -27,7 +27,7 @@ from sawtooth.analysis.version import TOOL_VERSION
 from sawtooth.ingest.manifest import UserFacts
 
 Row = dict[str, Any]
-OUTSIDE = -1  # step of a call outside all steps
+OUTSIDE = -1  # Step of a call outside all steps.
 NO_WORK = "The trace has no GPU work."
 
 
@@ -116,6 +116,7 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
     }
     kernels = kernels_of(recording, rank.device)
     # Other ranks' kernels are not available here. So this rank's kernels without overlapping communication define the usual times.
+
     usual = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
     return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, usual))
 

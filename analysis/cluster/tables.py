@@ -22,8 +22,8 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.typed import from_json
 
-MEMORY_LIMIT = "400MB"  # for DuckDB, without the columns that it returns
-CATEGORIES = ("name", "dtype", "group", "description", "step")  # columns whose texts repeat in thousands of rows
+MEMORY_LIMIT = "400MB"  # For DuckDB, without the columns that it returns.
+CATEGORIES = ("name", "dtype", "group", "description", "step")  # Columns whose texts repeat in thousands of rows.
 NOT_HERE = "The summaries of this job's ranks are not in this data folder. Run sawtooth reduce again to rebuild them."
 DAMAGED = "The summaries of this job's ranks are damaged. Run sawtooth reduce again to rebuild them."
 

@@ -13,11 +13,11 @@ from sawtooth.ingest.manifest import ID_PATTERN
 from sawtooth.ingest.typed import from_json
 
 KINDS = ("trace", "telemetry", "refused")
-FAR_NS = 1 << 62  # largest time, 146 years; the sum of two such times still fits into 64 bits
-LONG_MS = 1e12  # longest step, or time lost in a step: 30 years
-MAX_RANKS = 1 << 20  # of a job; the largest known jobs have about 100,000
+FAR_NS = 1 << 62  # Largest time, 146 years. The sum of two such times still fits into 64 bits.
+LONG_MS = 1e12  # Longest step, or time lost in a step: 30 years.
+MAX_RANKS = 1 << 20  # Of a job. The largest known jobs have about 100,000.
 MAX_ELEMENTS = 1 << 50  # A collective's buffer has at most this many elements.
-LONGEST_TEXT = 1 << 16  # bytes; the name of a kernel from a template has several thousand
+LONGEST_TEXT = 1 << 16  # Bytes. The name of a kernel from a template has several thousand.
 # Columns with a value in every row of a trace's device, and fields with a value in every list entry.
 OF_TRACE = ("id", "source", "pids", "step", "lost", "held_ms", "quiet", "beside", "call")
 OF_ENTRY = {

@@ -16,7 +16,7 @@ from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
 # Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half
 # of all shapes.
 ONE_SHAPE = 0.8
-FAR_MORE_WORK = 100  # times: ten times the width; another batch size leaves the weights equal
+FAR_MORE_WORK = 100  # Times: ten times the width. Another batch size leaves the weights equal.
 
 
 class Models(NamedTuple):

@@ -34,8 +34,8 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
-MAX_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and the analysis of each GPU costs a replay of the trace
-MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk above it; numpy columns are not included
+MAX_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and the analysis of each GPU costs a replay of the trace.
+MEMORY_MB = 192  # Memory limit of DuckDB, which spills to disk above it. Numpy columns are not included.
 # Memory per GPU operation for the median of durations. DuckDB stores the durations twice and cannot spill them.
 MEDIAN_BYTES = 80
 SEARCH_BOTH_FILES = (

@@ -21,7 +21,7 @@ from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
 from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS, ENGINE_OP
 from sawtooth.analysis.replay.simulation import I32, I64
 
-POLLED = ", polled"  # ends the name of a wait by polling (``parts/polls.py``)
+POLLED = ", polled"  # Ends the name of a wait by polling (``parts/polls.py``).
 SYNC_CALL = re.compile(rf"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$|Query{POLLED}$")
 LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
@@ -29,9 +29,9 @@ EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
 LOADS_AT_LEAST_NS = 500_000  # In ns. A launch into a queue with room takes this long only if it loads code.
 LOADS_TIMES_USUAL = 50  # A launch that loads code is also this many times longer than the usual launch.
-PYTHON_CALL_NS = 700  # cost of recording one Python call: measured 0.3 to 1.2 µs, longest in compiled code
-FEW_NAMES = 500  # usual names of a trace without Python calls; all ranks have the same ones
-CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread works in parallel with the main line
+PYTHON_CALL_NS = 700  # Cost of recording one Python call: measured 0.3 to 1.2 µs, longest in compiled code.
+FEW_NAMES = 500  # Usual names of a trace without Python calls. All ranks have the same ones.
+CONCURRENT_SHARE = 0.2  # Above this share of overlapping launches, a thread works in parallel with the main line.
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ LOADING = "enumerate(DataLoader)"  # PyTorch annotates the loading of each batch
 # This Python call is inside LOADING if the training process loads the batch itself.
 LOADS_INLINE = "_SingleProcessDataLoaderIter"
 LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # This Python call is inside LOADING if worker processes load the batch.
-COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # annotations of the backends, which last as long as the operation
+COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # Annotations of the backends, which last as long as the operation.
 OPTIMIZER = "Optimizer.step#"  # PyTorch annotates an optimizer's step with this prefix.
 TOP = 10  # Number of listed operators. The others take little time.
 MIN_STEPS = 2  # Two ends of steps give one step time.

@@ -57,7 +57,7 @@ def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
     return np.where(start_at >= 0, ancestor[start_at], -1) if len(marked) else start_at.copy()
 
 
-Sums = dict[str, NDArray[Any]]  # columns by (device, name, signature)
+Sums = dict[str, NDArray[Any]]  # Columns by (device, name, signature).
 
 
 def operator_sums(

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import duckdb
 
-CELLS = 32_768  # most cells: a tile that reads slices covers at most 1,024 columns of half a cell, or 1/64 of the recording
-DEEPEST = 999  # deeper Python calls exceed the interpreter's own limit and come from a damaged trace
-NAME_CELLS = 512  # fewer, because each cell has a row per name: 100 names make up to 51,200 rows
+CELLS = 32_768  # Most cells: a tile that reads slices covers at most 1,024 columns of half a cell, or 1/64 of the recording.
+DEEPEST = 999  # Deeper Python calls exceed the interpreter's own limit and come from a damaged trace.
+NAME_CELLS = 512  # Fewer, because each cell has a row per name: 100 names make up to 51,200 rows.
 
 # Every slice of the timeline: id (in its own table), device, lane (stream or thread), depth (number of enclosing slices), kind,
 # name, start, duration.

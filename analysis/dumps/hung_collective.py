@@ -19,7 +19,7 @@ from sawtooth.ingest.dumps.flight_recorder import Entry, RankDump, StackFrame
 # These collectives have the same sizes on all ranks.
 SAME_SIZES = ("all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_reduce_barrier")
 P2P = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
-UNKNOWN_RANK = -1  # the rank of a single dump whose file name does not contain the rank
+UNKNOWN_RANK = -1  # The rank of a single dump whose file name does not contain the rank.
 
 Kind = Literal["missing", "different", "sizes", "stuck", "alone"]
 

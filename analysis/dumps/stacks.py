@@ -28,7 +28,7 @@ MODULE_INIT = frozenset(
 )
 COPY = re.compile(r"_to_copy|copy_kernel|at::native::to\b")
 TORCH_MODULE = re.compile(r"[/\\]torch[/\\]nn[/\\]modules[/\\](\w+)\.py$")
-MAX_TEXT = 400  # limit of characters of a name; mangled C++ names have thousands
+MAX_TEXT = 400  # Limit of characters of a name. Mangled C++ names have thousands.
 
 
 @dataclass(frozen=True)

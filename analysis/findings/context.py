@@ -33,7 +33,7 @@ T = TypeVar("T")
 # Share of the step below which rules stop measuring. It is less than a fifth of the smallest threshold in ``policy``, so the
 # result stays the same if other changes make the step five times as short.
 TRIFLE = 0.001
-TRITON_SINCE = 7  # major compute capability
+TRITON_SINCE = 7  # Major compute capability.
 # cuBLAS and cuDNN mark single precision in a kernel's name by an s (volta_sgemm_64x64_nt, volta_scudnn_128x64_…), by the types
 # of all operands, or by "float".
 FP32_NAMES = r"sgemm|scudnn|f32f32_f32f32|_engine<float"

@@ -13,8 +13,8 @@ from sawtooth.analysis.integrity.times import OF_DEVICE_TIME
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
-LONG_NS = 2_000  # within a graph: in 6 of 7 intact traces with graphs no gap is longer than 1 µs
-LONG_AFTER_NS = 20_000  # after a graph, if the next launch was already queued: at most 12 µs in these traces
+LONG_NS = 2_000  # Within a graph: in 6 of 7 intact traces with graphs no gap is longer than 1 µs.
+LONG_AFTER_NS = 20_000  # After a graph, if the next launch was already queued: at most 12 µs in these traces.
 SHARE = 0.07  # Limit for gaps within graphs, as a share of the graphs' own time. In the seventh trace it is 5.9 %.
 SHARE_AFTER = 0.03  # The same limit for gaps after graphs. The intact traces have no such gaps.
 # Only gaps of the whole device count: another stream of the graph may be busy, or a graph may wait for work outside.

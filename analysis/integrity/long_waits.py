@@ -14,8 +14,8 @@ from sawtooth.analysis.integrity.times import OF_DEVICE_TIME
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
-LONG_NS = 100_000  # in 35 intact traces with waits, a wait lasts at most 57 µs longer than the GPU's work
-MIN_SHARE, WRONG_SHARE = 0.05, 0.1  # of the counted time; above the second, numbers are wrong
+LONG_NS = 100_000  # In 35 intact traces with waits, a wait lasts at most 57 µs longer than the GPU's work.
+MIN_SHARE, WRONG_SHARE = 0.05, 0.1  # Of the counted time. Above the second, numbers are wrong.
 # Per counted step. A host that runs other programs resumes a few waits late, but missing work is missing from most steps.
 MIN_WAITS = 0.5
 # The last waits are left out: the profiler empties its buffers then. A stream may also wait for a function on the host.

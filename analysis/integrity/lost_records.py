@@ -45,7 +45,7 @@ OF_STEP_TIME: dict[str, Effect] = dict.fromkeys(
     ("best_step_time_ms", "mfu", "hfu", "mfu_at_dtype", "achieved_tflops"), "unknown"
 )
 EVIDENCE = ("gpu_records", "launch_links", "steps")
-CONSEQUENCES = ("waits_outlast_work", "graph_gaps")  # checks that also fail if known records are lost
+CONSEQUENCES = ("waits_outlast_work", "graph_gaps")  # Checks that also fail if known records are lost.
 
 
 def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:

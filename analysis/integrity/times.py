@@ -16,7 +16,7 @@ from sawtooth.analysis.units import in_words, percent
 
 EARLY_NS = 20_000  # After the profiler's own correction, the clocks of host and GPU agree to a few microseconds.
 EARLY_SHARE = 0.05  # A smaller share of early operations may be caused by retried launches or repeated correlation ids.
-LOOKED_AT = 200_000  # largest number of operations that are checked; more would not make their share more certain
+LOOKED_AT = 200_000  # Largest number of operations that are checked. More would not make their share more certain.
 SHORTEST_NS = 500  # An empty kernel takes 1 µs on every GPU in use.
 FEWEST = 20  # With fewer kernels, or fewer events of the host, all of them may really be short.
 # The shortest tenth of operators and calls ends at a duration below 6 µs in each of 90 intact traces, and in most below 1 µs.
@@ -27,7 +27,7 @@ FEWEST_OF_HOST = 100  # With fewer operators and calls, most of them may really 
 FEWEST_AT_ALL = 5
 NOTHING_SHARE = 0.01  # If more of the kernels last 0 ns, their times are missing, because no kernel takes 0 ns.
 CUT_DOUBT = 0.005  # If more of all operations were cut, the durations of other operations may be too long as well.
-FOREIGN_SHARE = 0.05  # share of the GPU's time, the same as for operations without a launch
+FOREIGN_SHARE = 0.05  # Share of the GPU's time, the same as for operations without a launch.
 FEW_CUTS = 3  # Up to this many cut operations hardly change the busy share, because each was cut where it must end.
 CUT_SHARE = 0.2  # If more of all operations were cut, durations are wrong in general.
 

@@ -27,7 +27,7 @@ from sawtooth.analysis.knowledge.owners import OwnerKey
 # How a replay removes a cause: host time between calls, time in calls except waits, waits for the GPU, or launch latencies.
 Removal = Literal["host_time", "call_time", "waits", "latencies"]
 Confidence = Literal["high", "medium", "low"]
-ByWhom = Literal["your code", "the late rank", "nobody"]  # who can change it; "nobody" is never ranked first
+ByWhom = Literal["your code", "the late rank", "nobody"]  # Who can change it; "nobody" is never ranked first.
 
 
 @dataclass(frozen=True)
@@ -292,9 +292,9 @@ CAUSES = (
 
 CAUSE_OF = {cause.key: cause for cause in CAUSES}
 CAUSE_KEYS = tuple(CAUSE_OF)
-HOST_CAUSES = tuple(cause.key for cause in CAUSES if cause.on_host is not None)  # what the host does between two calls
-WAIT_CAUSES = tuple(cause.key for cause in CAUSES if "waits" in cause.removal)  # why a call waits for the GPU
-REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # a replay can remove these
+HOST_CAUSES = tuple(cause.key for cause in CAUSES if cause.on_host is not None)  # What the host does between two calls.
+WAIT_CAUSES = tuple(cause.key for cause in CAUSES if "waits" in cause.removal)  # Why a call waits for the GPU.
+REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # A replay can remove these.
 # These causes are never named as the largest loss, because users cannot remove them.
 NOT_RANKED_FIRST = tuple(cause.key for cause in CAUSES if cause.who == "nobody")
 BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # These causes are due to other ranks.

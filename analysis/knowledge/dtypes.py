@@ -46,7 +46,7 @@ SIXTEEN_BIT = ("bf16", "fp16")
 
 _BIASED = ("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::baddbmm", "aten::baddbmm_", "aten::addbmm")
 _PRODUCTS = frozenset(("aten::mm", "aten::bmm", *_BIASED))
-FIRST_OPERAND = dict.fromkeys(_BIASED, 1)  # argument 0 is the bias that is added
+FIRST_OPERAND = dict.fromkeys(_BIASED, 1)  # Argument 0 is the bias that is added.
 # Kernels of libraries for sparse matrices. They show a sparse product in recordings without strides.
 SPARSE_KERNEL = r"(cu|hip|roc)sparse(::|_)"
 

@@ -25,7 +25,7 @@ Dims = list[Any]
 Shape = list[int]
 Formula = Callable[[Dims, list[str]], float | None]
 
-FP32_UNCERTAIN = "fp32 or tf32"  # dtype of FP32 products whose kernels do not show whether they used tensor cores
+FP32_UNCERTAIN = "fp32 or tf32"  # Dtype of FP32 products whose kernels do not show whether they used tensor cores.
 
 _INTEGER = re.compile(r"-?\d+")
 

@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
-MEMORY_TOLERANCE = 0.06  # devices report up to 5 % less than their marketing size (ECC, reserved); other models differ by more
+MEMORY_TOLERANCE = 0.06  # Devices report up to 5 % less than their marketing size (ECC, reserved). Other models differ by more.
 # Share of the row's SMs. Fewer SMs mean a MIG or CPX slice or a cut-down board. SM counts of new parts differ by less.
 PARTIAL_DEVICE = 0.95
-GEFORCE_HALF_RATE = 2.0  # professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate
-HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # compute capabilities of both GeForce and professional boards
+GEFORCE_HALF_RATE = 2.0  # Professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate.
+HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # Compute capabilities of both GeForce and professional boards.
 
-LINK_FULL = 0.6  # share of the step, or of the link; above it, copies limit the step even if they overlap with work
+LINK_FULL = 0.6  # Share of the step, or of the link. Above it, copies limit the step even if they overlap with work.
 _GIB = 1 << 30
 
 

@@ -12,7 +12,7 @@ DATA_MARK = re.compile(
     r"enumerate\(DataLoader\)|_(Multi|Single)ProcessDataLoaderIter|DataLoader.*__next__|^\[pl\].*(fetch|next)|train_dataloader_next|data[_ ]?(load|fetch|wait)|^(load|get|next|fetch)[_ ](batch|data)",
     re.IGNORECASE,
 )
-ENGINE_OP = re.compile(r"^autograd::engine::")  # name of each node of a backward pass
+ENGINE_OP = re.compile(r"^autograd::engine::")  # Name of each node of a backward pass.
 DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)")
 ALLOCATOR_CALL = re.compile(
     r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve|AddressFree))"
@@ -33,7 +33,7 @@ COMPILE_OVERHEAD = re.compile(r"Lazy Function Loading|Driver Compiler|Runtime Tr
 # Calls that always leave a record on the GPU: in 150 intact recordings each has one. Memset is not among them, because fills of
 # 0 bytes leave no record.
 LEAVES_RECORD = re.compile(r"^(cuda|cu|hip)(\w*Launch(?!HostFunc)\w*|Memcpy\w*Async\w*)$")
-GRAPH_LAUNCH = re.compile(r"GraphLaunch")  # one such call starts many GPU operations
+GRAPH_LAUNCH = re.compile(r"GraphLaunch")  # One such call starts many GPU operations.
 # While a stream is captured into a CUDA graph, its launches are stored in the graph and not run.
 CAPTURE_BEGINS = re.compile(r"^(cuda|cu|hip)StreamBeginCapture")
 CAPTURE_ENDS = re.compile(r"^(cuda|cu|hip)StreamEndCapture")

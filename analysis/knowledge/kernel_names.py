@@ -16,13 +16,14 @@ from sawtooth.analysis.knowledge.dtypes import SIXTEEN_BIT, tensor_dtypes
 
 TensorCores = Literal["yes", "likely", "no", "unknown"]
 
-FLOP_CATEGORIES = ("gemm", "conv", "attention")  # the kernels whose work the FLOP counter counts
+FLOP_CATEGORIES = ("gemm", "conv", "attention")  # The kernels whose work the FLOP counter counts.
 # Mangled template names have up to a few thousand characters. A longer name is an attack on the regular expressions.
 NAME_LENGTH = 4096
-CACHE_SIZE = 1 << 16  # distinct (kernel, operator, signature) triples: recordings have hundreds, a server reads many recordings
+# Distinct (kernel, operator, signature) triples: recordings have hundreds, a server reads many recordings.
+CACHE_SIZE = 1 << 16
 
-_MAY_USE = (*FLOP_CATEGORIES, "rnn", "state_space", "other")  # categories whose kernels can use matrix instructions
-_LIKELY_DTYPES = (*SIXTEEN_BIT, "fp8", "fp4", "int8")  # libraries multiply these on tensor cores wherever the device has them
+_MAY_USE = (*FLOP_CATEGORIES, "rnn", "state_space", "other")  # Categories whose kernels can use matrix instructions.
+_LIKELY_DTYPES = (*SIXTEEN_BIT, "fp8", "fp4", "int8")  # Libraries multiply these on tensor cores wherever the device has them.
 _PLAIN_DTYPES = (
     "int16",
     "int32",
@@ -37,7 +38,7 @@ _PLAIN_DTYPES = (
     "complex128",
 )
 _VECTOR_OPS = re.compile(r"^aten::(mv|addmv_?|v?dot|addr_?|inner)$")
-_MATRIX_CORES_SINCE = {"nvidia": 7, "amd": 9}  # Volta; gfx908 (gfx906 also reports 9 and is recognized by its kernels' names)
+_MATRIX_CORES_SINCE = {"nvidia": 7, "amd": 9}  # Volta. Gfx908 (gfx906 also reports 9 and is recognized by its kernels' names).
 
 
 @dataclass(frozen=True)

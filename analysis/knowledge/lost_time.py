@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-UNATTRIBUTED = "unattributed"  # the ledger's cause of time that nothing recorded explains
+UNATTRIBUTED = "unattributed"  # The ledger's cause of time that nothing recorded explains.
 
 
 def is_explained(cause: str | None) -> TypeGuard[str]:

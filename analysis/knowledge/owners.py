@@ -93,11 +93,11 @@ OWNER_KEYS = tuple(owner.key for owner in OWNERS)
 LOST_OWNERS = tuple(owner.key for owner in OWNERS if owner.lost)
 COMPUTE_OWNERS = tuple(owner.key for owner in OWNERS if owner.computes)
 KERNEL_OWNERS = tuple(owner.key for owner in OWNERS if owner.kernels)
-AVOIDABLE = "avoidable"  # an owner in the parts of a predicted step: GPU work that the first change removes
-OUTSIDE_PROFILE = "outside_profile"  # an owner in the parts of a run's step: time that no profiled step shows
-HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # parts of a step without GPU work
+AVOIDABLE = "avoidable"  # An owner in the parts of a predicted step: GPU work that the first change removes.
+OUTSIDE_PROFILE = "outside_profile"  # An owner in the parts of a run's step: time that no profiled step shows.
+HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # Parts of a step without GPU work.
 HOST_PARTS = (HOST_OPERATORS, HOST_REST, HOST_LOADING)
-TENSOR_CORES_USED = ("yes", "likely")  # values of kernel_names.TensorCores that count as using tensor cores
+TENSOR_CORES_USED = ("yes", "likely")  # Values of kernel_names.TensorCores that count as using tensor cores.
 
 
 def owner_of(category: str, tensor_cores: str, kind: str = "kernel") -> OwnerKey:

@@ -19,7 +19,7 @@ from sawtooth.analysis.knowledge.kernel_names import operator_category
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.nulls import decoded
 
-MOSTLY = 0.5  # an operator counts as using tensor cores if they have most of its kernel time
+MOSTLY = 0.5  # An operator counts as using tensor cores if they have most of its kernel time.
 
 COLUMNS = {
     "category": "What the operator asks for: gemm, conv, attention, elementwise, …",

@@ -11,7 +11,7 @@ from sawtooth.analysis.knowledge.flops import is_flop_operator, operand_dtype
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_names import FLOP_CATEGORIES, KernelClass
 
-ALIGNMENT_16_BIT = 8  # elements: 16 bytes of fp16 or bf16, one tensor-core load (NVIDIA's matrix multiplication guide)
+ALIGNMENT_16_BIT = 8  # Elements: 16 bytes of fp16 or bf16, one tensor-core load (NVIDIA's matrix multiplication guide).
 ALIGNMENT_8_BIT = 16  # Number of elements in 16 bytes of fp8 or int8.
 ALIGNMENT_TF32 = 4  # Number of elements in 16 bytes of FP32.
 # Dtypes by the kernel's name, for operators whose dtype was not recorded.
@@ -20,8 +20,8 @@ NAMED_DTYPES = (
     ("fp16", re.compile(r"hgemm|<__half\b|f16f16")),
     ("fp32", re.compile(r"sgemm|scudnn|<float\b|_ffma_|f32f32_f32f32")),
 )
-SMALL_SIDE = 8  # products with a side up to 8 are nearly vectors, which alignment does not slow
-VECTOR_SIDE = 1  # a product with one row or column moves as many numbers as it multiplies, so tensor cores cannot speed it up
+SMALL_SIDE = 8  # Products with a side up to 8 are nearly vectors, which alignment does not slow.
+VECTOR_SIDE = 1  # A product with one row or column moves as many numbers as it multiplies, so tensor cores cannot speed it up.
 
 Code = Literal["fp32", "fp64", "not_eligible_dtype", "misaligned", "vector", "no_tensor_cores", "helper", "fell_back"]
 

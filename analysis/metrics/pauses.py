@@ -21,7 +21,7 @@ from sawtooth.ingest.loop.rounds import MIN_LONG_SHARE, rounds_of
 from sawtooth.ingest.loop.step_parts import StepSpan
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
-REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
+REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # By the phase of the mark that ends the span.
 # Distances between periodic pauses may differ by this many steps, because a loop counts its steps from 0 or 1.
 MAX_DISTANCE_DIFFERENCE = 1
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "paused"}
@@ -30,7 +30,7 @@ PAUSE_RATIO = 20.0
 MIN_PAUSES = 3  # Pauses that occur at least this often belong to the loop, such as a checkpoint every hundred steps.
 WAIT_RATIO = 1.5  # If long steps take this multiple of the mean, the host waits in them for work that it launched ahead.
 SLOW_RATIO = 1.5  # A step longer than this many medians contains work that usual steps do not.
-MAJORITY = 0.5  # a larger share of the first steps of rounds, or of the time before them, is a majority
+MAJORITY = 0.5  # A larger share of the first steps of rounds, or of the time before them, is a majority.
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WRONG_INPUTS = "its inputs are damaged or wrong"
-ROUNDING = 1e-6  # tolerance of a metric's range for rounding errors of floats; no printed number shows it
+ROUNDING = 1e-6  # Tolerance of a metric's range for rounding errors of floats. No printed number shows it.
 
 METRICS: dict[str, Metric] = {
     metric.key: metric for group in (steps, device_time, mfu, mfu_factors, telemetry_metrics) for metric in group.METRICS

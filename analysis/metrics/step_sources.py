@@ -27,4 +27,4 @@ STEP_SOURCES: dict[StepSource, Provenance] = {
     "estimate": Provenance("the replay of the trace", of_trace=True),
     "profile": Provenance("the profile", of_trace=True),
 }
-ESTIMATED: tuple[StepSource, ...] = ("telemetry", "estimate")  # computed instead of measured, shown with ≈
+ESTIMATED: tuple[StepSource, ...] = ("telemetry", "estimate")  # Computed instead of measured, shown with ≈.

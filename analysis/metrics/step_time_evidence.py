@@ -38,7 +38,7 @@ HOST_SPEED_FACTOR = 1.25
 # host include stopwatch times of other seconds (docs/evidence/comparisons.md). Parts of 0.5 to 4 s differ by the same amount, so their
 # length does not matter. All these runs are shorter than a minute. In longer runs, minutes are assumed to be independent.
 HOST_DRIFT, HOST_DRIFT_S = 0.14, 60.0
-STOPWATCH = 0.01  # relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation
+STOPWATCH = 0.01  # Relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation.
 
 
 @dataclass(frozen=True)

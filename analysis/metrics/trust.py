@@ -16,13 +16,13 @@ from sawtooth.analysis.metrics.reading import Reading, lowered
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words, percent
 
-ORPHANS_CAUTION = 0.05  # share of GPU time without a launch; more than this is a larger error than those of other numbers
+ORPHANS_CAUTION = 0.05  # Share of GPU time without a launch. More than this is a larger error than those of other numbers.
 MAX_ORPHANS = 0.50  # If more of the GPU time has no launch, the steps of most operations are unknown.
 UNKNOWN_CAUTION = 0.10  # This share of undecided compute time changes the tensor-core share by up to ten percentage points.
 GRAPH_CAUTION = 0.50  # If graphs launch more of the GPU time, attribution by operator covers less than half of it.
 
 WAITS_CAUTION = 0.05  # If a rank may wait for more than this share of the step, its profiled step time is doubtful.
-MAY_WAIT = ("comm_wait", "unattributed")  # causes of exposed communication that may be a wait instead of a transfer
+MAY_WAIT = ("comm_wait", "unattributed")  # Causes of exposed communication that may be a wait instead of a transfer.
 DECIDES_MEAN = 0.10  # A step decides the mean if the mean without it differs by more than this share.
 DROPPED = ": the profiler dropped host events"
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."

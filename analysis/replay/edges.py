@@ -6,7 +6,7 @@ from typing import Literal
 
 from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause, WithoutOps
 
-TIMES_OFF = (0.8, 1.25)  # assumed range of a new kernel time, as factors, if the edit has no interval
+TIMES_OFF = (0.8, 1.25)  # Assumed range of a new kernel time, as factors, if the edit has no interval.
 
 
 def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:

@@ -14,7 +14,7 @@ from sawtooth.analysis.replay.simulation import I32, I64, Replayed, ReplayProble
 
 LATENCY = "launch_latency"
 LAUNCHING = HOST_CAUSES.index("launch_bound")
-NAMES = (*HOST_CAUSES, *(f"wait:{cause}" for cause in WAIT_CAUSES))  # what the host may do while the GPU waits
+NAMES = (*HOST_CAUSES, *(f"wait:{cause}" for cause in WAIT_CAUSES))  # What the host may do while the GPU waits.
 
 
 class ReplayedStep(NamedTuple):

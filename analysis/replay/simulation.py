@@ -20,8 +20,8 @@ from sawtooth.analysis.distinct_rows import positions_by
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
-NEVER = -(2**60)  # a time before all others; sums with it do not overflow
-QUEUE_DEPTH = 1021  # number of launches in a stream's queue at which the next launch blocks, if only this stream uses the queue
+NEVER = -(2**60)  # A time before all others. Sums with it do not overflow.
+QUEUE_DEPTH = 1021  # With this number of launches in a stream's queue, the next launch blocks. Other streams are unused.
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def replay(problem: ReplayProblem) -> Replayed:
     raise AssertionError("a replay without collectives never pauses")
 
 
-_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # fields that determine an operation's times
+_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # Fields that determine an operation's times.
 
 
 def stepwise(problem: ReplayProblem, collectives: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:

@@ -35,11 +35,11 @@ from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_ed
 GAIN_OFF, STEP_OFF = 0.2, 0.15
 # Removing reads may gain more than predicted, by this share of the predicted gain. Three pairs gained 1.7 to 3.4 times the prediction.
 READS_MORE = 1.0
-QUICKEST_HOST = 0.25  # least host time ÷ replayed host time, because recording slows a host by up to a factor of four
+QUICKEST_HOST = 0.25  # Least host time ÷ replayed host time, because recording slows a host by up to a factor of four.
 SEARCH_HALVINGS = 7  # Seven bisection steps give a precision of 1 %.
 HIDDEN_HOST = 1.6  # Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
 HIDDEN_HALVINGS = 3  # Three bisection steps give a precision of 6 %, which is enough here.
-RUNS_DIFFER = 0.03  # relative difference between the steps of two GPU-limited runs of one program
+RUNS_DIFFER = 0.03  # Relative difference between the steps of two GPU-limited runs of one program.
 # The same for host-limited runs: the host's speed drifts in both runs, and independently (docs/evidence/comparisons.md).
 HOSTS_DIFFER = math.hypot(HOST_DRIFT, HOST_DRIFT)
 # The speed of another host does not hide a gain: that end of the interval stays below this share of today's step. A longer end says
@@ -141,8 +141,11 @@ class WhatIf:
         if any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
             low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, after.work_ms))
         if best.ms > now.ms:
-            # The excess of the run's step over the replay may stay. It may also disappear with the change, if the replay removed too
+            # The excess of the run's step over the replay may stay. It may also disappear with the change, if the replay removed
+            # too
+
             # much of the profiler's cost there. If the change removes the excess too, at most a part of it stays, in proportion to
+
             # the GPU's remaining waiting.
             stays = applied_to_run(best.ms, now, after) if removes_excess(edits) else best.ms - (now.ms - after.ms)
             keeps_rest = not best.represented and not removes_excess(edits)  # Time outside the profiled steps stays.

@@ -10,7 +10,7 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 # If the wait for the workers takes at least this share of a step, their queue is always empty, so they limit the run.
 WORKERS_LIMIT = 0.03
 
-Edge = Literal["least", "likely", "most"]  # a point of a time's range
+Edge = Literal["least", "likely", "most"]  # A point of a time's range.
 # factors of a loader's time that was not measured; in one pair of runs it was 3.2 times shorter, in another 2.2 times longer
 LOADER_TIME_RANGE: dict[Edge, float] = {"least": 0.25, "likely": 1.0, "most": 2.25}
 

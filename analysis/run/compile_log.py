@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import Manifest
 
-MAX_PLACES = 100  # places of each kind, the most frequent ones: a page shows a few, a report some more
+MAX_PLACES = 100  # Places of each kind, the most frequent ones: a page shows a few, a report some more.
 
 
 # Dynamo's text for a break after which it skips the function, such as one in a loop. The cause of the break follows it.

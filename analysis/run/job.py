@@ -13,7 +13,7 @@ import pandas as pd
 Parallelism = Literal["dp", "tp", "pp", "ep", "cp"]
 StragglerKind = Literal["rank", "set", "host", "stage"]
 
-SEND_RECEIVE = "sendrecv"  # the common name of a send and its receive, because the two sides record different names
+SEND_RECEIVE = "sendrecv"  # The common name of a send and its receive, because the two sides record different names.
 
 
 @dataclass(frozen=True)

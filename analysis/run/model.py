@@ -34,8 +34,8 @@ Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
-NO_GAIN = 1.005  # speedup; a replay reproduces the recorded step to half a percent at best
-NOTHING = 0.99  # share of the step; an interval that reaches this step time includes "no gain"
+NO_GAIN = 1.005  # Speedup. A replay reproduces the recorded step to half a percent at best.
+NOTHING = 0.99  # Share of the step. An interval that reaches this step time includes "no gain"
 
 
 def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
@@ -72,7 +72,7 @@ class Action:
     object: str
     how: str = "."
     amount: float | None = None
-    records_again: bool = False  # it changes only the recording: the next one shows a shorter step
+    records_again: bool = False  # It changes only the recording: the next one shows a shorter step.
 
     @property
     def short(self) -> str:
@@ -151,13 +151,13 @@ class Finding:
     edits: tuple[Edit, ...] = ()
     ends_the_run: bool = False
     explains: Explains = Explains()
-    samples_per_second_times: float | None = None  # the largest gain in samples per second
-    needs_first: tuple[str, ...] = ()  # the rules whose change must come before
+    samples_per_second_times: float | None = None  # The largest gain in samples per second.
+    needs_first: tuple[str, ...] = ()  # The rules whose change must come before.
     limits_the_step: bool = False
     fed_every_ms: float | None = None
-    observed: str = ""  # what only samples show
-    pays_later: bool = False  # a gain only after another change
-    sure_gain_ms: float | None = None  # the gain at the high end of this run's interval
+    observed: str = ""  # What only samples show.
+    pays_later: bool = False  # A gain only after another change.
+    sure_gain_ms: float | None = None  # The gain at the high end of this run's interval.
 
     @property
     def fix(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sawtooth.analysis.run.model import Finding, RunResult
 
-NEARLY_ALL = 0.9  # share of a finding's gain that another fix saves too
+NEARLY_ALL = 0.9  # Share of a finding's gain that another fix saves too.
 
 
 def same_time(run: RunResult, finding: Finding) -> Finding | None:

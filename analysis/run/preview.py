@@ -11,7 +11,7 @@ from sawtooth.ingest.database import rows_of
 
 _GPUS = "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL AND device IN (SELECT device FROM gpu_ops)"
 _STEPS = "SELECT count(*) FROM names WHERE regexp_full_match(name, 'ProfilerStep#\\d+')"
-_DEVICES = "SELECT device FROM gpu_ops GROUP BY device ORDER BY count(*) DESC, device LIMIT 16"  # a host has at most 16 GPUs
+_DEVICES = "SELECT device FROM gpu_ops GROUP BY device ORDER BY count(*) DESC, device LIMIT 16"  # A host has at most 16 GPUs.
 # Operations are stored in order of start, so both windows read them once without storing rows. Millions of operations then need
 # no extra memory.
 _BUSY = """WITH running AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ROWS UNBOUNDED PRECEDING) AS reached FROM gpu_ops WHERE device = {}),

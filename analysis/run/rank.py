@@ -35,7 +35,7 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-WITHOUT_SMS = ("meta", "huawei", "intel")  # makers whose traces have launch sizes of other units, or none
+WITHOUT_SMS = ("meta", "huawei", "intel")  # Makers whose traces have launch sizes of other units, or none.
 _SQL = queries_of(__file__)
 
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import LedgerRow
 
-NOTHING_MS = 1e-9  # a picosecond: smaller times are rounding errors and cannot be divided in proportion
+NOTHING_MS = 1e-9  # A picosecond: smaller times are rounding errors and cannot be divided in proportion.
 
 
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:

@@ -24,7 +24,7 @@ STARVED_BELOW = 0.5  # Share of the step. If the GPU is busy for less, the run m
 MIN_NAMED_LOSS = 0.10
 MAX_OWNS = 0.5  # Share of lost time. A cause with less is not what the run mainly waits for.
 EXPLAINS_FROM = 0.5  # Share of the largest loss. A finding whose gain is at least as large explains the loss.
-DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number
+DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number.
 
 Column = Literal["recorded", "unprofiled"]
 Kind = Literal["starved", "loss", "compute", "unrepresentative"]

@@ -33,13 +33,13 @@ MEMORY_LIMIT = "512MB"
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 
-KEEP_ATTACHED = 24  # number of recordings that stay attached while idle; attaching takes less than a millisecond
+KEEP_ATTACHED = 24  # Number of recordings that stay attached while idle. Attaching takes less than a millisecond.
 
 
 @dataclass
 class _Attached:
     aliases: tuple[str, ...]
-    schema: str | None = None  # schema with the results from the run's other ranks
+    schema: str | None = None  # Schema with the results from the run's other ranks.
     users: int = 0
     last_use: int = field(default=0)
     abandoned: bool = False  # A file was damaged. The next request attaches the new file.

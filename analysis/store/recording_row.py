@@ -10,7 +10,7 @@ from sawtooth.ingest.manifest import RecordingKind
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-NSIGHT = "Nsight"  # start of the profiler's name in exports of Nsight Systems
+NSIGHT = "Nsight"  # Start of the profiler's name in exports of Nsight Systems.
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-MAX_ROWS = 10_000  # limit of shown rows; a DuckDB client is better for exporting more
-MAX_SECONDS = 10.0  # limit of a query's time; the queries of our own pages need at most a hundredth of it
-MAX_ANSWER_BYTES = 8 << 20  # limit of one answer as text; 10,000 rows of forty numbers
-MAX_SQL_CHARACTERS = 10_000  # limit of a query's length, which also limits the parser's work
-AT_ONCE = 2  # limit of simultaneous queries, because each may use a core for MAX_SECONDS
+MAX_ROWS = 10_000  # Limit of shown rows. A DuckDB client is better for exporting more.
+MAX_SECONDS = 10.0  # Limit of a query's time. The queries of our own pages need at most a hundredth of it.
+MAX_ANSWER_BYTES = 8 << 20  # Limit of one answer as text; 10,000 rows of forty numbers.
+MAX_SQL_CHARACTERS = 10_000  # Limit of a query's length, which also limits the parser's work.
+AT_ONCE = 2  # Limit of simultaneous queries, because each may use a core for MAX_SECONDS.
 
 _INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 _slots = threading.BoundedSemaphore(AT_ONCE)

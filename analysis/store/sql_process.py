@@ -25,11 +25,11 @@ from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.ingest.typed import from_json
 
 ENGINE_MEMORY = "512MB"  # This is enough to sort five million rows of three columns.
-PROCESS_BYTES = 3 << 30  # limit of the address space; the engine reserves far more than it uses
+PROCESS_BYTES = 3 << 30  # Limit of the address space. The engine reserves far more than it uses.
 MAX_COLUMNS = 500  # Our widest table has 29 columns. Thousands of columns would take the server many seconds.
 # Types that Python can represent without another module, which could no longer be loaded. All other types become texts.
 PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
-CELL_CHARACTERS = 2_000  # limit of one text; a table cannot show more
+CELL_CHARACTERS = 2_000  # Limit of one text. A table cannot show more.
 
 # schema names in the engine; a user's SQL may use them
 RECORDING, DERIVED, SUMS, RANKS = ("recording_file", "derived_file", "sums_file", "memory.ranks")

@@ -23,7 +23,7 @@ from sawtooth.analysis.tables.timeline import TimelineSpan
 
 TIMES = ("kernel_ms", "ms", "expected_ms", "low_ms", "high_ms", "least_ms")
 SUMS = (*TIMES, "launches", "bytes")
-LISTED = 12  # largest number of rows; each further operator or shape has about a percent of a kernel's time
+LISTED = 12  # Largest number of rows. Each further operator or shape has about a percent of a kernel's time.
 
 _SQL = queries_of(__file__)
 
@@ -48,7 +48,9 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
         rows = [_row(row, by_call.get((row["name"], row["signature_id"])), rank) for row in used.to_dict("records")]
     table = pd.DataFrame(rows, columns=["operator", "shapes", *TIMES]).astype(dict.fromkeys(TIMES, float))
     table = table.assign(**{c: pd.to_numeric(used[c]).astype(float) for c in ("launches", "bytes")})
-    # Operators whose shapes have the same text (of two dtypes, for example) become one row. A value stays missing if no row has it.
+    # Operators whose shapes have the same text (of two dtypes, for example) become one row. A value stays missing if no row has
+    # it.
+
     table = table.groupby(["operator", "shapes"], sort=False, as_index=False)[list(SUMS)].sum(min_count=1)
     return table.assign(launches=table["launches"] / rank.step_divisor, bytes=table["bytes"] / rank.step_divisor)
 

@@ -14,7 +14,7 @@ from sawtooth.analysis.store.rank_view import RankView
 KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
 # If the longest duration is more than this multiple of the shortest, bins of equal width would put nearly all launches into one bin.
 WIDE_RATIO = 20
-HISTOGRAM_BINS = 40  # enough bins to show two modes, few enough to read
+HISTOGRAM_BINS = 40  # Enough bins to show two modes, few enough to read.
 SHAPE_TEXT_LENGTH = 160  # A longer list of shapes would wrap in every table, and further inputs of an operator rarely matter.
 
 _SQL = queries_of(__file__)

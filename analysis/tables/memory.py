@@ -14,7 +14,7 @@ from sawtooth.analysis.store.rank_view import RankView
 
 _SQL = queries_of(__file__)
 BEFORE = "allocated before the recording began"
-MAX_POINTS = 2000  # points of a drawn line; the reduction to this number keeps the peak
+MAX_POINTS = 2000  # Points of a drawn line. The reduction to this number keeps the peak.
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
-LISTED = 240  # largest number of steps whose columns fit on the page
+LISTED = 240  # Largest number of steps whose columns fit on the page.
 
 _SQL = queries_of(__file__)
 

@@ -19,9 +19,9 @@ from sawtooth.analysis.tables.efficiency import roofline_table
 from sawtooth.analysis.tables.timeline import InView, TimelineSpan
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-MAX_LINKS = 200  # largest number of listed kernels of one launch; a graph launch has thousands
-DEEPEST = 200  # frames of a stack; deeper stacks are recursion
-MAX_NAMES = 500  # largest number of names that a search uses; a search with more names would match nearly all slices
+MAX_LINKS = 200  # Largest number of listed kernels of one launch. A graph launch has thousands.
+DEEPEST = 200  # Frames of a stack. Deeper stacks are recursion.
+MAX_NAMES = 500  # Largest number of names that a search uses. A search with more names would match nearly all slices.
 MAX_WORDS = 200  # A search text has at most this many characters.
 
 _SQL = queries_of(__file__)

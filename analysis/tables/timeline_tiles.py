@@ -19,10 +19,10 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import extent, is_small
 from sawtooth.ingest.errors import UsageError
 
-COLUMNS = 1024  # columns of a tile; two to four tiles fill a screen
+COLUMNS = 1024  # Columns of a tile. Two to four tiles fill a screen.
 FEW = 3000  # With at most this many slices, a tile sends all individually; a screen shows about this number.
-MOST = 40_000  # limit of individual slices of a tile; only a damaged trace has more that are as long as a column
-LEVELS = range(53)  # a column of 2^52 ns is 52 days
+MOST = 40_000  # Limit of individual slices of a tile. Only a damaged trace has more that are as long as a column.
+LEVELS = range(53)  # A column of 2^52 ns is 52 days.
 GAPS = "gaps"
 SOURCES = (*store.SLICES, GAPS)
 

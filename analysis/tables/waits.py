@@ -8,9 +8,10 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
-LISTED = 200  # listed intervals, the longest first; in all known recordings, further ones take a few microseconds
-WEIGHED = 20_000  # The places of this many longest intervals are summed; the rest of a long recording is a few percent of its lost time.
-AROUND = 0.6  # margin on each side when the timeline shows an interval, as a share of its length
+LISTED = 200  # Listed intervals, the longest first. In all known recordings, further ones take a few microseconds.
+# The places of this many longest intervals are summed; the rest of a long recording is a few percent of its lost time.
+WEIGHED = 20_000
+AROUND = 0.6  # Margin on each side when the timeline shows an interval, as a share of its length.
 
 _SQL = queries_of(__file__)
 

@@ -32,10 +32,10 @@ MIN_WINDOWS = 12  # With fewer windows, a match may be chance.
 MIN_SPREAD = 0.03  # Least spread of the predicted busy share. Equally busy windows fit every shift.
 SHIFTS_PER_WINDOW = 4  # Shifts are a quarter of a window apart, which is the best precision that the windows allow.
 GAP_WINDOWS = 3.5  # In windows. A longer distance between samples is a telemetry gap, as for the sawtooth.
-SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
+SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # Most direct first. The first clear one is used.
 # Hosts without time synchronisation drift by seconds per day, so two minutes take weeks.
 MAX_CLOCK_DIFFERENCE_NS = 120 * 10**9
-ZONE_NS = 15 * 60 * 10**9  # Time zones differ from UTC by multiples of 15 minutes,
+ZONE_NS = 15 * 60 * 10**9  # Time zones differ from UTC by multiples of 15 minutes,.
 ZONES = range(-12 * 4, 14 * 4 + 1)  # Time zones in quarters of an hour, from −12 to +14 hours.
 MAX_SHIFTS = 400_000  # A day at ten samples per second has more; then only the smallest shifts are tried.
 CHUNK_VALUES = 4_000_000  # At most this many values are in memory at a time.

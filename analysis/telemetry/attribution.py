@@ -39,7 +39,7 @@ def process_ids(rows: Iterable[tuple[Any, ...]]) -> set[int]:
     return {int(pid) for (pid,) in rows if PID.fullmatch(str(pid))}
 
 
-Key = tuple[str, int]  # recording and device
+Key = tuple[str, int]  # Recording and device.
 
 
 def trace_devices(manifest: Manifest, library: Library, traces: Iterable[RecordingRow]) -> list[TraceDevice]:

@@ -19,8 +19,8 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.manifest import RecordingRef
 
-LARGEST_NS = 1 << 62  # a larger offset is damage: times would no longer fit into 64 bits
-DAY_NS = 86_400 * 10**9  # a sampler never waits a day between samples
+LARGEST_NS = 1 << 62  # A larger offset is damage: times would no longer fit into 64 bits.
+DAY_NS = 86_400 * 10**9  # A sampler never waits a day between samples.
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.analysis.units import in_number
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
-MIN_SAMPLES = 5  # seconds; fewer samples do not represent the run
+MIN_SAMPLES = 5  # Seconds. Fewer samples do not represent the run.
 
 CORES_FULL_PCT = 90.0  # Utilization of all cores. Above it, no core is really free.
 WORKER_FULL_PCT = 80.0  # Utilization of one core. A worker that always computes also needs time to hand over batches.

@@ -19,8 +19,8 @@ from sawtooth.ingest.quantities.throttling import BY_LABEL, HOLDING, ReasonKind
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-BLOCK_NS = 1_000_000_000  # levels are compared over blocks at least as long as NVML's longest window
-BLOCK_PERIODS = 3  # and as this many periods of a sawtooth, because a sawtooth is not a change of level
+BLOCK_NS = 1_000_000_000  # Levels are compared over blocks at least as long as NVML's longest window.
+BLOCK_PERIODS = 3  # And as this many periods of a sawtooth, because a sawtooth is not a change of level.
 MIN_BLOCKS = 3  # A level must last for this many blocks.
 MAX_BLOCKS = 400  # Longer recordings get longer blocks.
 MIN_SHIFT = 0.15  # Smaller changes, as a share of the usual level, are not shown.

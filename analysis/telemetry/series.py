@@ -27,7 +27,7 @@ TROUGH_RATIO = 0.8  # A stretch above this share of the mean level is not a trou
 MAX_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
 SAME_TICK_NS = 1_000_000  # One tick of the sampler reads the GPUs and the host.
-DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # quantities that a chart may show
+DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # Quantities that a chart may show.
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
-SPARKLINE_SECONDS = 30  # shows a dozen periods of a one-second sawtooth at 10 Hz, the rate of most samplers
+SPARKLINE_SECONDS = 30  # Shows a dozen periods of a one-second sawtooth at 10 Hz, the rate of most samplers.
 POINTS = 240  # A thumbnail has one point for each of its pixels.
 
 CELLS = 240  # A panorama has one cell for about four pixels of a laptop's page.
-COVERED = 0.5  # share of a cell that samples must cover; else the cell is a telemetry gap
+COVERED = 0.5  # Share of a cell that samples must cover. Else the cell is a telemetry gap.
 
 
 def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float, float | None]]:

@@ -19,7 +19,7 @@ from sawtooth.app.words.comparisons import comparison as comparison_words
 from sawtooth.app.words.comparisons import setup_changes as changed_words
 from sawtooth.app.words.headline import headline
 
-NAME_LENGTH = 120  # characters of a run's name
+NAME_LENGTH = 120  # Characters of a run's name.
 MAX_DIAGNOSTICS = 20  # An answer lists at most this many diagnostics, because it must stay short.
 
 

@@ -17,9 +17,9 @@ from sawtooth.app.jobs.queue import Jobs
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.runs.manifests import add_tags
 
-NAME_LENGTH = 200  # characters of a file's name
-MAX_FILES = 1000  # files of one call; the command line reads larger jobs
-JOB_TIMEOUT_SECONDS = 50.0  # longest wait for a job, which then goes on: most MCP clients give up after 60 s
+NAME_LENGTH = 200  # Characters of a file's name.
+MAX_FILES = 1000  # Files of one call. The command line reads larger jobs.
+JOB_TIMEOUT_SECONDS = 50.0  # Longest wait for a job, which then goes on: most MCP clients give up after 60 s.
 POLL_SECONDS = 0.1  # Time between two looks at the state of an ingest job.
 
 Name = Annotated[str, Field(description="Name of the run; by default the name of the first file.")]

@@ -33,13 +33,13 @@ When a change has been made and recorded, call compare: it says whether the new 
 Quote intervals and the words "predicted" or "measured". Never add the gains of two findings; call what_if with both."""
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-AT_ONCE = 2  # calls at the same time: each may use a core, and pages need the others
-SLOT_TIMEOUT_SECONDS = 60.0  # a call waits this long for one of the AT_ONCE slots
+AT_ONCE = 2  # Calls at the same time: each may use a core, and pages need the others.
+SLOT_TIMEOUT_SECONDS = 60.0  # A call waits this long for one of the AT_ONCE slots.
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Run = Annotated[str, Field(description="Id or name of a run, as list_runs shows it.")]
-Ingest = Callable[..., answers.BroughtIn]  # the function behind the tool ``ingest``; the tool has its parameters
+Ingest = Callable[..., answers.BroughtIn]  # The function behind the tool ``ingest``. The tool has its parameters.
 
 
 @contextmanager

@@ -29,8 +29,8 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
 MAX_LINES = 8  # An explanation shows at most this many source lines.
-MAX_EVIDENCE = 20  # rows of evidence in an answer, few because an agent reads all of them
-PLACES_LOOKED_AT = 20  # events of a finding whose Python stacks are read
+MAX_EVIDENCE = 20  # Rows of evidence in an answer, few because an agent reads all of them.
+PLACES_LOOKED_AT = 20  # Events of a finding whose Python stacks are read.
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app import format as fmt
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-MAX_FACTOR = 100.0  # largest factor: a larger one is probably a mistake
+MAX_FACTOR = 100.0  # Largest factor: a larger one is probably a mistake.
 MAX_CHANGES = 50  # A request may name at most this many changes, because each takes a replay.
-TRIED = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))  # causes that an edit can remove
+TRIED = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))  # Causes that an edit can remove.
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from sawtooth.app.words import advice
 from sawtooth.ingest.errors import SawtoothError
 
 MAX_RUNS, MAX_KERNELS = 2000, 300
-SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # characters of a kernel's name in the list, and in the address of its search
+SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # Characters of a kernel's name in the list, and in the address of its search.
 
-Entry = tuple[str, str, str]  # kind, name and address
+Entry = tuple[str, str, str]  # Kind, name and address.
 
 
 @errors_answered

@@ -18,8 +18,8 @@ from sawtooth.app.server.request_body import BodyTooLongError, whole_body
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.typed import from_json
 
-BODY_BYTES = 64 << 10  # a list of upload ids and names
-BODY_SECONDS = 30  # the body is one packet or a few
+BODY_BYTES = 64 << 10  # A list of upload ids and names.
+BODY_SECONDS = 30  # The body is one packet or a few.
 
 
 class _File(msgspec.Struct):

@@ -24,7 +24,7 @@ from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
 from sawtooth.ingest.telemetry.session import is_session_id
 
-IDLE_SECONDS = 20  # if no packet of a batch arrives for this time, its sender has disconnected
+IDLE_SECONDS = 20  # If no packet of a batch arrives for this time, its sender has disconnected.
 BODY_SECONDS = 60  # At 140 kbit/s, 1 MiB takes this long.
 BATCHES_PER_SECOND = 40  # 40 MB/s while catching up; a sampler usually sends two per second
 BURST = 80  # A sampler may send the batches of two seconds at once.

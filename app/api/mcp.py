@@ -18,7 +18,7 @@ from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
 
 PATH = "/mcp"
-BODY_BYTES = 1 << 20  # a query has at most 10,000 characters; files are uploaded by another route
+BODY_BYTES = 1 << 20  # A query has at most 10,000 characters. Files are uploaded by another route.
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 

@@ -21,7 +21,7 @@ from sawtooth.app.publish.prometheus import MAX_RUNS, exposition
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-LOOKED_AT = 4 * MAX_RUNS  # newest runs that are read: of runs with the same name, only the newest is shown
+LOOKED_AT = 4 * MAX_RUNS  # Newest runs that are read: of runs with the same name, only the newest is shown.
 MAX_SESSIONS = 50  # At most this many live sessions are exported.
 MISSING = "Metrics need the package prometheus-client on this server: pip install 'sawtooth[metrics]'."
 

@@ -27,9 +27,9 @@ from sawtooth.app.library import library
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
-NAME_LENGTH = 80  # characters of a name inside a slice; the drawer shows the full name
+NAME_LENGTH = 80  # Characters of a name inside a slice. The drawer shows the full name.
 _DEPTH_BITS = 16  # Number of bits of a USMALLINT.
-MAX_TILES = 8  # tiles per request, which suffice for all sources of one time range
+MAX_TILES = 8  # Tiles per request, which suffice for all sources of one time range.
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()

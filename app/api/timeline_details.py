@@ -20,10 +20,10 @@ from sawtooth.app.words.answer.step import StepAnswer, answer_of
 from sawtooth.ingest.errors import UsageError
 
 OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
-LEAST_OUTSIDE = 0.001  # share of a view: a smaller rest is a rounding error
-OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has all of them
+LEAST_OUTSIDE = 0.001  # Share of a view: a smaller rest is a rounding error.
+OPERATIONS_LISTED = 8  # Operations of a time range. The table below the timeline has all of them.
 NAME_LENGTH = 60  # Longer names of operations are cut to this many characters.
-MAX_OCCURRENCES = 1000  # flags on the timeline: more flags could not be distinguished
+MAX_OCCURRENCES = 1000  # Flags on the timeline: more flags could not be distinguished.
 
 
 def _slice(request: Request) -> Response:

@@ -26,21 +26,21 @@ from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.files import draft
 
-UPLOADS_AT_ONCE = 2  # an upload writes as fast as the disk permits; more uploads would slow down each other and the pages
-BLOCK_BYTES = 1 << 20  # size of one write to the disk: large enough to be rare, small enough for memory
-CHECK_DISK_EVERY_BYTES = 64 << 20  # often enough to stop before the disk is full, at any network speed
-IDLE_SECONDS = 30  # if nothing arrives for this time, the sender has disconnected
+UPLOADS_AT_ONCE = 2  # An upload writes as fast as the disk permits. More uploads would slow down each other and the pages.
+BLOCK_BYTES = 1 << 20  # Size of one write to the disk: large enough to be rare, small enough for memory.
+CHECK_DISK_EVERY_BYTES = 64 << 20  # Often enough to stop before the disk is full, at any network speed.
+IDLE_SECONDS = 30  # If nothing arrives for this time, the sender has disconnected.
 # Least speed. A slower upload would block one of the two places; even a bad mobile network is ten times as fast.
 SLOWEST_BYTES_PER_SECOND = 4096
-SLOWEST_WHILE_OTHERS_WAIT = 100_000  # least speed in bytes per second while others wait; 1 GB then takes at most three hours
-OTHERS_WAIT_SECONDS = 5.0  # others wait if a client was refused within this time, because a refused client asks each second
+SLOWEST_WHILE_OTHERS_WAIT = 100_000  # Least speed in bytes per second while others wait; 1 GB then takes at most three hours.
+OTHERS_WAIT_SECONDS = 5.0  # Others wait if a client was refused within this time, because a refused client asks each second.
 TOTAL_SECONDS = 2 * 3600  # At 36 Mbit/s, 32 GB take two hours.
-NAME_LENGTH = 200  # stored characters of a file name
+NAME_LENGTH = 200  # Stored characters of a file name.
 LENGTH = re.compile(r"[0-9]{1,18}")
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 
 _running = 0
-_refused_at = float("-inf")  # time at which a client was last refused
+_refused_at = float("-inf")  # Time at which a client was last refused.
 
 
 class UploadRefusedError(Exception):

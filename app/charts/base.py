@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-LONGEST_IN_MS = 999.5  # a longer time reads as 1.00 s or more
+LONGEST_IN_MS = 999.5  # A longer time reads as 1.00 s or more.
 
 
 class LegendEntry(NamedTuple):

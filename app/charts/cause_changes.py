@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sawtooth.app.charts.waterfall import WaterfallBar, directed
 from sawtooth.app.theme import UNKNOWN, colour_of
 
-MOST = 4  # causes with a bar of their own; the others are one bar, so that the list stays short
-SMALL = 0.01  # share of the largest change: a shorter bar is invisible
+MOST = 4  # Causes with a bar of their own. The others are one bar, so that the list stays short.
+SMALL = 0.01  # Share of the largest change: a shorter bar is invisible.
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,9 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
 
 
 # The size of a name and of a dot, as shares of the axes of a picture that is 560 pixels wide and 270 high.
-LETTER_WIDTH, NAME_HEIGHT, RADIUS, APART = 0.0135, 0.075, 0.009, 0.02  # the dot's radius, horizontally and vertically
-BELOW = 0.12  # share of the vertical axis below 0: room for the name of a run whose MFU is almost 0
-RIGHT_END = 1.03  # a name that ended further to the right would be cut off on a phone
+LETTER_WIDTH, NAME_HEIGHT, RADIUS, APART = 0.0135, 0.075, 0.009, 0.02  # The dot's radius, horizontally and vertically.
+BELOW = 0.12  # Share of the vertical axis below 0: room for the name of a run whose MFU is almost 0.
+RIGHT_END = 1.03  # A name that ended further to the right would be cut off on a phone.
 # Where a name may stand, in order of preference: the direction from its dot, to the right and upwards.
 POSITIONS = {
     "top center": (0, 1), "top left": (-1, 1), "top right": (1, 1),

@@ -16,11 +16,11 @@ from sawtooth.app.charts.telemetry import PANELS, Panel, columns_of
 from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # quantities of the top panel, to which the sentence refers
-BESIDE_ACTIVITY = "sm_active_pct"  # not in the top panel if GPU activity is: its line is similar, and so is its colour
+FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # Quantities of the top panel, to which the sentence refers.
+BESIDE_ACTIVITY = "sm_active_pct"  # Not in the top panel if GPU activity is: its line is similar, and so is its colour.
 AT_WORK = Panel("GPU at work, %", top=102.0)
-FAINT = "util_pct"  # drawn faintly behind faster signals, if there are any
-Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (negative), and values in the stored unit
+FAINT = "util_pct"  # Drawn faintly behind faster signals, if there are any.
+Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # Seconds before now (negative), and values in the stored unit.
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
 from sawtooth.app.charts.poster_bars import LETTER, BarSegment, StepBar
 from sawtooth.app.theme import MUTED, PAGE, Colour, colour_of_quantity, mixed
 
-HOLDERS = 12  # parts of the peak that are drawn one by one: narrower ones would be thin lines
-NUMBERED_FROM = 0.07  # share of the peak: a wider piece has room for its number in the table, also on a narrow page
-EDGES = 6  # letters: the number, and the room around a name
-MOSTLY_USED = 0.85  # share of the memory: above this, the rest of the bar has no room for words
-USED = colour_of_quantity("mem_used_bytes")  # the same colour as for memory in telemetry
+HOLDERS = 12  # Parts of the peak that are drawn one by one: narrower ones would be thin lines.
+NUMBERED_FROM = 0.07  # Share of the peak: a wider piece has room for its number in the table, also on a narrow page.
+EDGES = 6  # Letters: the number, and the room around a name.
+MOSTLY_USED = 0.85  # Share of the memory: above this, the rest of the bar has no room for words.
+USED = colour_of_quantity("mem_used_bytes")  # The same colour as for memory in telemetry.
 # A paler colour for every second part, so that neighbours in a bar can be distinguished.
 PALER = Colour("", mixed(USED.light, PAGE.light, 0.35), mixed(USED.dark, PAGE.dark, 0.35))
 

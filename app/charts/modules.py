@@ -10,9 +10,9 @@ from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.waterfall import directed
 from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mixed
 
-DRAWN_FROM = 0.004  # share of a step's GPU time: narrower modules would be lines without a name
-MAX_DRAWN = 300  # modules in each picture: the browser needs a second for more
-HALF = 0.5  # share of A's time: a larger change has the same colour as this one
+DRAWN_FROM = 0.004  # Share of a step's GPU time: narrower modules would be lines without a name.
+MAX_DRAWN = 300  # Modules in each picture: the browser needs a second for more.
+HALF = 0.5  # Share of A's time: a larger change has the same colour as this one.
 ROOT = "step"
 
 

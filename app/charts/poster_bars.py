@@ -17,12 +17,12 @@ from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.waterfall import WaterfallBar, directed
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
-NAMED_FROM = 0.01  # share of the step: a narrower part shows its name only on hover
-LETTER = 0.0078  # share of the bar: width of a letter on a laptop's page; a part with less room is named below the bar
-NARROW_LETTER = 0.035  # the same on a narrow page, whose bars are a third as long
-EDGES = 3  # letters: room around a number, so that it is not cut off
-FEW = 6  # bars: with more, the same numbers in each bar would be noise
-SMALL = 0.004  # share of the longer step: smaller changes are added up as one, so that the sum remains exact
+NAMED_FROM = 0.01  # Share of the step: a narrower part shows its name only on hover.
+LETTER = 0.0078  # Share of the bar: width of a letter on a laptop's page. A part with less room is named below the bar.
+NARROW_LETTER = 0.035  # The same on a narrow page, whose bars are a third as long.
+EDGES = 3  # Letters: room around a number, so that it is not cut off.
+FEW = 6  # Bars: with more, the same numbers in each bar would be noise.
+SMALL = 0.004  # Share of the longer step: smaller changes are added up as one, so that the sum remains exact.
 
 
 @dataclass(frozen=True)

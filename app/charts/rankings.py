@@ -15,8 +15,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import ACCENT
 
-FEW = 6  # launches: with fewer, Plotly's own axis would have half launches
-NAME_LENGTH = 36  # characters of a name that fit next to a bar at 800 px; hover text and table have the full name
+FEW = 6  # Launches: with fewer, Plotly's own axis would have half launches.
+NAME_LENGTH = 36  # Characters of a name that fit next to a bar at 800 px. Hover text and table have the full name.
 
 
 _FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMath|Op|Ops)(?:_\w+)?)\b(?!::)")
@@ -28,7 +28,7 @@ _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
 _WORK = re.compile(
     r"[a-z0-9]*(?:gemm|[dw]grad|[fb]prop|sdpa|fmha|flash|attention|softmax|norm|reduce|scan|sort)[a-z0-9]*", re.IGNORECASE
 )
-_LEAST = 6  # smallest number of characters from which a name can be recognized
+_LEAST = 6  # Smallest number of characters from which a name can be recognized.
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 

@@ -31,7 +31,7 @@ BESIDE = {
     "overlap_share": "Communication overlapped by compute, as profiled",
     "last_share": "Collectives it joins last, as profiled",
 }
-HARDLY = 0.01  # share of a step, or of another row's value: a smaller amount gets no number
+HARDLY = 0.01  # Share of a step, or of another row's value: a smaller amount gets no number.
 
 
 def labels_of(rows: pd.DataFrame) -> list[str]:
@@ -122,13 +122,13 @@ def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
-NUMBERED, NUMBERED_STEPS = 96, 12  # squares, and steps beside each other, up to which each square contains its number
-SCALED_ROWS = 5  # rows: with fewer, the colour scale would be higher than the picture
-MIN_RANGE = 0.1  # share of the largest value: a smaller range gets no strong colour difference
-BELOW = 0.15  # share of the range: added below the smallest value, so that it is not white
-UNUSUAL = 1.5  # times the usual step: the text mentions a longer longest step
-UNDER_TEXT = 0.45  # mix of a colour with the page's colour: black on white and white on black remain readable on it
-SPREAD = 0.03  # share of the median: rows that differ by less count as equal
+NUMBERED, NUMBERED_STEPS = 96, 12  # Squares, and steps beside each other, up to which each square contains its number.
+SCALED_ROWS = 5  # Rows: with fewer, the colour scale would be higher than the picture.
+MIN_RANGE = 0.1  # Share of the largest value: a smaller range gets no strong colour difference.
+BELOW = 0.15  # Share of the range: added below the smallest value, so that it is not white.
+UNUSUAL = 1.5  # Times the usual step: the text mentions a longer longest step.
+UNDER_TEXT = 0.45  # Mix of a colour with the page's colour: black on white and white on black remain readable on it.
+SPREAD = 0.03  # Share of the median: rows that differ by less count as equal.
 
 
 def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:

@@ -18,14 +18,14 @@ from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.theme import MUTED, OWNERS, PAGE
 
-LABELLED = 5  # numbered points: more would overlap
-POINTS = 400  # drawn operators, largest opportunity first; the table has all of them
-BESIDE = 4.0  # factor by which the axes extend beyond the points, so that the slope and the ridge remain visible
-FEW_DECADES = 2.2  # powers of ten on an axis: with fewer, they alone would give one or two tick labels
+LABELLED = 5  # Numbered points: more would overlap.
+POINTS = 400  # Drawn operators, largest opportunity first. The table has all of them.
+BESIDE = 4.0  # Factor by which the axes extend beyond the points, so that the slope and the ridge remain visible.
+FEW_DECADES = 2.2  # Powers of ten on an axis: with fewer, they alone would give one or two tick labels.
 HEIGHT = 350
-LINE, AWAY = 16, 30  # pixels: the height of a number, and its distance from the dot
-RIGHT = 0.6  # share of an axis: to the right of this the roof has its name, so a number goes to the left of its dot
-MIN_TIME_SHARE = 0.001  # share of the operators' time: dots of shorter operators would only hide others
+LINE, AWAY = 16, 30  # Pixels: the height of a number, and its distance from the dot.
+RIGHT = 0.6  # Share of an axis: to the right of this the roof has its name, so a number goes to the left of its dot.
+MIN_TIME_SHARE = 0.001  # Share of the operators' time: dots of shorter operators would only hide others.
 COLUMNS = {
     "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
     "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "gb_per_s": "GB/s",

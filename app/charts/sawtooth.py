@@ -19,7 +19,7 @@ from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 HEIGHT_PX = 210
-TOP = 118.0  # percent: room above a full period for its label
+TOP = 118.0  # Percent: room above a full period for its label.
 
 
 def signal(

@@ -14,8 +14,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed, marker
 from sawtooth.app.theme import colour_of, ink_on, place_of
 
-LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
-NAME_FROM = 0.3  # share from which a part also has room for its name
+LABEL_FROM = 0.08  # Share of the longer bar from which a part is wide enough for its time at 800 px.
+NAME_FROM = 0.3  # Share from which a part also has room for its name.
 ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}

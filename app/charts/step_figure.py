@@ -11,8 +11,8 @@ from sawtooth.app.charts.base import framed, marker, time_unit
 from sawtooth.app.charts.step_svg import PictureBar
 from sawtooth.app.theme import MUTED
 
-NAME_LENGTH = 48  # characters: a longer name would leave the bars no room
-ROW, LEGEND = 48, 150  # px: height of a bar, and of the axis with a legend of several lines
+NAME_LENGTH = 48  # Characters: a longer name would leave the bars no room.
+ROW, LEGEND = 48, 150  # Px: height of a bar, and of the axis with a legend of several lines.
 
 
 def figure(bars: Sequence[PictureBar]) -> go.Figure:

@@ -11,10 +11,10 @@ from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import colour_of, place_of
 
 TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
-APART = 0.12  # share of the axis: closer tick labels would touch on a phone
-MEASURED, PREDICTED = "95\u00a0%", "80\u00a0%"  # what the intervals contain
-ROOM = 0.06  # share of the axis that remains free at both ends
-MIN_DECADES = math.log10(1.25)  # a shorter axis would enlarge noise
+APART = 0.12  # Share of the axis: closer tick labels would touch on a phone.
+MEASURED, PREDICTED = "95\u00a0%", "80\u00a0%"  # What the intervals contain.
+ROOM = 0.06  # Share of the axis that remains free at both ends.
+MIN_DECADES = math.log10(1.25)  # A shorter axis would enlarge noise.
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from markupsafe import Markup
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import ACCENT, MUTED, PAGE, Colour, ink_on, luminance
 
-WIDTH = 920  # px: the width of a notebook's output on a laptop
-BAR, VALUE = 28, 150  # px: height of a bar, and room for its time on the right
-CAPTION, GAP, RIBBON = 20, 14, 44  # px: above a bar, below it, and between two bars with ribbons
-LETTER = 6.6  # px: mean width of a character at 12 px, rounded up so that a label never leaves its part
-MIN_NAMED = 0.01  # share of the longest bar: smaller parts have no legend entry
+WIDTH = 920  # Px: the width of a notebook's output on a laptop.
+BAR, VALUE = 28, 150  # Px: height of a bar, and room for its time on the right.
+CAPTION, GAP, RIBBON = 20, 14, 44  # Px: above a bar, below it, and between two bars with ribbons.
+LETTER = 6.6  # Px: mean width of a character at 12 px, rounded up so that a label never leaves its part.
+MIN_NAMED = 0.01  # Share of the longest bar: smaller parts have no legend entry.
 INK = Colour("text", "#1F2328", "#E6E8EB")
 _LINES = {
     "/": "M-2 2l4-4M0 8l8-8M6 10l4-4",

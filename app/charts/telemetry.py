@@ -21,14 +21,14 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 PANEL_PX = 108
-FIRST = 2.0  # relative height of the lane with the signal of the sentence
-LINE_PX = 17  # pixels, of a line in a lane's heading
-IN_A_LINE = 2  # quantities in one line of a heading: three with their averages are wider than a phone
-SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # signals in which a sawtooth is searched for, the fastest first
+FIRST = 2.0  # Relative height of the lane with the signal of the sentence.
+LINE_PX = 17  # Pixels, of a line in a lane's heading.
+IN_A_LINE = 2  # Quantities in one line of a heading: three with their averages are wider than a phone.
+SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # Signals in which a sawtooth is searched for, the fastest first.
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
 SLOW = "util_pct"
-FAINT = 0.45  # opacity of a background line
-NAMED_SHARE = 0.26  # share of the width: a narrower shaded range has no room for its text
+FAINT = 0.45  # Opacity of a background line.
+NAMED_SHARE = 0.26  # Share of the width: a narrower shaded range has no room for its text.
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from sawtooth.app.theme import ACCENT, ALARM, MUTED
 
-LANE_FROM, LANE_GAP = 0.86, 0.06  # shares of the clock panel's height: the lane of throttling is above its line, after a gap
-SHADE = 0.1  # opacity of a time that no average includes: lines and labels stay readable on it
+LANE_FROM, LANE_GAP = 0.86, 0.06  # Shares of the clock panel's height: the lane of throttling is above its line, after a gap.
+SHADE = 0.1  # Opacity of a time that no average includes: lines and labels stay readable on it.
 
 
 def not_averaged(times: Sequence[tuple[float, float]], drawn: Sequence[float], dark: bool) -> list[dict[str, Any]]:

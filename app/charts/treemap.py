@@ -14,16 +14,16 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mixed
 
-DRAWN_FROM = 0.012  # share of all time: a smaller tile has no room for its time in figures
-LABEL = 40  # characters of a tile's name
-BEHIND = 0.16  # share of the muted colour in the frame around the tiles of a group
-HEIGHT = 392  # pixels: that of the table beside it
-AREA = 340 * 300  # square pixels of the tiles, about: the width follows the page, and frames need room too
-LETTER, LINE = 6.4, 14.5  # pixels of a letter's width and a line's height
-SEPARATOR = "\u241f"  # between the names of an id; no name of a kernel or module contains this symbol
-MIN_LETTERS = 14  # a narrower tile has only its time: a name in pieces of some letters cannot be read
+DRAWN_FROM = 0.012  # Share of all time: a smaller tile has no room for its time in figures.
+LABEL = 40  # Characters of a tile's name.
+BEHIND = 0.16  # Share of the muted colour in the frame around the tiles of a group.
+HEIGHT = 392  # Pixels: that of the table beside it.
+AREA = 340 * 300  # Square pixels of the tiles, about: the width follows the page, and frames need room too.
+LETTER, LINE = 6.4, 14.5  # Pixels of a letter's width and a line's height.
+SEPARATOR = "\u241f"  # Between the names of an id. No name of a kernel or module contains this symbol.
+MIN_LETTERS = 14  # A narrower tile has only its time: a name in pieces of some letters cannot be read.
 ROOT = "all"
-_WORD = re.compile(r"[^_\s]+_?\s?|_")  # a name may break after each
+_WORD = re.compile(r"[^_\s]+_?\s?|_")  # A name may break after each.
 
 
 class Tile(NamedTuple):

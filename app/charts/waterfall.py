@@ -15,9 +15,9 @@ from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_
 
 # Share of the longer step: less than a pixel in a chart of 300 px. Smaller parts are added up, so that the sum remains exact.
 SMALL = 0.004
-CUT_FROM = 0.35  # share of the step: if all changes are smaller, the axis is cut, because they would be unreadable
-CHANGE_PX = 92  # pixels on the right for a change in words, such as ▼ −613 ms
-DOTS_TICKED = 20  # up to this number of steps, each one has its number on the axis
+CUT_FROM = 0.35  # Share of the step: if all changes are smaller, the axis is cut, because they would be unreadable.
+CHANGE_PX = 92  # Pixels on the right for a change in words, such as ▼ −613 ms.
+DOTS_TICKED = 20  # Up to this number of steps, each one has its number on the axis.
 NOT_RESOLVED = "not resolved"
 _PARTS = {"part": "Part", "ms_a": "A, ms per step", "ms_b": "B, ms per step", "change_ms": "Change, ms per step"}
 

@@ -24,7 +24,7 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import IngestProgress
 from sawtooth.ingest.schema import DataFolder
 
-NAMED = 4  # runs that a sentence names
+NAMED = 4  # Runs that a sentence names.
 
 
 @dataclass(frozen=True)

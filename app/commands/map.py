@@ -21,8 +21,8 @@ from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import SawtoothError, UsageError
 
-REPORT_EVERY_SECONDS = 0.5  # time between two updates of the progress line in a terminal; a log gets a line per 10 %
-NAMED = 5  # most sources that are named if they could not be summarised; the output always gives their number
+REPORT_EVERY_SECONDS = 0.5  # Time between two updates of the progress line in a terminal. A log gets a line per 10 %.
+NAMED = 5  # Most sources that are named if they could not be summarised. The output always gives their number.
 
 
 class EngineName(StrEnum):

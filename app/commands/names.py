@@ -16,7 +16,7 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.installation import default_data_folder
 
-SHOWN = 60  # characters of a run's name in a message
+SHOWN = 60  # Characters of a run's name in a message.
 
 
 def data_root(data: Path | None) -> Path:

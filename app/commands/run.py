@@ -13,7 +13,7 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
-HEALTH_SECONDS = 0.5  # time in which a server must answer; one on this machine needs milliseconds
+HEALTH_SECONDS = 0.5  # Time in which a server must answer. One on this machine needs milliseconds.
 
 
 def run(context: typer.Context) -> None:

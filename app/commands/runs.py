@@ -33,11 +33,11 @@ from sawtooth.ingest.runs.manifests import delete_run, edit_run
 from sawtooth.ingest.runs.proposals import needed
 from sawtooth.ingest.schema import DataFolder
 
-UNITS = " kmgt"  # each unit is 1000 times the previous one, or 1024 times if an i follows it
-MIN_SIZE = 10**6  # bytes: a smaller number without a unit is probably a mistake
+UNITS = " kmgt"  # Each unit is 1000 times the previous one, or 1024 times if an i follows it.
+MIN_SIZE = 10**6  # Bytes: a smaller number without a unit is probably a mistake.
 OLDER = "analysed by an older version: open it or run `sawtooth report {run}`"
-HEALTH_SECONDS = 2.0  # time in which a server must answer: the user waits for the browser
-WIDE = 400  # columns of a line if the output is not a terminal, because other programs cut lines themselves
+HEALTH_SECONDS = 2.0  # Time in which a server must answer: the user waits for the browser.
+WIDE = 400  # Columns of a line if the output is not a terminal, because other programs cut lines themselves.
 
 RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id or name of a run.")]

@@ -21,7 +21,7 @@ NAMED_BY = "SAWTOOTH_CONFIG"
 DATA = "data"  # This key alone stands outside of a command's table.
 # Options that the file cannot set. It may come from somebody else, so it must not change who can log in.
 NEVER = frozenset({"token", "no-token", "help", "schema", "version"})
-OF_OTHER_PROCESSES = ("sample", "loader")  # commands that run in another process, which does not read this file
+OF_OTHER_PROCESSES = ("sample", "loader")  # Commands that run in another process, which does not read this file.
 
 
 def file_in_use() -> Path | None:

@@ -26,9 +26,9 @@ from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.typed import from_json
 
 FOLDER = "read"
-COMPLETE = "read.json"  # written last: a folder that contains it is complete
+COMPLETE = "read.json"  # Written last: a folder that contains it is complete.
 MAX_BYTES = 1_000_000_000  # The files of a few large traces fit into this limit.
-ABANDONED_S = 86_400  # an incomplete folder of this age is a leftover of a killed command
+ABANDONED_S = 86_400  # An incomplete folder of this age is a leftover of a killed command.
 
 
 class TemporaryRuns(msgspec.Struct, frozen=True):

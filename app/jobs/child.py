@@ -32,15 +32,15 @@ from sawtooth.ingest.runs.manifests import add_tags, edit_run
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
-REPORT_EVERY_SECONDS = 0.2  # five updates per second look smooth; more would only add disk writes
+REPORT_EVERY_SECONDS = 0.2  # Five updates per second look smooth. More would only add disk writes.
 
-MEMORY_SHARE = 0.75  # share of the machine's memory that a job may use: the server and its pages need the rest
+MEMORY_SHARE = 0.75  # Share of the machine's memory that a job may use: the server and its pages need the rest.
 # Least limit of the address space: DuckDB, Arrow and thread stacks reserve about 2 GiB of addresses before any work.
 MEMORY_FLOOR = 3 << 30
 # As long as the deadline of sawtooth.app.jobs.queue, in case the server cannot stop this process.
 PROCESSOR_SECONDS = 2 * 3600
-FILE_BYTES = 64 << 30  # the largest file that a job may write: a recording is smaller than its source
-OPEN_FILES = 256  # a job needs about twelve
+FILE_BYTES = 64 << 30  # The largest file that a job may write: a recording is smaller than its source.
+OPEN_FILES = 256  # A job needs about twelve.
 
 
 def main(folder: Path) -> int:

@@ -33,9 +33,9 @@ from sawtooth.ingest.telemetry.registry import reader_for
 
 # Files with these suffixes are skipped in a folder: they are never a trace or telemetry.
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
-HEAD_BYTES = 1 << 16  # bytes at the start of a log that show whether it contains samples
-COMPILE_LOG = "dedicated_log_torch_trace"  # start of the names of TORCH_TRACE's logs, which have the suffix .log
-BESIDE = ("compile", "memory")  # kinds of recordings that belong to a trace
+HEAD_BYTES = 1 << 16  # Bytes at the start of a log that show whether it contains samples.
+COMPILE_LOG = "dedicated_log_torch_trace"  # Start of the names of TORCH_TRACE's logs, which have the suffix .log.
+BESIDE = ("compile", "memory")  # Kinds of recordings that belong to a trace.
 LEFT_UNCHANGED = "exists already and was not changed, although the file describes it differently."
 NO_CORRECTION = clocks.ClockCorrection()
 

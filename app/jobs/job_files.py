@@ -22,15 +22,15 @@ class JobFile(msgspec.Struct, frozen=True):
 class JobOrder(msgspec.Struct, frozen=True):
     """The task of the child (``job.json``)."""
 
-    data: str  # path of the data folder
+    data: str  # Path of the data folder.
     files: list[JobFile]
-    keep_source: bool = True  # whether the data folder keeps the original files
-    separate: bool = False  # whether each trace becomes a run of its own
-    server_pid: int = 0  # the server that started the job; if it is gone, the job is left over
-    name: str = ""  # of the run; "" for a name from the files
-    bundled: bool = False  # whether the run is one of Sawtooth's example recordings
-    created_ns: int = 0  # of a bundled run; 0 for the recording's own time
-    analyse: list[str] = []  # ids of existing runs to analyse; no files are read then
+    keep_source: bool = True  # Whether the data folder keeps the original files.
+    separate: bool = False  # Whether each trace becomes a run of its own.
+    server_pid: int = 0  # The server that started the job. If it is gone, the job is left over.
+    name: str = ""  # Of the run; "" for a name from the files.
+    bundled: bool = False  # Whether the run is one of Sawtooth's example recordings.
+    created_ns: int = 0  # Of a bundled run; 0 for the recording's own time.
+    analyse: list[str] = []  # Ids of existing runs to analyse. No files are read then.
     tags: list[str] = []
 
 

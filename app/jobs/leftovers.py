@@ -10,8 +10,8 @@ from sawtooth.app.jobs.job_files import UNREADABLE, JobOrder
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.typed import from_json
 
-JOB_FILE_GRACE_SECONDS = 60  # a folder of this age without job.json, which is usually written after milliseconds, is abandoned
-STALE_UPLOAD_SECONDS = 3600  # an upload that has no job and has not grown for this time is abandoned
+JOB_FILE_GRACE_SECONDS = 60  # A folder of this age without job.json, which is usually written after milliseconds, is abandoned.
+STALE_UPLOAD_SECONDS = 3600  # An upload that has no job and has not grown for this time is abandoned.
 
 
 def remove_leftovers(uploads: Path, now: float) -> int:
@@ -41,6 +41,7 @@ def _abandoned(entry: Path, now: float) -> bool:
                 return now - entry.stat().st_mtime > JOB_FILE_GRACE_SECONDS
             order = from_json((entry / "job.json").read_bytes(), JobOrder)
             # This server has just started and has no jobs. If the job has this process's id, an earlier process had the same id.
+
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return is_stale_upload(entry, now)
     except UNREADABLE:  # truncated by a power failure: its writer no longer exists

@@ -28,9 +28,9 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import write_atomically
 from sawtooth.ingest.typed import from_json
 
-RUNNING_AT_ONCE = 2  # one child needs about one core; more would slow down each other and the pages
-WAITING_AT_MOST = 50  # enough for a folder of ranks that is dropped at once, but not for a flood
-FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs remain visible for a day
+RUNNING_AT_ONCE = 2  # One child needs about one core. More would slow down each other and the pages.
+WAITING_AT_MOST = 50  # Enough for a folder of ranks that is dropped at once, but not for a flood.
+FORGET_AFTER_SECONDS = 24 * 3600  # Finished jobs remain visible for a day.
 
 
 @dataclass
@@ -47,8 +47,8 @@ class IngestJob:
     finished: float | None = None
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
-    alone: bool = False  # whether no other job runs meanwhile; for the first example, whose answer a new user waits for
-    called: str = ""  # the name that the run will have, if it is known
+    alone: bool = False  # Whether no other job runs meanwhile. For the first example, whose answer a new user waits for.
+    called: str = ""  # The name that the run will have, if it is known.
 
     @property
     def active(self) -> bool:

@@ -16,7 +16,7 @@ from sawtooth.ingest.errors import SawtoothError, SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-THREADS = 1  # threads of DuckDB, because all cores already read sources in parallel
+THREADS = 1  # Threads of DuckDB, because all cores already read sources in parallel.
 NOT_OF_A_RANK = "It is neither a trace nor telemetry."
 
 

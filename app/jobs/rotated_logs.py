@@ -14,10 +14,10 @@ from sawtooth.ingest.files import scratch
 from sawtooth.ingest.source import HEAD_BYTES, Source
 from sawtooth.ingest.telemetry.registry import READ_ERRORS, reader_for
 
-Named = tuple[Path, str]  # a file and its display name
+Named = tuple[Path, str]  # A file and its display name.
 # logrotate appends to a name a number, which is larger for older pieces, or a date.
 _PIECE = re.compile(r"(.+?)(?:\.(\d{1,3})|-(\d{8}(?:-\d{2,10})?))?(?:\.gz)?")
-OVERLAP_NS = 2_000_000_000  # longest overlap of two pieces: a longer one shows two logs of the same time
+OVERLAP_NS = 2_000_000_000  # Longest overlap of two pieces: a longer one shows two logs of the same time.
 
 
 class _Ends(NamedTuple):

@@ -23,7 +23,7 @@ from sawtooth.ingest.runs.manifests import register_job
 from sawtooth.ingest.schema import DataFolder
 
 OUTSIDE = "{url} is outside the named locations, so it was not opened. If you trust the summaries, add --sources {place}"
-MAX_SAMPLED = 16  # telemetry files that are ingested, as many as there are representative ranks
+MAX_SAMPLED = 16  # Telemetry files that are ingested, as many as there are representative ranks.
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sawtooth.app.live.series import WINDOW_NS
 
 # Kinds of findings about changes over hours, which the last minutes neither show nor exclude.
 SLOW = ("utilization-trend", "memory-growth", "idle-stretch", "several-jobs")
-MAX_ROWS = 8000  # rows per GPU: five minutes at 25 Hz; if there are more, only every n-th row is used
+MAX_ROWS = 8000  # Rows per GPU: five minutes at 25 Hz. If there are more, only every n-th row is used.
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sawtooth.ingest.sampler.segments import SEGMENT, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.telemetry.session import is_session_id
 
-LISTED = 200  # sessions in the list: each costs the Live page 0.1 ms per second, and nobody could use a longer list
+LISTED = 200  # Sessions in the list: each costs the Live page 0.1 ms per second, and nobody could use a longer list.
 
 
 def newest(live: Path) -> list[Path]:

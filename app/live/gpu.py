@@ -29,10 +29,10 @@ class LiveGpu:
     memory_bytes: float | None
     series: dict[str, LiveSeries] = field(default_factory=dict)
     lost: bool = False
-    processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
+    processes: list[tuple[str, float | None]] = field(default_factory=list)  # Name and memory, largest first.
     sawtooth: Sawtooth | None = None
     sawtooth_at_ns: int = 0
-    sawtooth_quantity: str = "activity"  # label of the quantity in which a sawtooth was searched
+    sawtooth_quantity: str = "activity"  # Label of the quantity in which a sawtooth was searched.
 
     def latest(self, column: str) -> float | None:
         """Return the newest value of a quantity."""

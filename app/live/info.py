@@ -15,9 +15,9 @@ from sawtooth.ingest.receiver import is_pushed
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, is_time
 from sawtooth.ingest.typed import from_json
 
-FRESH_SECONDS = 10.0  # a session without new samples for this time is no longer live; a push takes up to two seconds
-NAME_LENGTH = 200  # characters: a pusher may send thousands, and each refresh of the page would escape them again
-MAX_INFOS = 4096  # twice the number of sessions that a receiver accepts
+FRESH_SECONDS = 10.0  # A session without new samples for this time is no longer live. A push takes up to two seconds.
+NAME_LENGTH = 200  # Characters: a pusher may send thousands, and each refresh of the page would escape them again.
+MAX_INFOS = 4096  # Twice the number of sessions that a receiver accepts.
 
 
 @dataclass(frozen=True)

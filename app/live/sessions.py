@@ -25,19 +25,19 @@ from sawtooth.ingest.quantities.registry import possible
 from sawtooth.ingest.sampler.segments import segments_of
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, SessionClock, SessionReader, is_session_id, is_time
 
-READERS = 16  # sessions in memory; one with eight GPUs takes about 60 MB after hours
-SAWTOOTH_NS = 60 * 10**9  # the last minute is searched for a sawtooth: it is recent, and has about a hundred steps
-SAWTOOTH_EVERY_NS = 5 * 10**9  # time between two searches: one takes 50 ms, and the period hardly changes faster
-FINDINGS_EVERY_NS = 5 * 10**9  # time between two diagnoses: one of eight GPUs takes 0.1 s, and results are due within 30 s
-ALERT_STAYS_NS = 10 * 10**9  # time for which an alert stays after its reason ended
-ALERT_NAME = 12  # first characters of an alert, such as "GPU 3 is thr", which identify its kind and contain no changing number
-SAWTOOTH_SAMPLES = 700  # most samples that are searched: a minute at 10 Hz, or less time of a faster signal
+READERS = 16  # Sessions in memory. One with eight GPUs takes about 60 MB after hours.
+SAWTOOTH_NS = 60 * 10**9  # The last minute is searched for a sawtooth: it is recent, and has about a hundred steps.
+SAWTOOTH_EVERY_NS = 5 * 10**9  # Time between two searches: one takes 50 ms, and the period hardly changes faster.
+FINDINGS_EVERY_NS = 5 * 10**9  # Time between two diagnoses: one of eight GPUs takes 0.1 s, and results are due within 30 s.
+ALERT_STAYS_NS = 10 * 10**9  # Time for which an alert stays after its reason ended.
+ALERT_NAME = 12  # First characters of an alert, such as "GPU 3 is thr", which identify its kind and contain no changing number.
+SAWTOOTH_SAMPLES = 700  # Most samples that are searched: a minute at 10 Hz, or less time of a faster signal.
 # Bytes that the first look at a long session reads, in a few seconds. Older samples are not drawn, and the page says so.
 CATCH_UP_BYTES = 32 << 20
-LOOK_BYTES = 4 << 20  # bytes that each later look reads, once per second: 200 times what eight GPUs write in a second
-MAX_SAMPLES = 4_000_000  # stored samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
-MAX_EVENTS = 50  # events that are stored, the newest ones
-MAX_GPUS = 64  # GPUs of one session; the largest hosts have 16
+LOOK_BYTES = 4 << 20  # Bytes that each later look reads, once per second: 200 times what eight GPUs write in a second.
+MAX_SAMPLES = 4_000_000  # Stored samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes.
+MAX_EVENTS = 50  # Events that are stored, the newest ones.
+MAX_GPUS = 64  # GPUs of one session. The largest hosts have 16.
 
 
 class LiveSession:

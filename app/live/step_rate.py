@@ -9,8 +9,8 @@ from typing import Any
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.app import format as fmt
 
-SILENT_STEPS, SILENT_S = 5, 10.0  # missing steps are reported after 10 s, and after five steps of the 95th percentile
-MOST = 1e18  # largest accepted number: a larger one cannot be a measurement
+SILENT_STEPS, SILENT_S = 5, 10.0  # Missing steps are reported after 10 s, and after five steps of the 95th percentile.
+MOST = 1e18  # Largest accepted number: a larger one cannot be a measurement.
 
 
 @dataclass(frozen=True)

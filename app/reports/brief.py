@@ -7,7 +7,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words.advice import below
 from sawtooth.app.words.headline import headline
 
-NOTES = 3  # notes about the step: its average, its loop, and what was left out
+NOTES = 3  # Notes about the step: its average, its loop, and what was left out.
 
 
 def lines(result: RunResult) -> list[str]:

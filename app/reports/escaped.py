@@ -10,7 +10,7 @@ from sawtooth.app import format as fmt
 # Underscores within words, and characters without a meaning at their position, need no escape. The file is also read as plain
 # text.
 _SPECIAL = re.compile(r"([\\`*\[\]|~]|&(?=#?\w+;)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[>#+-](?=\s|[>#]))")
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # it begins a tag even for readers that ignore backslashes
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # It begins a tag even for readers that ignore backslashes.
 # Matches mentions, references, addresses and icons such as :tada:, which GitHub would replace.
 _JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNORECASE)
 

@@ -15,7 +15,7 @@ from sawtooth.ingest.dumps.flight_recorder import Entry, StackFrame
 
 COLUMNS = ("rank", "at this call", "its last call in the group", "waits elsewhere", "code")
 NAME_LENGTH = 60  # Longer names are cut to this many characters.
-LATE_MS = 1.0  # a shorter delay of a rank is not reported, because clocks of hosts differ by as much
+LATE_MS = 1.0  # A shorter delay of a rank is not reported, because clocks of hosts differ by as much.
 
 
 def headline(report: FlightReport) -> str:

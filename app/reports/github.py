@@ -16,12 +16,12 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from sawtooth.ingest.errors import SawtoothError
 
-COMMENT_CHARACTERS = 65_536  # more is refused
-SUMMARY_BYTES = 1 << 20  # limit per workflow step; GitHub drops a longer summary completely
+COMMENT_CHARACTERS = 65_536  # More is refused.
+SUMMARY_BYTES = 1 << 20  # Limit per workflow step; GitHub drops a longer summary completely.
 CUT = "\n\n… the rest is in the job's files.\n"
 MAX_PAGES = 20  # At most this many pages of 100 comments or artifacts are read.
 SECONDS = 30  # A request to GitHub ends after this time.
-REFUSED = (401, 403, 404)  # how GitHub answers a token that may not write
+REFUSED = (401, 403, 404)  # How GitHub answers a token that may not write.
 
 
 class _WithoutToken(HTTPRedirectHandler):

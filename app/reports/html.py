@@ -37,9 +37,9 @@ from sawtooth.app.words.comparisons import audit, basis, changes, conditions, li
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
-FIRST = 3  # changes shown in full, as on the page; the others are folded
-DOTS = 200  # per side: more would overlap
-ROWS = 25  # rows of each table of kernels and operators; the JSON has all of them
+FIRST = 3  # Changes shown in full, as on the page. The others are folded.
+DOTS = 200  # Per side: more would overlap.
+ROWS = 25  # Rows of each table of kernels and operators. The JSON has all of them.
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sawtooth.app.reports.escaped import as_written, for_terminals
 
 SHOWN = 10  # A table has at most this many rows.
 NAME_LENGTH = 70  # Longer names are cut to this many characters.
-STUCK_SHARE = 0.1  # of the reserved memory: less is usual
+STUCK_SHARE = 0.1  # Of the reserved memory: less is usual.
 UNKNOWN = "not known"
 
 

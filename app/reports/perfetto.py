@@ -15,8 +15,8 @@ from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
 from sawtooth.ingest.trace.torch_json.reader import sniff
 
-LEVEL = 1  # level of zlib: it is low, because a viewer waits for the file and does not store it
-BEFORE_NS = 1_000_000_000  # marks may be earlier than the first stored event, and Perfetto has no time below 0
+LEVEL = 1  # Level of zlib: it is low, because a viewer waits for the file and does not store it.
+BEFORE_NS = 1_000_000_000  # Marks may be earlier than the first stored event, and Perfetto has no time below 0.
 UNKNOWN_CLOCKS = "The traces share no clock, so all of them begin at the same time."
 
 

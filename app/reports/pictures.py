@@ -22,8 +22,8 @@ from sawtooth.app.words.answer.title import after, first_choice, title
 from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import intervals, setup_changes, step_parts
 
-TITLE_LETTERS, UNDER_LETTERS = 58, 108  # characters of a line on a slide, in sizes of 56 and 30 px
-ROWS = 5  # rows of the table below the picture; ``findings.df()`` has all
+TITLE_LETTERS, UNDER_LETTERS = 58, 108  # Characters of a line on a slide, in sizes of 56 and 30 px.
+ROWS = 5  # Rows of the table below the picture; ``findings.df()`` has all.
 
 
 def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:

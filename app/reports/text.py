@@ -35,18 +35,18 @@ from sawtooth.app.words.predicted_gain import sureness
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import between_predicted
 
-MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
+MARKER = "<!-- sawtooth-report -->"  # Lets a bot find and replace its own comment.
 BUSY_OF_RUN = "GPU busy"
 HEADS: dict[Column, str] = {"unprofiled": "step of the run", "recorded": "profiled step"}
-ADVISED = 3  # changes that are shown with their code, as on the page
-BLOCKS = 40  # width of a bar in Markdown: together with its time it fits into a comment
+ADVISED = 3  # Changes that are shown with their code, as on the page.
+BLOCKS = 40  # Width of a bar in Markdown: together with its time it fits into a comment.
 WORK, LOST = "█", "░"
-NAMED_FROM = 0.02  # share of the step: a smaller loss is less than a block
-WAITS_FROM = 0.02  # share of the step: a shorter wait needs no explanation
+NAMED_FROM = 0.02  # Share of the step: a smaller loss is less than a block.
+WAITS_FROM = 0.02  # Share of the step: a shorter wait needs no explanation.
 LAST_UNDER_PROFILER = (
     "The profiler delays this rank most: in the profiled steps the others wait for it, in the run it waits, too."
 )
-TOP = 8  # rows of a table in a comment; the JSON has all of them
+TOP = 8  # Rows of a table in a comment. The JSON has all of them.
 
 
 def markdown(result: RunResult) -> str:

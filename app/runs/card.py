@@ -27,9 +27,9 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
-INLINE_BYTES = 24 << 20  # recordings of this size are analysed within 0.2 s; a larger one would delay the pages of all viewers
+INLINE_BYTES = 24 << 20  # Recordings of this size are analysed within 0.2 s. A larger one would delay the pages of all viewers.
 CARD_FILE = "card.msgpack"
-FORM = 13  # increase it when the content or the wording of cards changes, so that older cards are computed again
+FORM = 13  # Increase it when the content or the wording of cards changes, so that older cards are computed again.
 READINGS = ("best_step_time_ms", "mfu")
 
 

@@ -9,8 +9,8 @@ from sawtooth.app.format import clean
 from sawtooth.ingest.loop.command import POSITIONAL, arguments_of, names_secret
 from sawtooth.ingest.manifest import Manifest
 
-LONGEST_CHANGE = 40  # characters of the arguments in which a run differs from its namesakes
-RELATIONS = ("after", "try")  # tags that relate a run to another one, and are no setting of its training
+LONGEST_CHANGE = 40  # Characters of the arguments in which a run differs from its namesakes.
+RELATIONS = ("after", "try")  # Tags that relate a run to another one, and are no setting of its training.
 
 
 def distinct_names(manifests: Sequence[Manifest], length: int = 60) -> dict[str, str]:

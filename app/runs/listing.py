@@ -25,13 +25,13 @@ ORDERS = {
 }
 GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most to"}
 NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
-SLOWER = 1.01  # ratio of the new step to the old one above which a run is called slower
+SLOWER = 1.01  # Ratio of the new step to the old one above which a run is called slower.
 HISTORY = ("best_step_time_ms", "mfu")
 
 _OF_GPU = re.compile(r"\b(?:NVIDIA|AMD|Intel|Tesla|GeForce|Instinct)\s|\s(?:\d+GB|HBM\w*|SXM\d?|PCIe)\b.*")
 _NUMBERS = re.compile(r": (?=up to |the GPU is busy |[\d.,]+.* → )")
 
-Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
+Readings = Mapping[str, Mapping[str, Reading]]  # By run id, then by metric key.
 
 
 def listed(manifests: Sequence[Manifest], included: Collection[str] = ()) -> list[Manifest]:

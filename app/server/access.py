@@ -36,8 +36,8 @@ from sawtooth.app.settings import Settings, is_loopback
 log = logging.getLogger("sawtooth")
 # Streamlit stores its own uploads in memory without a limit. Sawtooth does not use these paths.
 CLOSED_PATHS = ("/_stcore/upload_file", "/_stcore/metrics", "/_stcore/agent")
-OPEN_PATHS = ("/_stcore/health",)  # returns only "ok": health checks of containers have no token
-NESTED = ("_stcore", "api", "app", "component", "media", "static")  # first path components that have addresses below them
+OPEN_PATHS = ("/_stcore/health",)  # Returns only "ok": health checks of containers have no token.
+NESTED = ("_stcore", "api", "app", "component", "media", "static")  # First path components that have addresses below them.
 PEER = "sawtooth.peer"  # The ASGI scope has the peer's address under this key.
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # A browser sends it to another origin only after a preflight request, which this server never grants.

@@ -20,17 +20,17 @@ from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 
 MESSAGES_PER_SECOND = 10.0  # Limit per page. It is enough for clicks and for parts that refresh once or twice a second.
-MESSAGES_BURST = 10.0  # a page sends a few requests at once when it opens
-SCRIPTS_AT_ONCE = 4  # few, because threads share the interpreter lock: before each of its turns, the event loop waits for all
+MESSAGES_BURST = 10.0  # A page sends a few requests at once when it opens.
+SCRIPTS_AT_ONCE = 4  # Few, because threads share the interpreter lock: before each of its turns, the event loop waits for all.
 TURN_SECONDS = 0.0005  # Python's default of 5 ms adds up to seconds while pages compute and samplers push
-LONGEST_WAIT_SECONDS = 2.0  # longest wait of a message until a script can run, because the message may stop a running script
-LOOK_EVERY_SECONDS = 0.02  # time between two checks whether a script can run; a script takes ten times as long
-OPENED_PER_SECOND = 10.0  # pages of all peers together: each costs the event loop a session and a first run of its script
+LONGEST_WAIT_SECONDS = 2.0  # Longest wait of a message until a script can run, because the message may stop a running script.
+LOOK_EVERY_SECONDS = 0.02  # Time between two checks whether a script can run. A script takes ten times as long.
+OPENED_PER_SECOND = 10.0  # Pages of all peers together: each costs the event loop a session and a first run of its script.
 OPENED_AT_ONCE = 10.0  # This many pages may open at once, for example when a browser restores its tabs.
-MESSAGE_BYTES = 1 << 20  # a page sends the values of its widgets; the longest is a query
-MAX_WEBSOCKETS = 400  # each has its own session; a team has a few dozen
-MAX_WEBSOCKETS_PER_PEER = 100  # all viewers behind a proxy count as one peer; a trusted proxy has no limit of its own
-MAX_CONNECTIONS = 3000  # pages have about five each; slow_clients closes most idle ones before this limit
+MESSAGE_BYTES = 1 << 20  # A page sends the values of its widgets. The longest is a query.
+MAX_WEBSOCKETS = 400  # Each has its own session. A team has a few dozen.
+MAX_WEBSOCKETS_PER_PEER = 100  # All viewers behind a proxy count as one peer. A trusted proxy has no limit of its own.
+MAX_CONNECTIONS = 3000  # Pages have about five each. Slow_clients closes most idle ones before this limit.
 
 
 class TokenBucket:
@@ -113,7 +113,7 @@ class WaitingRunner(ScriptRunner):
     Streamlit combines reruns that are requested meanwhile into one.
     """
 
-    started = 0  # scripts that run or wait for a place
+    started = 0  # Scripts that run or wait for a place.
     _counting = threading.Lock()
     _places = threading.BoundedSemaphore(SCRIPTS_AT_ONCE)
 

@@ -32,7 +32,7 @@ _LARGE_ELEMENTS = ("DataFrame", "PlotlyChart")
 # poster.css comes first, because the page's rules for narrow screens override it.
 _STYLES = ("poster.css", "page.css", "first_paint.css")
 _IMPORT = re.compile(r"""(?:from|import)\s*["']\./([\w.-]+\.js)["']""")
-_IMPORTS_CHARACTERS = 20_000  # characters of a file that are searched for imports, which are at its beginning
+_IMPORTS_CHARACTERS = 20_000  # Characters of a file that are searched for imports, which are at its beginning.
 
 
 def content_security_policy(index_html: str = "") -> str:

@@ -20,9 +20,9 @@ from sawtooth.app.settings import settings
 from sawtooth.ingest import children
 
 REPLAYED = "resnet_starved"  # This bundled recording has the clearest sawtooth.
-REPLAY_SECONDS = 1800  # a replay repeats for at most half an hour: nobody watches it longer, and it fills the disk
-PROBE_SECONDS = 20  # loading the driver on a host with eight idle GPUs takes up to ten seconds
-STOP_SECONDS = 5  # time to write the last record and to sync
+REPLAY_SECONDS = 1800  # A replay repeats for at most half an hour: nobody watches it longer, and it fills the disk.
+PROBE_SECONDS = 20  # Loading the driver on a host with eight idle GPUs takes up to ten seconds.
+STOP_SECONDS = 5  # Time to write the last record and to sync.
 PROBE = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
 
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 EVERY_SECONDS = 10.0  # The same line is logged at most once in this time.
-MAX_TEXTS = 100  # remembered texts; uvicorn has three different lines about invalid requests
-LOGGERS = ("uvicorn.error", "websockets.server")  # they log invalid requests before any middleware can refuse them
+MAX_TEXTS = 100  # Remembered texts. Uvicorn has three different lines about invalid requests.
+LOGGERS = ("uvicorn.error", "websockets.server")  # They log invalid requests before any middleware can refuse them.
 
 
 class Seldom(logging.Filter):

@@ -27,14 +27,14 @@ from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, token_hash
 
 log = logging.getLogger("sawtooth")
 LOGIN, LOGOUT = "/login", "/logout"
-LINK, TOKEN = "launch", "token"  # address parameters that log somebody in
+LINK, TOKEN = "launch", "token"  # Address parameters that log somebody in.
 # The cookie with the address that a browser asked for before the login. It is stored as long as an invitation is valid (a day).
 WANTED, WANTED_SECONDS, WANTED_LONGEST = "sawtooth_wanted", 86400, 2000
-FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # enough for a token and an address, which arrive in one packet
-WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # wrong tokens of one peer: a person mistypes twice, a program guesses thousands
+FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # Enough for a token and an address, which arrive in one packet.
+WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # Wrong tokens of one peer: a person mistypes twice, a program guesses thousands.
 PEERS_REMEMBERED = 4096  # The failed logins of at most this many addresses are stored.
-COOKIES_TRIED = 5  # cookies of the same name: each needs a look-up in the data folder
-LOG_EVERY_SECONDS = 10.0  # shortest time between two log lines; a line gives the number of wrong tokens since the last one
+COOKIES_TRIED = 5  # Cookies of the same name: each needs a look-up in the data folder.
+LOG_EVERY_SECONDS = 10.0  # Shortest time between two log lines. A line gives the number of wrong tokens since the last one.
 NEEDED = (
     "Did somebody send you this address? Ask them for an invitation, made on their page Logins. Is the server yours? Log in with the link "
     "that it printed when it started, or with its token; `sawtooth serve --link` prints a new link."

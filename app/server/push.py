@@ -13,7 +13,7 @@ from sawtooth.ingest.errors import UsageError
 
 PREFIX = "/api/v1/live/"
 FILE = "push_token"
-MASK = "•" * 8  # replaces the token, which must not appear on a shared screen
+MASK = "•" * 8  # Replaces the token, which must not appear on a shared screen.
 VARIABLE = "SAWTOOTH_PUSH_TOKEN"
 
 

@@ -25,13 +25,13 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
-SESSION_SECONDS = 30 * 24 * 3600.0  # a session ends after this time without a request
-LINK_SECONDS = 24 * 3600.0  # short, because a link stays readable in a terminal or in a container's log
-SEEN_EVERY_SECONDS = 300.0  # accuracy of "last seen", because each update is a write
-BELIEVED_SECONDS = 1.0  # after this time, a session is read from the folder again, because it may have been ended
-MAX_SESSIONS = 500  # the least recently used ones are removed, so that a script that logs in often does not fill the folder
+SESSION_SECONDS = 30 * 24 * 3600.0  # A session ends after this time without a request.
+LINK_SECONDS = 24 * 3600.0  # Short, because a link stays readable in a terminal or in a container's log.
+SEEN_EVERY_SECONDS = 300.0  # Accuracy of "last seen", because each update is a write.
+BELIEVED_SECONDS = 1.0  # After this time, a session is read from the folder again, because it may have been ended.
+MAX_SESSIONS = 500  # The least recently used ones are removed, so that a script that logs in often does not fill the folder.
 MAX_LINKS = 100  # At most this many unused links are valid at a time.
-TEXT_LENGTH = 300  # characters of a browser's name; only its end distinguishes Edge from Chrome
+TEXT_LENGTH = 300  # Characters of a browser's name. Only its end distinguishes Edge from Chrome.
 
 
 class Session(msgspec.Struct, frozen=True):

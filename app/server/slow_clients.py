@@ -21,8 +21,8 @@ from sawtooth.app.server.flow import MAX_CONNECTIONS, limit_connections
 log = logging.getLogger(__name__)
 # With at least CROWDED connections, idle ones are closed after CROWDED_HEAD_SECONDS, to make room for active ones.
 CROWDED, CROWDED_HEAD_SECONDS = MAX_CONNECTIONS // 6, 2.0
-HEAD_SECONDS = 30.0  # longest wait for the head of a request, which is one packet
-STALLED_SECONDS = 20.0  # longest time in which a client accepts no byte: the slowest network transfers one every few seconds
+HEAD_SECONDS = 30.0  # Longest wait for the head of a request, which is one packet.
+STALLED_SECONDS = 20.0  # Longest time in which a client accepts no byte: the slowest network transfers one every few seconds.
 LOOK_EVERY_SECONDS = 1.0  # Time between two looks at the open connections.
 
 

@@ -17,8 +17,8 @@ from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 SERVER_SCRIPT = Path(__file__).with_name("streamlit_server.py")
-PORTS_TRIED = 20  # more than the number of servers that anyone runs on one machine
-NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
+PORTS_TRIED = 20  # More than the number of servers that anyone runs on one machine.
+NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # Also read by sawtooth.app.settings and sawtooth.app.server.process.
 
 
 def environment_for(

@@ -11,7 +11,7 @@ import sys
 from click.exceptions import Abort
 from streamlit.web.cli import main
 
-STOPPED = 130  # the status that shells report for a process that Ctrl-C ended
+STOPPED = 130  # The status that shells report for a process that Ctrl-C ended.
 
 if __name__ == "__main__":
     try:

@@ -12,7 +12,7 @@ from sawtooth.app.settings import SHORTEST_TOKEN
 
 log = logging.getLogger("sawtooth")
 VIEWERS = "token"
-CHECK_DIGITS = 8  # digits of a SHA-256: enough to detect a flipped bit, and no help in guessing the token
+CHECK_DIGITS = 8  # Digits of a SHA-256: enough to detect a flipped bit, and no help in guessing the token.
 
 
 def stored_token(root: Path, name: str, what: str) -> str:

@@ -15,19 +15,19 @@ from sawtooth.app.trials.changes import CHANGES, Change
 from sawtooth.ingest.capture.trials.changes import environment, loader, optimizer, outermost, parallel, switches
 from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, predict
 
-ENOUGH = 0.9  # share of the highest predicted sample rate; the smallest number of workers that reaches it is tried
-STARVED = 0.05  # share of the step: if loading takes at least this, more workers are tried
-FEW_WORKERS = 4  # workers to try if the loading time of a sample is not known
-PREFETCH, BUCKET_MB, GC_STEPS, LARGER = 4, 100.0, 1000, 2.0  # the values to try; LARGER multiplies the batch size
+ENOUGH = 0.9  # Share of the highest predicted sample rate. The smallest number of workers that reaches it is tried.
+STARVED = 0.05  # Share of the step: if loading takes at least this, more workers are tried.
+FEW_WORKERS = 4  # Workers to try if the loading time of a sample is not known.
+PREFETCH, BUCKET_MB, GC_STEPS, LARGER = 4, 100.0, 1000, 2.0  # The values to try; LARGER multiplies the batch size.
 NO_GPU = "This change has an effect on a GPU only."
 NUMERICS = "This changes the training's numbers. Add --allow-numerics to try it."
 BY_HAND = "This change must be made in the code: {fix}"
 NOT_THERE = "The training has nothing that this change applies to."
 HAS_IT = "The training does this already."
 OF_NO_USE = (NOT_THERE, HAS_IT)
-PADDING = "group-by-length"  # slug of the advice to group samples by length, which has to be followed by hand
-MUCH_PADDING = 0.2  # share of a batch that is padding: grouping by length saves at most this share
-OF_LENGTHS = "shapes-vary"  # the rule that finds padding
+PADDING = "group-by-length"  # Slug of the advice to group samples by length, which has to be followed by hand.
+MUCH_PADDING = 0.2  # Share of a batch that is padding: grouping by length saves at most this share.
+OF_LENGTHS = "shapes-vary"  # The rule that finds padding.
 PADDED = "{share} of a batch is padding. This needs a batch sampler that groups samples of similar length."
 NUMBER = re.compile(r"num_workers=(\d+)")
 

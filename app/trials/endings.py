@@ -10,8 +10,8 @@ from sawtooth.ingest.capture.trials.settings import STOPPED_BY_GUARD
 
 How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
 KILLED = (-9, 137)  # A process that the kernel killed has one of these exit codes: directly, or through a shell.
-MIN_STEPS = 20  # a step time needs ten steps after the warm-up, which can be as long
-LONGEST = 10.0  # evaluations, and steps too slow for MIN_STEPS, may prolong a run to this many times its seconds
+MIN_STEPS = 20  # A step time needs ten steps after the warm-up, which can be as long.
+LONGEST = 10.0  # Evaluations, and steps too slow for MIN_STEPS, may prolong a run to this many times its seconds.
 NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
 FEW_STEPS = "Only {count} training steps can be measured, and about {needed} are needed. Use a larger --seconds, or let the training run longer."
 LAST_LINE = " The last line of its output is: {line}"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-LINKED = ("pyvenv.cfg",)  # a folder with this file is a virtual environment
-SKIPPED = ("__pycache__", ".git")  # folders without effect on a training, which other programs may write meanwhile
-MAX_LISTED = 200_000  # files that are listed: of a larger data set, the rest is not checked
+LINKED = ("pyvenv.cfg",)  # A folder with this file is a virtual environment.
+SKIPPED = ("__pycache__", ".git")  # Folders without effect on a training, which other programs may write meanwhile.
+MAX_LISTED = 200_000  # Files that are listed: of a larger data set, the rest is not checked.
 
 
 def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-LONGEST_LINE = 200  # characters of a line that are shown
+LONGEST_LINE = 200  # Characters of a line that are shown.
 MEMORY = (
     "out of memory",
     "outofmemoryerror",

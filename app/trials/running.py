@@ -29,18 +29,18 @@ from sawtooth.ingest.capture.trials.notes import read_notes
 from sawtooth.ingest.capture.trials.settings import NOTES, TRIAL, TrialSettings
 from sawtooth.ingest.capture.trials.trackers import tracker_variables
 
-LOOK_S = 0.2  # time between two checks of a run
-HANGS_S = 60.0  # a run in which no step ends for this time hangs, unless its start or its steps are known to take long
-STARTS = 4.0  # the first step may take HANGS_S and this many times the base run's start
-COMPILES_S = 900.0  # additional time if the change compiles
-LONG_STEPS = 20.0  # a pause of up to this many times the longest step so far may be an evaluation or a checkpoint
-LOG_TAIL = 4000  # bytes at the end of the output in which the error message is searched
+LOOK_S = 0.2  # Time between two checks of a run.
+HANGS_S = 60.0  # A run in which no step ends for this time hangs, unless its start or its steps are known to take long.
+STARTS = 4.0  # The first step may take HANGS_S and this many times the base run's start.
+COMPILES_S = 900.0  # Additional time if the change compiles.
+LONG_STEPS = 20.0  # A pause of up to this many times the longest step so far may be an evaluation or a checkpoint.
+LOG_TAIL = 4000  # Bytes at the end of the output in which the error message is searched.
 MIB = 1 << 20
 # A loader's worker passes tensors through a socket at TMPDIR/pymp-12345678/listener-12345678, whose path has at most 107 bytes.
 LONGEST_TMPDIR, SHORT = 107 - len("/pymp-12345678/listener-12345678"), "/tmp"
 BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
-PROFILE_S = 30.0  # time that the profile may take in addition to that of the steps
-FIRST_STEP_S = 1800.0  # longest start of the base run: loading a data set or compiling may take long
+PROFILE_S = 30.0  # Time that the profile may take in addition to that of the steps.
+FIRST_STEP_S = 1800.0  # Longest start of the base run: loading a data set or compiling may take long.
 
 
 def _never(step_times: Sequence[float]) -> bool:

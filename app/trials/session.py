@@ -28,8 +28,8 @@ from sawtooth.ingest.capture.trials.settings import TrialSettings
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.schema import DataFolder, write_atomically
 
-NARROW = 0.1  # share of the gain: a trial ends when the interval of its step time is not wider than this
-BASE_NARROW = 0.02  # share of the step: a base run ends when the interval of its step time is not wider than this
+NARROW = 0.1  # Share of the gain: a trial ends when the interval of its step time is not wider than this.
+BASE_NARROW = 0.02  # Share of the step: a base run ends when the interval of its step time is not wider than this.
 NO_REPEAT = "This run without changes gave no step time. {why}"
 PORT_TAKEN = (
     "A port of the training is still in use. The run is repeated when closed connections are gone, which takes a minute."

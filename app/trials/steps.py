@@ -9,13 +9,13 @@ from itertools import pairwise
 
 from sawtooth.analysis.quantiles import student_t
 
-MIN_STEPS = 40  # with fewer steps, their variation is not known
+MIN_STEPS = 40  # With fewer steps, their variation is not known.
 # The first second is not representative: a loader's queue is full and caches are cold. A step of 3.4 ms took 4.8 ms there.
 MIN_S = 5.0
-BLOCKS = 8  # blocks of neighbouring steps: their means are nearly independent, and eight of them suffice for an interval
-WARM_UP = 0.2  # share of the steps at the start that is left out
+BLOCKS = 8  # Blocks of neighbouring steps: their means are nearly independent, and eight of them suffice for an interval.
+WARM_UP = 0.2  # Share of the steps at the start that is left out.
 TAIL = 0.975  # Quantile of Student's t distribution for a 95 % interval.
-FIRST_STEPS, LONG = 10, 5.0  # of the first 10 steps, those that take more than 5 times the median count as start-up
+FIRST_STEPS, LONG = 10, 5.0  # Of the first 10 steps, those that take more than 5 times the median count as start-up.
 
 
 def step_ms(marks: Sequence[tuple[int, int, str]]) -> tuple[list[float], float]:

@@ -15,7 +15,7 @@ from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture.trials.changes import outermost
 
 COMPILE = (outermost.COMPILE, outermost.GRAPHS)
-MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # smaller costs are not shown, because they vary by this much between runs
+MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # Smaller costs are not shown, because they vary by this much between runs.
 
 
 def plain(session: TrialSession) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.running import Ran
 from sawtooth.ingest.capture.trials.changes.loader import BATCH
 
-TOGETHER = "+"  # between the slugs of changes that are tried together
+TOGETHER = "+"  # Between the slugs of changes that are tried together.
 MEASURED = ("kept", "slower", "not_shown")
 
 

@@ -20,14 +20,14 @@ from sawtooth.app.words import causes, predicted_gain
 from sawtooth.app.words.headline import action, first_change, healthy
 from sawtooth.app.words.headline import below as headline_below
 
-NOTICEABLE = 1.1  # ratio of gains: above it, the page explains why the larger change comes later
+NOTICEABLE = 1.1  # Ratio of gains: above it, the page explains why the larger change comes later.
 # If a change adds less than this share of its own gain after the changes before it, a note says so.
 LITTLE_LEFT = 0.5
 # First lines of a code change. They are comments, so that a copied text remains code.
 FOR_EXAMPLE, OF_RUN = "  # for example", "  # with this run's names"
-_APART = re.compile(r"(?<=\S) {2,}#")  # the spaces that align a comment with others; in a narrow card, the line would wrap
-MORE_IN_PLAN = 0.1  # share of the step after the first change; a plan that saves more than this gets its own bar
-TOO_WIDE = 3.0  # ratio of the ends; a wider range is shown instead of its middle
+_APART = re.compile(r"(?<=\S) {2,}#")  # The spaces that align a comment with others. In a narrow card, the line would wrap.
+MORE_IN_PLAN = 0.1  # Share of the step after the first change. A plan that saves more than this gets its own bar.
+TOO_WIDE = 3.0  # Ratio of the ends. A wider range is shown instead of its middle.
 
 
 def numbered(result: RunResult) -> list[tuple[int, Finding]]:

@@ -36,7 +36,7 @@ ACTIONS = {  # short actions for a headline, by cause or by owner; causes that n
     "exposed_memcpy": "Copy less",
 }
 COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
-MIN_SAID_SHARE = 0.01  # share of a lost time; smaller parts are less than its rounding error
+MIN_SAID_SHARE = 0.01  # Share of a lost time. Smaller parts are less than its rounding error.
 NEXT_BATCH = "the DataLoader's next batch"
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)(?: of (?:[\w.]*\.)?(\w+) object at 0x[0-9a-f]+)?>")
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")

@@ -14,12 +14,12 @@ from sawtooth.app.words import categories, lost_time
 from sawtooth.app.words.causes import COMMUNICATION
 from sawtooth.app.words.run import mfu_peak
 
-SAME_SHARE = 0.01  # share of the MFU; values that differ by less look equal
-OTHER_DTYPES = 1.05  # ratio to the MFU above which the cost of wider dtypes is shown
-MIN_ROW_SHARE = 0.01  # share of the step; smaller parts are added up in one row
+SAME_SHARE = 0.01  # Share of the MFU. Values that differ by less look equal.
+OTHER_DTYPES = 1.05  # Ratio to the MFU above which the cost of wider dtypes is shown.
+MIN_ROW_SHARE = 0.01  # Share of the step. Smaller parts are added up in one row.
 ROUNDING = 1e-9  # Sums of floating-point numbers may differ by this share of the step.
-LOWER_CLOCK = 0.98  # share of the rated clock; a smaller reduction is not mentioned
-NOTABLE = 0.005  # share of the peak's clock; a smaller difference is rounding
+LOWER_CLOCK = 0.98  # Share of the rated clock. A smaller reduction is not mentioned.
+NOTABLE = 0.005  # Share of the peak's clock. A smaller difference is rounding.
 
 LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its time
     "idle": "the GPU is idle for {}",
@@ -40,7 +40,7 @@ IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is already in use
 PRECISION_FIRST = (
     "Lower the precision first, which changes these kernels. Then use larger and aligned shapes, or fused attention."
 )
-MOSTLY = 0.5  # share of the FLOPs; if wide dtypes have more, lower precision is the first advice
+MOSTLY = 0.5  # Share of the FLOPs. If wide dtypes have more, lower precision is the first advice.
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 # Parts with rows of their own, and operations that are not kernels.
 NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")

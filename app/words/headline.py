@@ -16,9 +16,9 @@ from sawtooth.app.words.efficiency import throttled
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-MIN_SAID_SHARE = 0.01  # share of the step; a shorter mean time between steps is not mentioned
+MIN_SAID_SHARE = 0.01  # Share of the step. A shorter mean time between steps is not mentioned.
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
-_CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
+_CUT_OFF = "truncated"  # The diagnostic of a trace that ends before its profile does.
 
 CUT_OFF_EARLY = (  # what happened, why, what to do
     "The trace file is cut off and contains no GPU work.",

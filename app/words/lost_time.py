@@ -16,8 +16,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
-MIN_ROW_SHARE = 0.01  # share of the largest cause; smaller causes are added up in one row
-NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a part of it
+MIN_ROW_SHARE = 0.01  # Share of the largest cause. Smaller causes are added up in one row.
+NOT_OF_THE_RUN = "profiler"  # A cause that exists only under the profiler, even if a replay leaves a part of it.
 REST = "everything else"
 LINE = re.compile(r"\.py:[0-9]+")  # Matches a line of the user's own code.
 

@@ -103,7 +103,7 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     return f"The GPU is busy {busy} of {per}. {_compute(verdict)}"
 
 
-MIN_UNKNOWN_SHARE = 0.05  # share of the compute time; a smaller unknown part does not change the answer
+MIN_UNKNOWN_SHARE = 0.05  # Share of the compute time. A smaller unknown part does not change the answer.
 
 
 def _compute(verdict: RunJudgement) -> str:

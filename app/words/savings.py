@@ -15,10 +15,10 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
 
-HARDLY_HELPS = 1.05  # ratio of samples per second; a smaller gain does not justify another batch size
-KNOWN_ENOUGH = 0.5  # share of the time of products, convolutions and attention that must have known FLOPs
+HARDLY_HELPS = 1.05  # Ratio of samples per second. A smaller gain does not justify another batch size.
+KNOWN_ENOUGH = 0.5  # Share of the time of products, convolutions and attention that must have known FLOPs.
 A_DAY_MS = 24 * 3.6e6
-WIDE = 2.0  # ratio of an interval's ends; from here, a page shows both ends instead of the middle
+WIDE = 2.0  # Ratio of an interval's ends. From here, a page shows both ends instead of the middle.
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,12 @@ from sawtooth.app.words.answer.title import (
     title,
 )
 
-LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU (or the host, without a GPU) only waits
-AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
+LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # Owners of time in which the GPU (or the host, without a GPU) only waits.
+AFTER, NOW = "after", "now"  # Owners of a predicted and of a measured step whose parts are not known.
 # Compute counts as avoidable if its removal is at least this share of the first change's gain.
 MIN_AVOIDED = 0.25
-UNDIVIDED_DARK = "#64748B"  # on a dark page, MUTED would look like the gaps between kernels
-SEEN = 0.0005  # share of the step: narrower parts are invisible
+UNDIVIDED_DARK = "#64748B"  # On a dark page, MUTED would look like the gaps between kernels.
+SEEN = 0.0005  # Share of the step: narrower parts are invisible.
 
 
 @dataclass(frozen=True)

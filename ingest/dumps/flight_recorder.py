@@ -18,7 +18,7 @@ from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
 from sawtooth.ingest.errors import SourceError, UsageError
 from sawtooth.ingest.typed import from_json
 
-RANK = re.compile(r"rank[_.-]?(\d+)(?!.*rank[_.-]?\d)|(\d+)$")  # in a file's name: nccl_trace_rank_3, or 3 at its end
+RANK = re.compile(r"rank[_.-]?(\d+)(?!.*rank[_.-]?\d)|(\d+)$")  # In a file's name: nccl_trace_rank_3, or 3 at its end.
 EXPECTED = "A dump of NCCL's flight recorder has a list of entries and the groups' ranks (pg_config)."
 ENTRIES = re.compile(rb'"entries"\s*:|"pg_config"\s*:|"nccl_comm_state"\s*:|\x8c\x07entries|X\x07\x00\x00\x00entries')
 

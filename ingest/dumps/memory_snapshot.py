@@ -12,7 +12,7 @@ from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
 from sawtooth.ingest.errors import SourceError
 
 EXPECTED = "A snapshot of torch.cuda.memory._dump_snapshot() has segments and device_traces."
-MIN_EVENT_BYTES = 4  # bytes per event at least; limits the events, because a hostile file may refer to one list many times
+MIN_EVENT_BYTES = 4  # Bytes per event at least. Limits the events, because a hostile file may refer to one list many times.
 
 
 class Block(msgspec.Struct, frozen=True):

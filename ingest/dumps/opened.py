@@ -11,7 +11,7 @@ from sawtooth.ingest.errors import SourceError
 
 MAX_BYTES = 1 << 30  # This is five times the size of a snapshot with 100,000 events and full C++ stacks (200 MB).
 GZIP_MAGIC = b"\x1f\x8b"
-HEAD_BYTES = 64 << 10  # enough to distinguish a dump from a trace
+HEAD_BYTES = 64 << 10  # Enough to distinguish a dump from a trace.
 
 
 def head_of(path: Path) -> bytes:

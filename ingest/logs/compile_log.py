@@ -27,8 +27,8 @@ ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \
 # Unix time of an event, in µs. The times at the beginning of lines are not used, because they have no year and no time zone.
 CLOCK = re.compile(rb'\t"ts": (\d{16})')
 STORED_EVENTS = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
-PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # limits of stored lines per payload, and of characters per text
-MAX_ENTRIES = 1_000_000  # limit of stored entries, so that a hostile file cannot fill the memory
+PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # Limits of stored lines per payload, and of characters per text.
+MAX_ENTRIES = 1_000_000  # Limit of stored entries, so that a hostile file cannot fill the memory.
 PLACE = re.compile(r"in user code at (.{1,400}):(\d{1,7})$", re.MULTILINE)
 REASON_ENDS = re.compile(r"\n\s*(?:Explanation: |Developer debug context|User code traceback|Traceback )")
 REASON_TITLE = re.compile(r"Graph Break Reason:(?: Encountered graph break when attempting to trace [^\n]*)?", re.IGNORECASE)

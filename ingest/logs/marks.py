@@ -25,15 +25,15 @@ from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
-MAX_LINES, LONGEST_SITE = 16, 1000  # limits of lines per stack and of characters, because the file may be hostile
+MAX_LINES, LONGEST_SITE = 16, 1000  # Limits of lines per stack and of characters, because the file may be hostile.
 SIGNATURE = b'{"k": "marks"'
 # The whole line must match, because samples of telemetry have more fields.
 PLAIN = re.compile(rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}')
 
 
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # number of a rank, an optimizer or a process
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # Number of a rank, an optimizer or a process.
 Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-Time = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]  # Unix ns
+Time = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]  # Unix ns.
 
 
 class _Head(msgspec.Struct):

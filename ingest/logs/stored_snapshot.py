@@ -15,8 +15,8 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import Writer
 
-MAX_TEXT = 400  # stored characters of a name; mangled C++ names have thousands
-MAX_FRAMES = 200  # stored frames of a stack; the innermost are stored, because they show what an allocation is for
+MAX_TEXT = 400  # Stored characters of a name. Mangled C++ names have thousands.
+MAX_FRAMES = 200  # Stored frames of a stack. The innermost are stored, because they show what an allocation is for.
 
 
 class _Stacks:

@@ -5,7 +5,7 @@ Standard library only, because the recorder imports this module.
 
 from __future__ import annotations
 
-RULE = 0.8  # share of the largest batch that fits; the rest is a margin for longer samples, fragmentation and evaluation
+RULE = 0.8  # Share of the largest batch that fits. The rest is a margin for longer samples, fragmentation and evaluation.
 MULTIPLE = 8  # Tensor cores work in blocks of eight.
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 # The __getitem__ of PyTorch's base classes only raises, so it is not the user's code.
 PYTORCH_DATASETS = "torch.utils.data"
-MAX_LENGTH = 300  # characters of a location that are stored
+MAX_LENGTH = 300  # Characters of a location that are stored.
 
 
 def code_location(function: Any) -> str | None:

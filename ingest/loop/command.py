@@ -14,7 +14,7 @@ ENDED_WITH = "The command ended with exit code"  # The line of the notes that re
 SEVERAL_TRAINED = "processes trained. This report is about the one that stepped most"
 EARLY_END = "The profile ended after"
 PAUSED = "The recorder paused the training"
-ENDED_BEFORE = "The training ended with exit code"  # begins the line of a failure in older notes
+ENDED_BEFORE = "The training ended with exit code"  # Begins the line of a failure in older notes.
 # modules that start the training program
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 PYTHON = re.compile(r"python[\d.]*")

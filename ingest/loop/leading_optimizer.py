@@ -24,8 +24,8 @@ RECENT_GAPS = 4  # The longest of this many recent gaps counts, so the order of 
 class _StepOrder:
     """When one optimizer steps, counted in steps of all optimizers."""
 
-    last: int  # number of the optimizer's last step
-    gap: int = 0  # longest recent distance between two of its steps
+    last: int  # Number of the optimizer's last step.
+    gap: int = 0  # Longest recent distance between two of its steps.
     gaps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_GAPS))
 
     def steps(self, now: int) -> None:

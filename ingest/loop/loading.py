@@ -23,8 +23,8 @@ UNSHARED_WORKERS = 2  # Up to this many computing workers have a core each.
 # The training process loads at this speed relative to a worker, because it loads between its own steps. Measured on three hosts: 0.79 to
 # 0.99.
 TRAINING_PROCESS_SPEED = 0.8
-TRAINING_CORES = 1  # cores used by the training's own threads, which launch kernels, collect batches and pin them
-MODEL_ERROR = 0.10  # relative error of the model, which ignores the time to pass batches on and late starts of workers
+TRAINING_CORES = 1  # Cores used by the training's own threads, which launch kernels, collect batches and pin them.
+MODEL_ERROR = 0.10  # Relative error of the model, which ignores the time to pass batches on and late starts of workers.
 
 
 @dataclass(frozen=True)

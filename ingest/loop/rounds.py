@@ -14,8 +14,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-MAX_STEPS = 64  # steps per round; a longer interval is a rare event, such as an evaluation, and not a round
-MIN_ROUNDS = 3  # rounds that must begin; two rounds have only one distance, which can be chance
+MAX_STEPS = 64  # Steps per round. A longer interval is a rare event, such as an evaluation, and not a round.
+MIN_ROUNDS = 3  # Rounds that must begin. Two rounds have only one distance, which can be chance.
 LONG_STEP_RATIO = 2.0  # A step that takes more than this many times the first quartile of step times may begin a round.
 MIN_LONG_SHARE = 0.25  # The long phase takes at least this share of a round's time.
 MIN_REGULAR_SHARE = 0.8  # At least this share of the steps belongs to complete rounds.

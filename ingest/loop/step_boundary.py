@@ -17,7 +17,7 @@ _WORDS = {
     CALL: "one call of {of}.forward",
     BATCH: "one batch of the DataLoader",
 }
-LONGEST_NAME = 100  # characters of a module's class name; limited because a file of step marks may be hostile
+LONGEST_NAME = 100  # Characters of a module's class name. Limited because a file of step marks may be hostile.
 
 
 def step_in_words(boundary: str | None, of: str | None = None, line: str | None = None) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 LONG_STEP_RATIO = 3.0  # A step whose work takes more than this many times the median has work that usual steps lack.
 MIN_SHARE = 0.05  # Such work is ignored below this share of the loop's time, because it may be other load on the host.
-WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # phase of the mark that ends a step -> kind of work
+WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # Phase of the mark that ends a step -> kind of work.
 
 
 class StepSpan(NamedTuple):

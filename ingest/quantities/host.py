@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sawtooth.ingest.quantities.quantity import MEMORY, PERCENT, TRAFFIC, Quantity, ValueRange
 
-COUNT = ValueRange(0, 65_536)  # cores of a host or processes of a job; the largest hosts have some thousand cores
+COUNT = ValueRange(0, 65_536)  # Cores of a host or processes of a job. The largest hosts have some thousand cores.
 OF_ONE_CORE = ValueRange(0, 6_553_600)  # In percent of one core. The limit is for as many cores as COUNT allows.
 
 

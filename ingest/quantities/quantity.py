@@ -21,7 +21,7 @@ Source = Literal[
     "table",  # titles of CSV tables of any tool, in the plain form of sawtooth.ingest.telemetry.headers
     "gpustat",
 ]
-Names = Mapping[str, float]  # a source's name of the quantity → the factor from its unit to that of the column
+Names = Mapping[str, float]  # A source's name of the quantity → the factor from its unit to that of the column.
 
 MIB = float(1 << 20)
 MHZ = 1e-6  # Factor from hertz to megahertz.
@@ -43,15 +43,15 @@ class ValueRange:
 PERCENT = ValueRange(0, 110)
 MEMORY = ValueRange(0, 2.0**44)  # 16 TiB, about fifty times the largest GPU; DCGM's blank values, in MiB, are larger
 TEMPERATURE = ValueRange(0, 150)  # In °C. GPUs switch off near 100 °C.
-POWER = ValueRange(0, 10_000)  # a board of several GPUs draws 3 kW; a value in milliwatts is larger
+POWER = ValueRange(0, 10_000)  # A board of several GPUs draws 3 kW. A value in milliwatts is larger.
 ENERGY = ValueRange(0, 1e12)  # In joules. This is 1 kW over thirty years.
-SM_CLOCK = ValueRange(0, 10_000)  # GPUs reach about 3 GHz
-MEMORY_CLOCK = ValueRange(0, 50_000)  # effective rates of GDDR7 reach 15 GHz
-MASK = ValueRange(0, 2.0**53 - 1)  # integers that a float represents exactly; DCGM's blank values are larger
+SM_CLOCK = ValueRange(0, 10_000)  # GPUs reach about 3 GHz.
+MEMORY_CLOCK = ValueRange(0, 50_000)  # Effective rates of GDDR7 reach 15 GHz.
+MASK = ValueRange(0, 2.0**53 - 1)  # Integers that a float represents exactly; DCGM's blank values are larger.
 COUNT = ValueRange(0, 2.0**53 - 1)  # The limit is the same as that of MASK: a float stores these integers exactly.
 PCIE_GENERATION = ValueRange(1, 15)  # The link's registers store the generation in four bits.
 PCIE_LANES = ValueRange(1, 32)  # The PCIe specification allows at most 32 lanes.
-XID = ValueRange(0, 100_000)  # documented numbers are below 200
+XID = ValueRange(0, 100_000)  # Documented numbers are below 200.
 TRAFFIC = ValueRange(0, 1e13)  # In bytes per second. 10 TB/s is several times the speed of the fastest NVLink.
 
 

@@ -27,10 +27,10 @@ from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import tool_version
 
 MAX_TEXT = 100_000  # Notes are stored up to this many characters.
-MAX_LABELS, MAX_LABEL = 100, 200  # stored tags or settings of a run, and stored characters of each
+MAX_LABELS, MAX_LABEL = 100, 200  # Stored tags or settings of a run, and stored characters of each.
 MAX_WORDS = 1000  # A command is stored up to this many words: enough for a launcher's options and a long list of files.
-MAX_TRIALS = 200  # stored batch sizes; a search tries about twenty
-MAX_RANKS = 1 << 24  # larger ranks are damage; the largest jobs have some hundred thousand
+MAX_TRIALS = 200  # Stored batch sizes. A search tries about twenty.
+MAX_RANKS = 1 << 24  # Larger ranks are damage. The largest jobs have some hundred thousand.
 
 
 def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path]) -> None:

@@ -26,7 +26,7 @@ from sawtooth.ingest.typed import from_json
 __all__ = ["Bundle", "BundleManifest", "BundleRecording", "BundleRun", "is_bundle", "open_bundle"]
 MAX_SOURCES = 4096  # The largest jobs that people profile completely have this many ranks.
 MAX_MANIFEST_BYTES = 4 << 20  # Each recording needs some hundred bytes, and the notes need space too.
-MAX_RUNS = 1000  # as many as the runs of the largest sweeps that people share
+MAX_RUNS = 1000  # As many as the runs of the largest sweeps that people share.
 # Sources are compressed already, so a member that unpacks to more than this times its size may be a zip bomb.
 MAX_EXPANSION = 4
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

@@ -17,7 +17,7 @@ OPENINGS = (
     re.compile(rb"'%b'\s{0,64}:\s{0,64}[{\[]" % _NAME, re.IGNORECASE),
     re.compile(rb"environ\(\{"),
 )
-OPENING_BYTES = 256  # no match of OPENINGS is longer
+OPENING_BYTES = 256  # No match of OPENINGS is longer.
 OUTSIDE_TEXT = re.compile(rb"""(\\*)(["'])|[{}\[\]]""")
 INSIDE_TEXT = {quote: re.compile(rb"(\\*)([%b\"])" % quote) for quote in (b'"', b"'")}
 REPR_IN_JSON = 2  # Level of Python's notation inside a JSON text, which doubles its backslashes.

@@ -37,8 +37,8 @@ HOST_VALUE = re.compile(_HOST_KEYS, re.IGNORECASE)
 POSIX = re.compile(rb'(?<![\w./<>~-])~?/(?!/)((?:[^/"\\\s:,;()<>|*?\[\]{}]+/)+)(?=[^/"\\\s:,;()<>|*?\[\]{}])')
 WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
 HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()\\]|$)")
-HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may contain a space
-REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # our own replacement for folders; a second redaction must not change it
+HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # A user's name may contain a space.
+REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # Our own replacement for folders. A second redaction must not change it.
 LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
 _SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|passw(?:or)?d|credential)[\w-]{0,64}|[\w-]{0,64}[_-]token|token|user(?:[_-]?name)?|logname)"
 # A value in quotes ends with the closing quote: in JSON inside a JSON text (\"), in JSON, or in Python's and the shell's
@@ -57,7 +57,7 @@ NAMED_SECRET = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 FLAG_AT_END = re.compile(rb"""--%b\\?["']?\s*,?\s*\Z""" % _SECRET_KEYS, re.IGNORECASE)
-FLAG_BYTES = 256  # no match of FLAG_AT_END is longer
+FLAG_BYTES = 256  # No match of FLAG_AT_END is longer.
 KNOWN_SECRET = re.compile(
     rb"(?<![\w-])(?:sk-[\w-]{8,}|hf_\w{8,}|gh[pousr]_\w{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{8,}|eyJ[\w-]{10,}(?:\.[\w-]+){1,2})"
 )

@@ -14,7 +14,7 @@ from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
-GENERIC_HOSTS = ("localhost", "127.0.0.1")  # names that identify no host
+GENERIC_HOSTS = ("localhost", "127.0.0.1")  # Names that identify no host.
 MIN_OVERLAP_SHARE = 0.5  # Telemetry that covers a smaller share of the trace may be from another session.
 ANOTHER_JOB = "it may be of another job, and is not used for the profiled steps."
 

@@ -31,7 +31,7 @@ from sawtooth.ingest.sampler.step_rate import StepRateReader
 from sawtooth.installation import recorder_version
 
 CHILD_POLL_S = 0.1  # A stop signal that arrives while the sampler waits for the command is passed on within this time.
-PACKAGES = {"pynvml": "nvidia-ml-py"}  # package names by module name, where they differ
+PACKAGES = {"pynvml": "nvidia-ml-py"}  # Package names by module name, where they differ.
 
 
 def process_alive(pid: int) -> bool:

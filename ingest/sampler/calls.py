@@ -8,7 +8,7 @@ from typing import Any
 
 from sawtooth.ingest.sampler.clock import SamplerClock
 
-HUNG_S = 2.0  # NVML answers within milliseconds; a call that takes longer than this hangs
+HUNG_S = 2.0  # NVML answers within milliseconds. A call that takes longer than this hangs.
 
 
 class HungError(Exception):

@@ -16,12 +16,13 @@ from sawtooth.ingest.loop.cores import allowed_cores, core_groups, usable_cores
 
 PERIOD_NS = 10**9  # The kernel counts CPU time in hundredths of a second, so shorter windows are not precise.
 JITTER_NS = 50_000_000  # A reading that comes this much early still counts as on time.
-SEARCH_NS = 5 * 10**9  # time between searches for child processes; a search reads every process of the host (some milliseconds)
-MAX_WORKERS = 512  # loader workers whose CPU time is read; no training is expected to have more
+# Time between searches for child processes. A search reads every process of the host (some milliseconds).
+SEARCH_NS = 5 * 10**9
+MAX_WORKERS = 512  # Loader workers whose CPU time is read. No training is expected to have more.
 # These devices have no disk of their own, or are built from other disks, which are counted already.
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 SPAWN_MODULE = "multiprocessing.spawn"  # The command lines of spawned workers contain this module.
-HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # in the command lines of processes that are not loader workers
+HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # In the command lines of processes that are not loader workers.
 
 
 class HostReader:

@@ -15,10 +15,10 @@ from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver, Nvm
 from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, SampledGpu
 from sawtooth.ingest.sampler.step_rate import StepRateReader
 
-OVERHEAD_PERIOD_NS = 10 * 10**9  # time between records of the sampler's own cost
-PLAN_PERIOD_NS = 10**9  # time between updates of the calls' periods
-MAX_CPU_SHARE = 0.01  # share of one core, per GPU; if sampling takes more, all calls except GPM become less frequent
-MAX_SLOWDOWN = 8.0  # largest factor by which these calls become less frequent
+OVERHEAD_PERIOD_NS = 10 * 10**9  # Time between records of the sampler's own cost.
+PLAN_PERIOD_NS = 10**9  # Time between updates of the calls' periods.
+MAX_CPU_SHARE = 0.01  # Share of one core, per GPU. If sampling takes more, all calls except GPM become less frequent.
+MAX_SLOWDOWN = 8.0  # Largest factor by which these calls become less frequent.
 # Share of one core, per GPU. If sampling then takes more than this, the interval doubles too, although this hides fast sawtooth patterns.
 MAX_CPU_SHARE_AT_INTERVAL = 0.05
 MAX_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.

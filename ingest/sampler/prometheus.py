@@ -15,7 +15,7 @@ from sawtooth.ingest.sampler.nvml.fields import COLUMNS, SOURCES
 from sawtooth.ingest.sampler.step_rate import KEYS
 
 STALE_NS = 10 * 10**9  # Older values are not served.
-SLOW_STALE_NS = 60 * 10**9  # the same limit for columns that are read only a few times a minute
+SLOW_STALE_NS = 60 * 10**9  # The same limit for columns that are read only a few times a minute.
 
 # by column: name of the metric, factor to its unit, help text
 EXPORTED = {

@@ -16,12 +16,12 @@ from urllib.parse import quote, urlsplit
 from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.segments import segment_name, segments_of
 
-BATCH_BYTES = 1 << 20  # the server's limit for one POST
-FIRST_WAIT_S = 1.0  # wait after the first failed request; it doubles with each further failure
-MAX_WAIT_S = 60.0  # longest wait after a failed request
+BATCH_BYTES = 1 << 20  # The server's limit for one POST.
+FIRST_WAIT_S = 1.0  # Wait after the first failed request. It doubles with each further failure.
+MAX_WAIT_S = 60.0  # Longest wait after a failed request.
 # Time between checks for new synced lines. Lines are synced once a second, so data on screen is one to two seconds old.
 IDLE_S = 0.25
-DRAIN_S = 30.0  # time limit for sending after the last sample; the user can send the rest with --resume-push
+DRAIN_S = 30.0  # Time limit for sending after the last sample. The user can send the rest with --resume-push.
 MAX_SESSION_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
 FATAL_STATUSES = frozenset({400, 401, 403, 404, 413})  # An immediate retry does not help after these.
 TIMEOUT_S = 10.0  # A request that takes longer has failed.

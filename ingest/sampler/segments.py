@@ -14,12 +14,12 @@ from sawtooth.ingest.json_checksum import with_checksum
 
 # Segments are deleted one by one after a push, so they are small, but a folder should have few files.
 SEGMENT_BYTES = 8_000_000
-SEGMENT_NS = 600 * 10**9  # a new segment starts after ten minutes, even if the last one is small
+SEGMENT_NS = 600 * 10**9  # A new segment starts after ten minutes, even if the last one is small.
 SYNC_NS = 10**9  # A power failure loses at most the records of this period.
 # Each segment's head has these keys of meta.json, so that the segment can be read without the others.
 HEAD_KEYS = ("v", "session", "host", "boot", "versions", "name", "interval_ns", "columns", "devices")
 SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")
-MAX_CONTAINERS = 10_000  # lists and objects in a record or in meta.json; sixteen GPUs have a few hundred
+MAX_CONTAINERS = 10_000  # Lists and objects in a record or in meta.json. Sixteen GPUs have a few hundred.
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # A line ends with ,"crc":"xxxxxxxx"}
 
@@ -122,7 +122,9 @@ class SegmentWriter:
         line = encode_line({"k": record["k"], "q": self.sequence, **record})
         written = os.write(self._file, line)
         if written != len(line):
-            # A full disk cut the line. End it with a newline, so that the next line can be read. Readers skip the cut line because of its CRC.
+            # A full disk cut the line. End it with a newline, so that the next line can be read. Readers skip the cut line because
+            # of its CRC.
+
             self._bytes += written
             try:
                 self._bytes += os.write(self._file, b"\n")

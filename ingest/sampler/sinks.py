@@ -18,7 +18,7 @@ from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.installation import default_data_folder, recorder_version
 
-DISK_RETRY_NS = 10 * 10**9  # time between attempts to begin a new segment after a full disk; the sampler continues meanwhile
+DISK_RETRY_NS = 10 * 10**9  # Time between attempts to begin a new segment after a full disk. The sampler continues meanwhile.
 
 # By key of plain lines: the column, and the factor to its unit. Plain lines have PCIe and NVLink in MiB/s, as GPM reports them.
 PLAIN_KEYS = {key: (column, factor) for key, (column, factor) in names_in("nvml_jsonl").items() if column in COLUMNS}

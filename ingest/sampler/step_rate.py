@@ -11,8 +11,8 @@ import json
 import math
 from pathlib import Path
 
-PERIOD_NS = 10**9  # time between checks; people cannot read text that changes more often
-MAX_BYTES = 4096  # largest number of bytes that are read
+PERIOD_NS = 10**9  # Time between checks. People cannot read text that changes more often.
+MAX_BYTES = 4096  # Largest number of bytes that are read.
 KEYS = ("step", "p50_ms", "p95_ms", "per_s", "samples", "flops")
 
 

@@ -23,14 +23,14 @@ from sawtooth.ingest.telemetry.values import CountedTimes, cells, number, rows_o
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
-DEFAULT_INTERVAL_NS = 1_000_000_000  # assumed time between samples without times, because most tools print once a second
-CACHED_CELLS = 100_000  # cell texts per column whose numbers are cached, because most values of a log recur
+DEFAULT_INTERVAL_NS = 1_000_000_000  # Assumed time between samples without times, because most tools print once a second.
+CACHED_CELLS = 100_000  # Cell texts per column whose numbers are cached, because most values of a log recur.
 LARGEST_RATIO = 1.0  # If no value of a column without a unit is larger, the values are ratios from 0 to 1, not percent.
-BATCH = 8192  # lines read at once, because whole columns are converted faster than single rows
+BATCH = 8192  # Lines read at once, because whole columns are converted faster than single rows.
 MAX_LINES_OF_ROW = 4  # A row with line breaks inside its cells has at most this many lines.
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
-EXAMPLE_CHARACTERS = 200  # shown of a row that cannot be read
+EXAMPLE_CHARACTERS = 200  # Shown of a row that cannot be read.
 BLANKS_SHOWN = 6  # A note lists at most this many columns without values.
 WHOLE_GPU = ("", "0", "N/A", "-", "[N/A]")  # The column of the partition has one of these values in the row of the whole GPU.
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 BOMS_OF_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-LOOKED_AT = 512  # number of examined bytes; every second one is 0 in UTF-16 of Latin letters
-MOSTLY = 0.9  # share of every second byte that must be 0; for other characters, such as ℃ (U+2103), it is not 0
+LOOKED_AT = 512  # Number of examined bytes. Every second one is 0 in UTF-16 of Latin letters.
+MOSTLY = 0.9  # Share of every second byte that must be 0. For other characters, such as ℃ (U+2103), it is not 0.
 
 
 def encoding_of(head: bytes) -> str | None:

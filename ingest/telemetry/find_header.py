@@ -9,7 +9,7 @@ from sawtooth.ingest.telemetry.headers import HEADER_SEARCH_LINES, Header, heade
 from sawtooth.ingest.telemetry.timestamps import are_times
 from sawtooth.ingest.telemetry.values import cells
 
-DECIDING_ROWS = 64  # number of rows from which a column of times is found
+DECIDING_ROWS = 64  # Number of rows from which a column of times is found.
 
 
 def text_of(lines: Iterator[bytes]) -> Iterator[str]:

@@ -11,10 +11,10 @@ from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
 from sawtooth.ingest.telemetry.values import UNITS, cells
 
 DELIMITERS = ",;\t|"
-MAX_CHARACTERS = 1 << 16  # longest header line; those of nvitop and W&B have some thousand columns
-MAX_TITLE_CHARACTERS = 1000  # longest title; Grafana's contain all labels of a series
-MARKUP = ("{", "[", "<", "}")  # a line that begins with these is JSON or XML, not a table's header
-HEADER_SEARCH_LINES = 40  # number of lines in which a header is searched; banners, warnings and comments can precede it
+MAX_CHARACTERS = 1 << 16  # Longest header line. Those of nvitop and W&B have some thousand columns.
+MAX_TITLE_CHARACTERS = 1000  # Longest title; Grafana's contain all labels of a series.
+MARKUP = ("{", "[", "<", "}")  # A line that begins with these is JSON or XML, not a table's header.
+HEADER_SEARCH_LINES = 40  # Number of lines in which a header is searched. Banners, warnings and comments can precede it.
 # In order of preference, if a table has several: an absolute time is better than a time since the start.
 TIMES = (
     "timestamp", "datetime", "date_time", "query_time", "time", "ts", "unix_time", "epoch", "created_at", "timestamp_s", "timestamp_ms",
@@ -105,17 +105,18 @@ class Header:
     titles: list[str]
     time: int | None = None
     date: int | None = None
-    devices: list[int] = field(default_factory=list)  # positions of columns that may identify the GPU of a row, best name first
+    # Positions of columns that may identify the GPU of a row, best name first.
+    devices: list[int] = field(default_factory=list)
     uuid: int | None = None
     name: int | None = None
     host: int | None = None
     driver: int | None = None
     partition: int | None = None
     columns: list[SourceColumn] = field(default_factory=list)
-    reasons: dict[int, int] = field(default_factory=dict)  # position → bit of NVML's mask of reasons for lower clocks
-    by_nvidia_smi: bool = False  # whether a title is a field of nvidia-smi
-    utc: bool = False  # whether the title of the time ends with _utc
-    unit_s: float = 1.0  # unit of times since the start, in seconds
+    reasons: dict[int, int] = field(default_factory=dict)  # Position → bit of NVML's mask of reasons for lower clocks.
+    by_nvidia_smi: bool = False  # Whether a title is a field of nvidia-smi.
+    utc: bool = False  # Whether the title of the time ends with _utc.
+    unit_s: float = 1.0  # Unit of times since the start, in seconds.
     metric: int | None = None
     value: int | None = None
 

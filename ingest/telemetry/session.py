@@ -21,11 +21,11 @@ from sawtooth.ingest.telemetry.reader import SampleGap
 from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
-READ_BYTES = 4 << 20  # per read and segment, so that one read of a long session stays short
-MAX_EVENTS = 1000  # stored in the recording's metadata; a session of a faulty GPU can have thousands
+READ_BYTES = 4 << 20  # Per read and segment, so that one read of a long session stays short.
+MAX_EVENTS = 1000  # Stored in the recording's metadata. A session of a faulty GPU can have thousands.
 # Our code raises these errors if JSON has an unexpected structure.
 INVALID_RECORD_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
-MAX_DEVICES = 1024  # larger device numbers are damage; the largest hosts have 16 GPUs
+MAX_DEVICES = 1024  # Larger device numbers are damage. The largest hosts have 16 GPUs.
 # NTP slews a clock by at most 0.05 %. If the difference of wall and monotonic time changes by more than 1 ms + 0.1 %, the clock was set.
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001
 
@@ -167,7 +167,7 @@ class SessionTable:
     columns: list[str] = field(default_factory=list)
     processes: dict[int, list[list[Any]]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
-    expected: int | None = None  # sequence number of the next record
+    expected: int | None = None  # Sequence number of the next record.
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
         """Add records in order; skip records of unknown kinds, and count invalid ones as damaged."""

@@ -15,9 +15,9 @@ from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
 from sawtooth.ingest.telemetry.reader import SampleGap, TelemetryTables
 
-BUFFER_GAP_NS = 3_000_000_000  # longer gaps in a driver's buffer mean a failed read; polled values fill them
-SHORTEST_GAP_NS = 1_000_000  # shorter gaps are jitter
-MAX_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
+BUFFER_GAP_NS = 3_000_000_000  # Longer gaps in a driver's buffer mean a failed read. Polled values fill them.
+SHORTEST_GAP_NS = 1_000_000  # Shorter gaps are jitter.
+MAX_DEVICES = 4096  # Larger numbers are damage: hosts have at most some dozens of GPUs.
 LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
 # The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
 BLANK = "blank_value", "info", "Blank or impossible values were left out as not recorded."
@@ -64,7 +64,7 @@ class SampleTable:
     of_host: dict[str, Series] = field(default_factory=dict)
     gaps: list[SampleGap] = field(default_factory=list)
     diagnostics: dict[str, ImportDiagnostic] = field(default_factory=dict)
-    places: dict[int, tuple[str, str]] = field(default_factory=dict)  # device → its host, and its number or UUID on that host
+    places: dict[int, tuple[str, str]] = field(default_factory=dict)  # Device → its host, and its number or UUID on that host.
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
         """Add values of one device and time.

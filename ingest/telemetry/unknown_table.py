@@ -25,7 +25,7 @@ _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d+)")
 TITLES_SHOWN = 8  # An error lists at most this many titles.
 MIN_ROWS = 2  # A table has at least this many rows.
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
-NO_SUGGESTION = "?"  # in place of a column's title if none can be suggested
+NO_SUGGESTION = "?"  # In place of a column's title if none can be suggested.
 # A title that names a GPU but no quantity. Grafana's titles have the host before the GPU, or all labels of a series.
 _ONE_GPU = re.compile(r"(?:[^,]*[^a-z0-9])?(?:gpu|device|card)[ _=\"-]*(\d+)[^a-z0-9]*(?:,.*)?", re.IGNORECASE)
 # Maps a unit to the titles that are suggested for the first and for further columns with this unit.
@@ -36,7 +36,7 @@ SUGGESTED = {
     "W": ("power.draw [W]", "power.limit [W]"),
     "mW": ("power.draw [mW]", "power.limit [mW]"),
 }
-HIGHEST_PCT = 110.0  # larger values cannot be a utilization
+HIGHEST_PCT = 110.0  # Larger values cannot be a utilization.
 # Maps words in an unknown title to the suggested title.
 TITLE_WORDS = (
     (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),

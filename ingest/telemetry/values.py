@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from sawtooth.ingest.telemetry.table import SampleTable
 
 MIB = 1 << 20
-MAX_CHARACTERS = 1 << 16  # read of a line; the widest W&B tables have some thousand columns
+MAX_CHARACTERS = 1 << 16  # Read of a line. The widest W&B tables have some thousand columns.
 EPOCH = datetime(1970, 1, 1)
-HOUR = timedelta(hours=1)  # the shift of summer time; only Lord Howe Island has another
+HOUR = timedelta(hours=1)  # The shift of summer time. Only Lord Howe Island has another.
 # The shift of an hour is recognised if the time between two samples changes it by less than this.
 SET_BACK_SLACK = timedelta(minutes=5)
 # Unit in a header or a cell → factor to the store's unit of the columns that use it.

@@ -17,7 +17,7 @@ from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, TABLES, UNIX_NS
 from sawtooth.ingest.trace.spool import Columns, slices
 from sawtooth.ingest.writer import Writer
 
-GPU_SLICE_ROWS = 1 << 18  # half of SLICE_ROWS, because GPU operations have twice as many columns as other tables
+GPU_SLICE_ROWS = 1 << 18  # Half of SLICE_ROWS, because GPU operations have twice as many columns as other tables.
 
 
 def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:

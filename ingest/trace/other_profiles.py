@@ -16,7 +16,7 @@ NSIGHT = (
     "Record the job with nsys profile -t cuda,nvtx -o run COMMAND. Then use the file of nsys export --type sqlite run.nsys-rep."
 )
 NPU = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator as CSV."
-BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # control characters that no text has
+BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # Control characters that no text has.
 NO_KERNELS = f"It holds no kernels. {EXPORT}"
 NO_TIMES = f"It holds no times. {EXPORT}"
 SUMS = f"It holds sums without times of single events. {EXPORT}"
@@ -59,9 +59,9 @@ OBJECTS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
 NAME = re.compile(rb"[A-Za-z_]{2}")  # A frame has a name. A table with semicolons has numbers instead.
 # one of these is near the beginning of Chakra's binary form
 CHAKRA_NODES = re.compile(rb"is_cpu_op|aten::|comm_type|\d\.\d\.\d+-?(?:chakra|dev)?")
-LONGEST_PACKET = 1 << 20  # bytes; the first packets of a Perfetto trace are descriptions of clocks and processes
+LONGEST_PACKET = 1 << 20  # Bytes. The first packets of a Perfetto trace are descriptions of clocks and processes.
 PACKET = 0x0A  # Protobuf key of a packet (field 1, with a length). A Perfetto trace has only this field.
-LENGTH_BITS = 35  # bits of a length that are read; LONGEST_PACKET needs only 21
+LENGTH_BITS = 35  # Bits of a length that are read; LONGEST_PACKET needs only 21.
 # Names of processes in other profilers' traces. TensorFlow's come before XLA's, because some match both.
 PROCESSES = (
     (re.compile(r"/job:\w+/replica:|/device:\w+:\d+ (Compute|Tensors)|\bstream:all\b"), "a profile of TensorFlow", NSIGHT),

@@ -19,7 +19,7 @@ from sawtooth.ingest.trace.spool import SpooledTable
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "graph_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # Column ``kind`` of table ``gpu`` has the positions of these names.
-UNNAMED = "(unnamed)"  # in place of a missing or empty name
+UNNAMED = "(unnamed)"  # In place of a missing or empty name.
 # Larger times are Unix times (as Unix time, this is in 1973). Smaller times count from the host's boot, after which this is three years.
 UNIX_NS = 10**17
 MAX_DEVICES = 256  # GPUs of one host, including MIG instances. The number is limited because each GPU is analyzed separately.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import I64
 
 Columns = dict[str, NDArray[Any]]
-RUN_ROWS = 1 << 18  # rows per sorted run; larger runs need more memory for the unsorted rows of every table
+RUN_ROWS = 1 << 18  # Rows per sorted run. Larger runs need more memory for the unsorted rows of every table.
 SLICE_ROWS = 1 << 19  # Rows per slice. Operator rows take about 60 MB.
 INDEX_STRIDE = 1 << 12  # A sorted run keeps every 4,096th start time, from which the slices' borders are chosen.
 MEMORY_BYTES = 64 << 20  # Bytes of sorted runs kept in memory. Traces of up to about 700,000 events never use the disk.

@@ -20,7 +20,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.simulation import I64, NEVER
 
 CONFIDENCES = ("high", "medium", "low")
-SYSTEM_CALL = re.compile(r" \(operating system\)$")  # stored like a Python call, but not a frame
+SYSTEM_CALL = re.compile(r" \(operating system\)$")  # Stored like a Python call, but not a frame.
 
 
 def describe(

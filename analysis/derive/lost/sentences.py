@@ -18,8 +18,8 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.simulation import I64
 from sawtooth.analysis.units import in_words
 
-MAX_SENTENCES = 20_000  # only the longest pieces get a sentence, because a million sentences would take seconds
-DURATIONS = ("took", "lead", "waited")  # fields of sentences that are durations in nanoseconds
+MAX_SENTENCES = 20_000  # Only the longest pieces get a sentence, because a million sentences would take seconds.
+DURATIONS = ("took", "lead", "waited")  # Fields of sentences that are durations in nanoseconds.
 # Cache size. Most durations occur again, also in other ranks, and formatting one takes half of a sentence's time.
 DIFFERENT_DURATIONS = 1 << 15
 NAME_LENGTH = 80  # Longest name in characters, because names of template kernels can be kilobytes long.

@@ -21,7 +21,7 @@ from sawtooth.analysis.metrics.mfu import FASTEST_CLOCK
 BY_RATE = "faster than the GPU's FP32 units can be: TF32"
 LIKE_OTHERS = "other FP32 products of this run are faster than the GPU's FP32 units can be: TF32 is on"
 
-Decided = dict[tuple[int, int | None, int | None], TensorCores]  # by kernel, operator and signature
+Decided = dict[tuple[int, int | None, int | None], TensorCores]  # By kernel, operator and signature.
 
 
 def by_rate(events: TraceEvents, classes: Classes, counts: FlopCounts, peak: float | None, decided: Decided) -> Classes:

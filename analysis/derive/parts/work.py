@@ -23,7 +23,7 @@ class ClassifiedWork:
     classes: Classes
     flops: FlopCounts
     modules: ModuleWork | None
-    tensor: NDArray[np.bool_]  # by GPU operation: whether it uses tensor cores
+    tensor: NDArray[np.bool_]  # By GPU operation: whether it uses tensor cores.
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ UPDATE_NAME = "Optimizer.step#"
 # Largest number of optimizers of one class that take turns. More of them are parameter groups, which share one backward pass.
 MAX_TURNS = 8
 FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # Matches the kernels of an optimizer that updates all parameters at once.
-TIMES_SPREAD = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
+TIMES_SPREAD = 0.1  # Largest relative spread of the kernel times of one fused optimizer, which does the same work each time.
 APART = 1.5  # Smallest ratio of the kernel times of two optimizers. A generator and its critic differ by more.
 MIN_ROUNDS = 3  # Smallest number of rounds of kernel times. With two rounds, a pattern may be chance.
 # Steps of one optimizer differ by at most this number of driver calls, such as an event record, or a synchronization at the

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sawtooth.analysis.derive.events import I64
 
-LOST_MARK = " (mark lost)"  # end of the name of a step whose mark is not in the trace
+LOST_MARK = " (mark lost)"  # End of the name of a step whose mark is not in the trace.
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ PRESENT_SHARE = 0.75  # An operation belongs to the loop if at least this share 
 EVEN_FROM = 0.2
 BURST_SHARE = 0.5  # Occurrences form one burst if their distance is below this share of the largest distance.
 PER_COUNT = 6  # If several operations have the same count, this many of them are tried as beginnings, earliest first.
-TABLE_CELLS = 5_000_000  # largest table of periods × kinds (40 MB); if there are more periods, they are calls within steps
-COUNTS_TRIED = 48  # number of counts that are tried, most common first, because many operations occur once per step
+TABLE_CELLS = 5_000_000  # Largest table of periods × kinds (40 MB). If there are more periods, they are calls within steps.
+COUNTS_TRIED = 48  # Number of counts that are tried, most common first, because many operations occur once per step.
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tokens:
     end: I64
     coarse: I64
     fine: I64
-    names: list[str]  # of each coarse token
+    names: list[str]  # Of each coarse token.
 
     def __len__(self) -> int:
         return len(self.start)
@@ -68,7 +68,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class _Periods:
-    first: I64  # index of the token that begins each period
+    first: I64  # Index of the token that begins each period.
     score: float
 
 

@@ -31,12 +31,12 @@ WRAPPERS = {  # (wrapper, the only operator it calls): the wrapper's own time re
 MIN_WRAPPERS = 10  # Fewer wrappers of a kind give no reliable median.
 OPERATOR_PER_WRAPPER = 1.2  # The recording of an operator costs this factor times a wrapper's own time.
 LAUNCH_PER_EXCESS = 4.5  # The recording of a launch call costs this factor times the call's time above NATIVE_LAUNCH_NS.
-NATIVE_LAUNCH_NS = 1_500  # no measured host launched faster than this
+NATIVE_LAUNCH_NS = 1_500  # No measured host launched faster than this.
 CALL_PER_LAUNCH = 0.5  # The recording of another runtime call costs this share of a launch call's cost.
 INSIDE_LAUNCH = 0.4  # This share of a launch's cost lies within the call. The rest is removed from the gap before the call.
-FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, page fault or full queue
+FASTEST_PERCENTILE = 10  # A launch call near this percentile met no lock, page fault or full queue.
 MIN_WRAPPER_NS, MAX_WRAPPER_NS = 400, 6_000  # Measured wrappers took 0.9 to 4.3 µs. Longer wrappers do other work.
-MIN_LAUNCH_NS, MAX_LAUNCH_NS = 2_000, 9_000  # measured launch calls took 3.3 to 7.3 µs
+MIN_LAUNCH_NS, MAX_LAUNCH_NS = 2_000, 9_000  # Measured launch calls took 3.3 to 7.3 µs.
 # Middle of the measured values, used if a trace has no calls for the calibration.
 DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000
 MIN_SHARE = 0.2  # Host time never shrinks below this share, because the estimate may remove too much.
@@ -59,7 +59,7 @@ class RecordingCost:
     python_call_ns: int = PYTHON_CALL_NS
     calibrated: bool = True  # True if this trace was used for the calibration, False if other traces were.
     loads_inline: bool = False
-    at_limit: bool = False  # this trace's calls are outside the measured range and were clipped to it
+    at_limit: bool = False  # This trace's calls are outside the measured range and were clipped to it.
 
     @property
     def sentence(self) -> str:

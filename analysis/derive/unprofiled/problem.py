@@ -62,7 +62,7 @@ class HostView:
 
     lines: Lines
     timelines: tuple[CauseTimeline, ...]
-    blocking: NDArray[np.bool_]  # by call: a pageable or synchronous copy to the device, or the wait for it
+    blocking: NDArray[np.bool_]  # By call: a pageable or synchronous copy to the device, or the wait for it.
 
 
 def host_view(events: TraceEvents, facts: HostFacts) -> HostView:

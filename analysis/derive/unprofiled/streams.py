@@ -15,7 +15,7 @@ from sawtooth.analysis.replay.simulation import I64, DeviceOps
 # An operation that starts this long after its stream and its launch are ready waited for another stream. Hardware latencies are
 # shorter.
 LATE_NS = 3_000
-COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have their own streams
+COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # Kernels of communicators, which have their own streams.
 
 
 def cross_stream_dependencies(

@@ -18,7 +18,7 @@ SHORTEST_ROW = 32  # A softmax over fewer columns belongs to a classifier or a g
 BACKWARD_SLOWER = 1.4
 MOVES = ("elementwise", "softmax", "copy", "reduction")
 SOFTMAX_BACKWARD = ("aten::_softmax_backward_data", "aten::_safe_softmax_backward")
-PRODUCTS_FORWARD, PRODUCTS_OF_BOTH_PASSES = 2, 6  # batched products of attention written by hand
+PRODUCTS_FORWARD, PRODUCTS_OF_BOTH_PASSES = 2, 6  # Batched products of attention written by hand.
 
 
 def score_sizes(work: pd.DataFrame) -> set[int]:

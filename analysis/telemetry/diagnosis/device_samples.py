@@ -16,7 +16,7 @@ from sawtooth.analysis.telemetry.signal.steady import weights_ns
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-BUSY = ("util_pct", "gr_active_pct", "sm_active_pct")  # columns that show when the GPU works, best first for any file
+BUSY = ("util_pct", "gr_active_pct", "sm_active_pct")  # Columns that show when the GPU works, best first for any file.
 USED = (
     *BUSY, "tensor_active_pct", "dram_active_pct", "mem_busy_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "power_limit_w",
     "energy_j", "temp_c", "clock_sm_mhz", "clock_sm_max_mhz", "clock_event_mask", "thermal_violation_pct", "power_violation_pct",

@@ -50,7 +50,7 @@ class Observation:
     end_ns: int
     title: str
     evidence: str
-    action: tuple[str, str, str]  # verb, object and detail of an Action
+    action: tuple[str, str, str]  # Verb, object and detail of an Action.
     record_next: str
     details: dict[str, Any] = field(default_factory=dict)
     sampling: str = ""

@@ -17,8 +17,8 @@ WINDOWS = 40  # The time is divided into this many windows. Each needs SAMPLES_P
 MIN_WINDOWS = 20  # With fewer windows, a random level can look like a trend.
 SAMPLES_PER_WINDOW = 3
 # A drift below this share of the higher level, or below this many percentage points, is ordinary.
-MIN_CHANGE = 0.10  # as a share of the higher level
-MIN_POINTS = 8.0  # in percentage points
+MIN_CHANGE = 0.10  # As a share of the higher level.
+MIN_POINTS = 8.0  # In percentage points.
 MIN_CORRELATION = 0.75  # Rank correlation of level and time. Without a trend, 40 windows stay below 0.5 in 999 of 1,000 runs.
 MIN_LEVEL = 0.1  # Windows below this share of the highest level are a pause, start-up or the end.
 STEP_FIT = 0.85  # The change is a step if two levels explain this share of the scatter.

@@ -13,7 +13,7 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.ingest.quantities.registry import QUANTITIES
 
 BUSY_PCT = 70  # If a sample and both neighbours have this utilization, the GPU did not pause: windows are 1/6 to 1 s long.
-ALWAYS_ABOVE_0 = ("gr_active_pct", "sm_active_pct")  # while any kernel runs
+ALWAYS_ABOVE_0 = ("gr_active_pct", "sm_active_pct")  # While any kernel runs.
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 COUNTERS = tuple(quantity.column for quantity in QUANTITIES if quantity.gpm_id is not None)

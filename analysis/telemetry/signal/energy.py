@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sawtooth.analysis.telemetry.signal.means import counter_rises
 from sawtooth.analysis.telemetry.signal.steady import F64, I64, weights_ns
 
-MIN_COUNTED = 0.9  # share of the sampled time that the counter's samples have to span
+MIN_COUNTED = 0.9  # Share of the sampled time that the counter's samples have to span.
 
 
 class Energy(NamedTuple):

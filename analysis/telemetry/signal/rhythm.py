@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 F64 = NDArray[np.float64]
 
-MIN_SAMPLES = 24  # fewer cannot show six periods of four samples
-MIN_CYCLES = 6  # fewer repetitions are not a reliable period
-MIN_REGULARITY = 0.5  # noise explains up to 0.3 of itself on ten periods, after the search for the best of them
-SAME_SCORE = 0.1  # of strong lines with nearly the same score, the slowest is the fundamental, the others its harmonics
+MIN_SAMPLES = 24  # Fewer cannot show six periods of four samples.
+MIN_CYCLES = 6  # Fewer repetitions are not a reliable period.
+MIN_REGULARITY = 0.5  # Noise explains up to 0.3 of itself on ten periods, after the search for the best of them.
+SAME_SCORE = 0.1  # Of strong lines with nearly the same score, the slowest is the fundamental, the others its harmonics.
 STRONG_LINE = 0.5  # A spectral line is strong if it has at least this share of the strongest line's power.
-WINDOW = 512  # samples of one spectrum: enough for a line, and fast enough for a page
+WINDOW = 512  # Samples of one spectrum: enough for a line, and fast enough for a page.
 MAX_WINDOWS = 6  # At each time scale, this many spectra are spread over the recording.
-SCALES = (1, 4, 16)  # the series is averaged to find slow periods in long recordings
-STRETCH_CYCLES = 10  # periods over which one phase pattern must be constant
-MIN_HARMONICS = 3  # of the final score: a short period has its harmonics above half the sampling rate
-NEARBY = np.linspace(0.97, 1.03, 13)  # a part may run slightly faster or slower than the full series
-FOLD_FROM = 10  # samples per period from which phase bins describe a pulse better than its first harmonics
+SCALES = (1, 4, 16)  # The series is averaged to find slow periods in long recordings.
+STRETCH_CYCLES = 10  # Periods over which one phase pattern must be constant.
+MIN_HARMONICS = 3  # Of the final score: a short period has its harmonics above half the sampling rate.
+NEARBY = np.linspace(0.97, 1.03, 13)  # A part may run slightly faster or slower than the full series.
+FOLD_FROM = 10  # Samples per period from which phase bins describe a pulse better than its first harmonics.
 BINS = (3, 12)  # A pattern has at least 3 and at most 12 phase bins.
 CANDIDATES = 6  # The search tries this many of the strongest spectral lines.
 

@@ -25,19 +25,19 @@ from sawtooth.analysis.units import significant
 
 Confidence = Literal["high", "medium", "low"]
 
-MIN_DEPTH = 5.0  # percent points: smaller waves cost no noticeable time
-SHALLOW = 0.5  # with p5 above this share of p95, the load varies but never waits
-HIGH_REGULARITY = 0.65  # a starved loader with known truth reaches 0.8
-HIGH_CYCLES = 12  # slightly more than one part of ten periods: with fewer, the scatter of the period is unknown
+MIN_DEPTH = 5.0  # Percent points: smaller waves cost no noticeable time.
+SHALLOW = 0.5  # With p5 above this share of p95, the load varies but never waits.
+HIGH_REGULARITY = 0.65  # A starved loader with known truth reaches 0.8.
+HIGH_CYCLES = 12  # Slightly more than one part of ten periods: with fewer, the scatter of the period is unknown.
 PROOF_RATIO = 2.0  # The module's docstring explains this ratio.
 PROOF_DEPTH = 95.0  # Difference between the fullest and the emptiest windows in percentage points; below 100, because of noise.
-PROOF_PERCENTILES = (15, 85)  # near a period of two windows, a third of them are peaks: these percentiles avoid the noise
-PROOF_SHARE = 0.6  # share of the periods that must contain two consecutive empty windows
-LOOSE_SAMPLES = 4  # samples per period, if windows may be shorter than the time between samples
+PROOF_PERCENTILES = (15, 85)  # Near a period of two windows, a third of them are peaks: these percentiles avoid the noise.
+PROOF_SHARE = 0.6  # Share of the periods that must contain two consecutive empty windows.
+LOOSE_SAMPLES = 4  # Samples per period, if windows may be shorter than the time between samples.
 MIN_BETWEEN = 4  # A period needs at least this many times between bursts.
 MAX_RATIO = 1.25  # Largest ratio of the longest to the shortest time between bursts of one period.
-BURST_SAMPLES = 8  # fewest samples between bursts: with fewer, one sample is already a large part of that time
-COUNTED_FROM = 4  # samples per period from which each rise shows in at least one low and one high sample
+BURST_SAMPLES = 8  # Fewest samples between bursts: with fewer, one sample is already a large part of that time.
+COUNTED_FROM = 4  # Samples per period from which each rise shows in at least one low and one high sample.
 
 
 class SignalRange(TypedDict):

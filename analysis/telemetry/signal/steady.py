@@ -26,30 +26,30 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Span = tuple[int, int]
 
-MIN_SAMPLES = 5  # fewer samples do not form a part
-ACTIVE_POINTS, ACTIVE_SHARE = 1.0, 0.1  # percent, and share of the level that the GPU reaches: above both it works
-PAUSE_NS = 700_000_000  # a shorter idle time belongs to the loop: NVML's own windows last up to 0.2 s and lag as much
+MIN_SAMPLES = 5  # Fewer samples do not form a part.
+ACTIVE_POINTS, ACTIVE_SHARE = 1.0, 0.1  # Percent, and share of the level that the GPU reaches: above both it works.
+PAUSE_NS = 700_000_000  # A shorter idle time belongs to the loop: NVML's own windows last up to 0.2 s and lag as much.
 # A loop works and waits in turn if it has MANY_WAITS waits, and the work between them is shorter than WORK_FACTOR times a wait. Then
 # only waits that are PAUSE_FACTOR times longer than usual are pauses.
 MANY_WAITS, WORK_FACTOR, PAUSE_FACTOR = 6, 3, 4
-BLOCK_SHARE = 0.2  # share of the largest block's activity: smaller blocks are not the loop
+BLOCK_SHARE = 0.2  # Share of the largest block's activity: smaller blocks are not the loop.
 RHYTHM_BLOCKS = 3  # A rhythm has at least this many blocks.
 REGULAR = 0.4  # The distances between the blocks of a rhythm have at most this relative scatter.
-MANY_BLOCKS = 6  # from this number of blocks on, their distances need not be regular
+MANY_BLOCKS = 6  # From this number of blocks on, their distances need not be regular.
 # A rhythm's first or last period was cut off if its activity is below this share of the usual period's, or above the inverse share.
 END_PERIOD = 0.5
-SAME_LEVEL = 0.2  # blocks whose levels differ by less are combined
+SAME_LEVEL = 0.2  # Blocks whose levels differ by less are combined.
 EDGE_NS = 1_000_000_000  # NVML's longest window: samples closer to a start or end describe both sides of it
-EDGE_SHARE = 0.1  # at most this share of the part is left out at each end
-CHUNK_NS, CHUNK_SAMPLES, MIN_CHUNKS = 500_000_000, 5, 6  # parts whose levels are compared
-MAX_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would otherwise need gigabytes
-ODD_LEVEL = 2.0  # a level this factor above or below the usual one is start-up or evaluation, never the drift of a host
-ODD_PLACES, ODD_SHARE = 2, 0.4  # with more such places, or a larger share of the time, the level is simply uneven
-LAG_NS = 500_000_000  # for this time after the GPU resumes, NVML's utilization still contains the time before
+EDGE_SHARE = 0.1  # At most this share of the part is left out at each end.
+CHUNK_NS, CHUNK_SAMPLES, MIN_CHUNKS = 500_000_000, 5, 6  # Parts whose levels are compared.
+MAX_CHUNKS = 1_000_000  # Six days of such parts. A clock that jumps would otherwise need gigabytes.
+ODD_LEVEL = 2.0  # A level this factor above or below the usual one is start-up or evaluation, never the drift of a host.
+ODD_PLACES, ODD_SHARE = 2, 0.4  # With more such places, or a larger share of the time, the level is simply uneven.
+LAG_NS = 500_000_000  # For this time after the GPU resumes, NVML's utilization still contains the time before.
 # time before the profile: the profiler's warm-up steps, and the window of the sample that shows them
 PREPARES_NS = 1_000_000_000
-WRITES_WITHIN_NS = 1_000_000_000  # within this time after the last event, the profiler stops the loop to process and write
-ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # with this much training before the profile, samples after it are not needed
+WRITES_WITHIN_NS = 1_000_000_000  # Within this time after the last event, the profiler stops the loop to process and write.
+ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # With this much training before the profile, samples after it are not needed.
 
 
 @dataclass(frozen=True)

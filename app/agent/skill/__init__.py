@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sawtooth.ingest.errors import UsageError
 
-NAME = "sawtooth"  # the format wants the folder to have the name of the skill
+NAME = "sawtooth"  # The format wants the folder to have the name of the skill.
 
 
 def write_skill(folder: Path) -> Path:

@@ -17,10 +17,10 @@ from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 from sawtooth.app.words.run import step_time
 
-MOSTLY = 0.9  # share of a wait; a finding that explains at least this much may name the wait
-HARDLY_WAITS = 0.95  # share of the step in which the GPU works: above it, no wait needs a sentence
-LEAST_OF_WAITS = 0.25  # share of all waits: a shorter wait is not named
-NAMED = 2  # waits in a sentence
+MOSTLY = 0.9  # Share of a wait. A finding that explains at least this much may name the wait.
+HARDLY_WAITS = 0.95  # Share of the step in which the GPU works: above it, no wait needs a sentence.
+LEAST_OF_WAITS = 0.25  # Share of all waits: a shorter wait is not named.
+NAMED = 2  # Waits in a sentence.
 UNTRUSTED = "GPU times of this recording cannot be trusted."
 
 PHRASES = {  # words after a time, for causes whose label does not fit after "for"
@@ -32,7 +32,7 @@ PHRASES = {  # words after a time, for causes whose label does not fit after "fo
     "launch_latency": "in gaps between kernels",
 }
 
-Wait = tuple[str, str | None, float]  # owner, cause, ms
+Wait = tuple[str, str | None, float]  # Owner, cause, ms.
 
 
 @dataclass(frozen=True)

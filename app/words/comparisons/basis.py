@@ -10,7 +10,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.comparison import about
 
-FAR = 0.05  # relative distance from the profiled steps: above it, the text gives the run's step time
+FAR = 0.05  # Relative distance from the profiled steps: above it, the text gives the run's step time.
 
 
 def bases(comparison: Comparison) -> tuple[str, str]:

@@ -22,7 +22,7 @@ UNMARKED: dict[RowWord, str] = {  # rows without an amount
     "cannot_tell": CANNOT_TELL,
     "not_comparable": NOT_COMPARABLE,
 }
-NAME = 70  # characters of a kernel's or operator's name; the full name is in another column
+NAME = 70  # Characters of a kernel's or operator's name. The full name is in another column.
 WAYS = {
     "name": "same name",
     "operator_and_shape": "same operator and shapes",
@@ -45,9 +45,9 @@ COLUMNS = {
 
 # On a screen, the change comes first, because a phone shows only two columns.
 SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
-MIN_PART, MIN_MOVED = 0.001, 0.01  # smaller changes may come from variations of the clock
-SIDE_ON_SCREEN = 24  # characters of a run's name in a heading
-NAME_ON_SCREEN = 46  # characters; the CSV has the full names
+MIN_PART, MIN_MOVED = 0.001, 0.01  # Smaller changes may come from variations of the clock.
+SIDE_ON_SCREEN = 24  # Characters of a run's name in a heading.
+NAME_ON_SCREEN = 46  # Characters. The CSV has the full names.
 
 
 def shown_rows(rows: pd.DataFrame, names: tuple[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -20,9 +20,9 @@ from sawtooth.app.words.comparisons.kernels import behind_compute
 from sawtooth.app.words.comparisons.step_parts import bars, gpu_worked, one_ran_on_cpu, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
-MIN_MENTIONED_SHARE = 0.01  # share of the change: smaller parts together are not mentioned
-ID_SHOWN = 6  # characters of an id that distinguish two runs with the same name
-LONGEST_NAME = 28  # characters: a longer name, such as a profiler's file name, makes the sentence hard to read
+MIN_MENTIONED_SHARE = 0.01  # Share of the change: smaller parts together are not mentioned.
+ID_SHOWN = 6  # Characters of an id that distinguish two runs with the same name.
+LONGEST_NAME = 28  # Characters: a longer name, such as a profiler's file name, makes the sentence hard to read.
 
 
 def names(comparison: Comparison) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.step_pair import Ratio
 
 WIDE = 1.1  # An interval of ratios is wide if its high end is more than this many times its low end.
-FAR = 1.5  # a smaller ratio would read as "no change" with two digits
+FAR = 1.5  # A smaller ratio would read as "no change" with two digits.
 
 
 def of_change(low_ms: float | None, high_ms: float | None) -> str:

@@ -14,10 +14,10 @@ from sawtooth.app.words import categories
 from sawtooth.app.words.comparisons.step_parts import bars, steps_divided
 
 NO_COMPUTE = ("communication", "memcpy", "memset")
-MIN_SENTENCE_SHARE = 0.03  # share of the longer step: smallest change of the compute time
-MIN_FAMILY_SHARE = 0.2  # share of the changes of all families
-NAMED = 2  # families that the sentence names
-NAME = 40  # characters of a kernel's name
+MIN_SENTENCE_SHARE = 0.03  # Share of the longer step: smallest change of the compute time.
+MIN_FAMILY_SHARE = 0.2  # Share of the changes of all families.
+NAMED = 2  # Families that the sentence names.
+NAME = 40  # Characters of a kernel's name.
 
 
 class _Family(NamedTuple):

@@ -8,8 +8,8 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 
-STEP = "step"  # the setting that distinguishes the runs of `sawtooth run --every`
-LEADS = 0.5  # share of the change: a smaller part is only one of several
+STEP = "step"  # The setting that distinguishes the runs of `sawtooth run --every`
+LEADS = 0.5  # Share of the change: a smaller part is only one of several.
 GROWS = {  # the usual reasons why a part of the step grows during a training
     "allocator": "memory is allocated and freed again and again, for example by torch.cuda.empty_cache(), or because little is free.",
     "data_wait": "the loader falls behind, for example because a cache is full, or because files are stored elsewhere.",

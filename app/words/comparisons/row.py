@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-A_REASON = 24  # characters from which a change is a whole sentence
+A_REASON = 24  # Characters from which a change is a whole sentence.
 
 
 class ComparisonRow(NamedTuple):

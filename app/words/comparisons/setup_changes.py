@@ -26,8 +26,8 @@ TITLE = "What was changed"
 VALUE = 40  # Longer values of settings are cut to this many characters.
 # Shares of the gain: no share is stated below the first, and no "at least" above the second.
 MIN_PART_SHARE, NEARLY_ALL = 0.1, 0.95
-MOST_OF_IT = 0.5  # share of a prediction's error that one part of the step explains
-PARTS = 2  # parts of the step that a line names
+MOST_OF_IT = 0.5  # Share of a prediction's error that one part of the step explains.
+PARTS = 2  # Parts of the step that a line names.
 
 
 def rows(comparison: Comparison) -> list[ComparisonRow]:
@@ -47,10 +47,10 @@ def rows(comparison: Comparison) -> list[ComparisonRow]:
     return lines
 
 
-MIN_MENTIONED_SHARE = Fraction(1, 100)  # share of the step: a smaller time outside the profiled steps is a rounding error
-ADVISED, NOT_NEEDED = "advised", "not needed"  # instead of values, where the change shows in a finding only
+MIN_MENTIONED_SHARE = Fraction(1, 100)  # Share of the step: a smaller time outside the profiled steps is a rounding error.
+ADVISED, NOT_NEEDED = "advised", "not needed"  # Instead of values, where the change shows in a finding only.
 NONE_PROFILED = "none in the profiled steps"
-NOT_RECORDED = "not recorded"  # for a side without a profile, whose step cannot be divided
+NOT_RECORDED = "not recorded"  # For a side without a profile, whose step cannot be divided.
 
 
 def sentences(comparison: Comparison) -> list[str]:

@@ -12,7 +12,7 @@ from sawtooth.app.charts.waterfall import WaterfallBar
 
 # Time in which the GPU has no work; the run's time beyond its profiled steps counts as such.
 WAITING = ("idle", OUTSIDE_PROFILE)
-Step = Literal["run", "profiled"]  # the step that a waterfall divides
+Step = Literal["run", "profiled"]  # The step that a waterfall divides.
 
 
 def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:

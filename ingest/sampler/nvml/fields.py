@@ -121,8 +121,8 @@ class NvmlCall:
     call: str
     read: Callable[[Any, Any], tuple[Value, ...]]
     period_s: float = 0.0  # 0: every tick
-    longest_period_s: float = 10.0  # longest period, even if the call is slow
-    on_mig: bool = True  # whether NVML supports the call for a MIG instance
+    longest_period_s: float = 10.0  # Longest period, even if the call is slow.
+    on_mig: bool = True  # Whether NVML supports the call for a MIG instance.
 
 
 SOURCES = (

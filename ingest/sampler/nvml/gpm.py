@@ -16,10 +16,10 @@ from sawtooth.ingest.sampler.nvml.fields import GPM, GpmMetric
 
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms, so a shorter window contains no new data.
 EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")
-SLOW_METRIC = "gr_active_pct"  # graphics utilization takes too long; see the module's docstring
+SLOW_METRIC = "gr_active_pct"  # Graphics utilization takes too long. See the module's docstring.
 WHY_LEFT_OUT = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
-REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # shortest and longest period of the other metrics
-REST_SHARE = 0.0005  # share of wall time that the other metrics may take
+REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # Shortest and longest period of the other metrics.
+REST_SHARE = 0.0005  # Share of wall time that the other metrics may take.
 NOT_SUPPORTED = 3  # The value of NVML_ERROR_NOT_SUPPORTED.
 # Weight of the newest cost in the running mean: about five calls change the mean, but a single slow call does not.
 NEWEST_WEIGHT = 0.2

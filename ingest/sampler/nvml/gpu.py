@@ -8,11 +8,12 @@ from typing import Any
 from sawtooth.ingest.sampler.nvml.fields import Buffer, NvmlCall
 from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smoothed
 
-NVML_SHARE = 0.005  # share of wall time that all NVML calls for one GPU may take: 0.5 ms in 100 ms
-RESERVED_SHARE = 0.3  # part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow
-SLOW_SHARE = 0.0004  # share of wall time that one slow call may take, so that energy and buffers leave time for the other calls
+NVML_SHARE = 0.005  # Share of wall time that all NVML calls for one GPU may take: 0.5 ms in 100 ms.
+RESERVED_SHARE = 0.3  # Part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow.
+# Share of wall time that one slow call may take, so that energy and buffers leave time for the other calls.
+SLOW_SHARE = 0.0004
 JITTER_NS = 5_000_000  # A tick that comes this much early still counts as on time.
-RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # first and longest wait between attempts to reopen a lost GPU or driver
+RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # First and longest wait between attempts to reopen a lost GPU or driver.
 
 
 @dataclass
@@ -51,9 +52,9 @@ class SampledGpu:
     sources: list[Active] = field(default_factory=list)
     buffers: list[Active] = field(default_factory=list)
     gpm: GpmReader | None = None
-    stretch: float = 1.0  # factor on the periods of all calls except GPM, to stay within NVML_SHARE
-    parent: Any = None  # handle of the physical GPU, for a MIG instance
-    instance: int | None = None  # GPU instance id, for a MIG instance
+    stretch: float = 1.0  # Factor on the periods of all calls except GPM, to stay within NVML_SHARE.
+    parent: Any = None  # Handle of the physical GPU, for a MIG instance.
+    instance: int | None = None  # GPU instance id, for a MIG instance.
     lost: bool = False
     retry_m: int = 0
     retry_ns: int = RETRY_FIRST_NS

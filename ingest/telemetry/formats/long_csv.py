@@ -18,8 +18,8 @@ from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import cells, number
 
 NAME = "table with one value per row"
-NAMES_SHOWN = 6  # unknown names that an error message lists
-DECIDING_ROWS = 512  # number of rows from which the column that identifies the GPU is chosen
+NAMES_SHOWN = 6  # Unknown names that an error message lists.
+DECIDING_ROWS = 512  # Number of rows from which the column that identifies the GPU is chosen.
 # DCGM also writes each reason for lower clocks separately. These values are not needed, because the mask contains them.
 _REASONS = tuple(f"throttle_reason_{reason.nvidia_smi}" for reason in THROTTLE_REASONS)
 

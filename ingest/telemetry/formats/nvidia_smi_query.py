@@ -41,7 +41,7 @@ LINES = {
 }  # fmt: skip
 REASONS = {reason.nvidia_smi: reason.bit for reason in THROTTLE_REASONS if reason.nvidia_smi}
 REASON_SECTIONS = ("clocks_event_reasons", "clocks_throttle_reasons")
-MAX_DEPTH = 20  # of nested elements; nvidia-smi's are six deep
+MAX_DEPTH = 20  # Of nested elements. Nvidia-smi's are six deep.
 _XML = re.compile(r"<(\w+)([^>/]*)>(?:([^<]*)</\1>)?")
 _XML_ID = re.compile(r'id="([^"]+)"')
 _TEXT = re.compile(r"( *)(\S.*?)(?:\s*:\s(.*))?$")

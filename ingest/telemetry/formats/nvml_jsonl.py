@@ -18,9 +18,9 @@ from sawtooth.ingest.quantities.registry import names_in, possible, possible_one
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
 from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
-FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples and factor
+FIELDS = names_in("nvml_jsonl")  # Field of the file → column of samples and factor.
 LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
-MAX_DEVICES = 1024  # larger device numbers are damage
+MAX_DEVICES = 1024  # Larger device numbers are damage.
 UNREADABLE = "Lines that are not samples were left out."
 SIGNATURE = re.compile(rb'"t_ns"\s*:')
 

@@ -18,13 +18,13 @@ from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import MAX_DEVICES, SampleTable
 
-FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # metric name → column and factor
+FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # Metric name → column and factor.
 # prometheus_client appends a metric's unit to its name, as in nvitop-exporter's gpu_utilization_Percentage.
 _UNIT_SUFFIX = re.compile(r"_(?:Percentage|MiB|MHz|W|C|MiBps)$")
 # nvidia_gpu_exporter names its metrics after nvidia-smi's fields, in basic units: nvidia_smi_clocks_current_sm_clock_hz.
 _SMI_FIELDS = {f"nvidia_smi_{name.replace('.', '_')}": known for name, known in names_in("nvidia_smi").items()}
 _SMI_UNITS = {"_ratio": RATIO, "_bytes": 1.0, "_watts": 1.0, "_clock_hz": MHZ, "": None}
-GPU_INFO = "nvidia_smi_gpu_info"  # its labels have the GPU's name
+GPU_INFO = "nvidia_smi_gpu_info"  # Its labels have the GPU's name.
 HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")

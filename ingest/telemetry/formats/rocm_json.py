@@ -14,9 +14,9 @@ from sawtooth.ingest.telemetry.table import MAX_DEVICES, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import CountedTimes, number
 
-DEFAULT_INTERVAL_NS = 1_000_000_000  # assumed time between samples without times
+DEFAULT_INTERVAL_NS = 1_000_000_000  # Assumed time between samples without times.
 FIELDS = names_in("table")
-RANK = {name: n for n, name in enumerate(FIELDS)}  # lower is better, if several names are of one quantity
+RANK = {name: n for n, name in enumerate(FIELDS)}  # Lower is better, if several names are of one quantity.
 CARD = re.compile(r"card(\d+)")
 ROCM_SMI_SIGNATURE = re.compile(rb'"card\d+"\s*:\s*\{')
 AMD_SMI_SIGNATURE = re.compile(rb'"gpu"\s*:\s*\d+')

@@ -11,7 +11,7 @@ from sawtooth.ingest.telemetry.rows import Printouts
 
 NAME = "rocm-smi tables"
 COLUMNS = ["temp_c", "power_w", "clock_sm_mhz", "clock_mem_mhz", "power_limit_w", "util_pct"]
-MIN_TABLES = 2  # a single table is not a series
+MIN_TABLES = 2  # A single table is not a series.
 _BANNER = re.compile(rb"=\s*(?:ROCm|AMD ROCm) System Management Interface\s*=")
 # Groups: the device, then COLUMNS in their order. Other columns differ by version and are skipped.
 _ROW = re.compile(

@@ -21,7 +21,7 @@ AMD = {
 NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
 MIN_KNOWN = 3  # A header line has at least this many known titles.
 _IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
-_GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # the tools mean GiB; converted to MiB, the unit of titles without one
+_GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # The tools mean GiB. Converted to MiB, the unit of titles without one.
 _USED_OF_TOTAL = re.compile(r"([\d.]+)/([\d.]+)\s+([GM]B)(?=\s|$)")  # Matches VRAM_USAGE of ROCm 7.
 _UNIT = re.compile(r"(?<=[\dA])\s+(?:W|°C|C|MHz|%|MB|GB|mV|V|M[Bb]/s)(?=\s|$)")
 

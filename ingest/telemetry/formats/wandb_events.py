@@ -23,7 +23,7 @@ _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:
 _SIGNATURE = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")
 RELATIVE_KEYS = ("_runtime", "Relative Time (Process)", "Relative Time (Wall)")
-THINNED_ROWS = 500  # largest number of rows that history() returns by default
+THINNED_ROWS = 500  # Largest number of rows that history() returns by default.
 RATIO_LIMIT = 1.5  # Ratios exceed 1 at most by rounding. The percentages of a busy GPU are larger than this.
 
 

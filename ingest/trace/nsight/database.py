@@ -19,8 +19,8 @@ HOW_TO_EXPORT = "Export it again: nsys export --type sqlite FILE.nsys-rep"
 BATCH_ROWS = 1 << 16  # Rows of a batch. They take about 10 MB as Python numbers.
 MAX_BATCH_S = 120.0  # An intact file needs one second for a batch, or ten seconds on a slow disk under load.
 OPCODES_PER_CLOCK_CHECK = 10_000  # SQLite executes this many instructions of its virtual machine in about 0.1 ms.
-MAX_ROWS = 1 << 28  # rows of one table; one launch every 300 µs makes as many in 22 hours
-MAX_VALUE_BYTES = 64 << 20  # bytes of one row; the largest usual values, payloads of NVTX ranges, have kilobytes
+MAX_ROWS = 1 << 28  # Rows of one table. One launch every 300 µs makes as many in 22 hours.
+MAX_VALUE_BYTES = 64 << 20  # Bytes of one row. The largest usual values, payloads of NVTX ranges, have kilobytes.
 HEADER_BYTES = 100  # The header of an SQLite file has this length.
 ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA)
 

@@ -28,7 +28,7 @@ DEVICE_COLUMNS = (
     "maxRegistersPerSm",
     "maxShmemPerSm",
 )
-EARLY_DEVICES = "TARGET_INFO_CUDA_GPU"  # the table of exports before the middle of 2021, with CUPTI's field names
+EARLY_DEVICES = "TARGET_INFO_CUDA_GPU"  # The table of exports before the middle of 2021, with CUPTI's field names.
 EARLY_DEVICE_COLUMNS = (
     "deviceId",
     "deviceId",

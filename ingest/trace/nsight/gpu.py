@@ -30,7 +30,7 @@ KERNEL = (
     "dynamicSharedMemory",
 )
 KERNEL_NAMES = ("demangledName", "shortName", "mangledName", "name")
-STREAM_NUMBER_STEP = 1 << 16  # added to a stream's number if another stream of the same GPU has this number already
+STREAM_NUMBER_STEP = 1 << 16  # Added to a stream's number if another stream of the same GPU has this number already.
 
 
 class DeviceNumbering:

@@ -18,7 +18,7 @@ from sawtooth.ingest.trace.nsight.trace import NsightTrace, column
 from sawtooth.ingest.trace.spool import Columns
 
 RANGE_TYPES = frozenset((59, 60, 70, 71))  # push/pop and start/end, live and imported
-DOMAIN_TYPE = 75  # its text names the domain
+DOMAIN_TYPE = 75  # Its text names the domain.
 LIBRARIES = {
     "nccl",
     "cccl",
@@ -35,11 +35,11 @@ LIBRARIES = {
     "tensorrt",
 }
 PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue")
-LONGEST_PAYLOAD = 1000  # characters that are stored; a person reads them next to the range
-MAX_PAYLOADS = 1 << 18  # different payloads that are stored
+LONGEST_PAYLOAD = 1000  # Characters that are stored. A person reads them next to the range.
+MAX_PAYLOADS = 1 << 18  # Different payloads that are stored.
 SYSTEM_CALL = "{} (operating system)"
 SYSTEM_NS = 10_000  # Shorter calls are left out. They explain no wait, and there are thousands per second.
-REMEMBERED = 1 << 16  # limit of cached meanings; emit_nvtx numbers each range, so its texts never repeat
+REMEMBERED = 1 << 16  # Limit of cached meanings. Emit_nvtx numbers each range, so its texts never repeat.
 LIBRARY_TABLES = {  # table -> column with the names of calls; MPI's calls are treated like NCCL's ranges
     **dict.fromkeys(("CUBLAS_EVENTS", "CUDNN_EVENTS"), "nameId"),
     **dict.fromkeys(("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"), "textId"),

@@ -19,7 +19,7 @@ from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MAX_DEVICES
 
 GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU. The other bytes show that it is a GPU.
-UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # as in "SMs Active [Throughput %]"; older exports write only "SMs Active"
+UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # As in "SMs Active [Throughput %]". Older exports write only "SMs Active"
 PERCENT_UNITS: Final = (None, "Throughput %", "%")
 MIN_HERTZ = 100_000  # Larger values of clocks are in Hz, others in MHz. The title is MHz, but exports since 2022 have Hz.
 WRAPS = 1 << 32  # Values of 2^31 Hz and more are stored as negative numbers.

@@ -40,11 +40,11 @@ class BlockColumns:
     collectives: list[CollectiveArgs] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    other: Counter[str] = field(default_factory=Counter)  # events that are not stored, by category or phase
+    other: Counter[str] = field(default_factory=Counter)  # Events that are not stored, by category or phase.
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
     process_names: dict[str, str] = field(default_factory=dict)
-    whole_microseconds: bool = True  # whether all times are whole microseconds; then both ends of an event are rounded
-    contexts: Counter[tuple[int, int]] = field(default_factory=Counter)  # GPU operations by CUDA context and device
+    whole_microseconds: bool = True  # Whether all times are whole microseconds. Then both ends of an event are rounded.
+    contexts: Counter[tuple[int, int]] = field(default_factory=Counter)  # GPU operations by CUDA context and device.
 
 
 class BlockSorter:

@@ -27,7 +27,7 @@ from sawtooth.ingest.trace.torch_json.text.events import Event
 MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
 COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # The process with the counters of a GPU has this name.
 COLUMNS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
-MAX_SAMPLES = 1 << 24  # values; the same limit as MAX_SAMPLES of nsight/samples.py
+MAX_SAMPLES = 1 << 24  # Values. The same limit as MAX_SAMPLES of nsight/samples.py.
 # The names of CUpti_ActivityMemoryKind in its order.
 MEMORY_KINDS = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 # PM samples are the counters that are not read from NVML.

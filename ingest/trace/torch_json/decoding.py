@@ -16,7 +16,7 @@ from sawtooth.ingest.trace.torch_json.arguments import NOTHING, CollectiveArgs, 
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
-ANNOTATIONS = (b'"name"', b'"annotation"', b'"str"')  # keys of arguments that name a kernel of a CUDA graph
+ANNOTATIONS = (b'"name"', b'"annotation"', b'"str"')  # Keys of arguments that name a kernel of a CUDA graph.
 COLLECTIVE = b'"Collective name"'  # Operators and kernels have an argument with this name.
 
 

@@ -15,7 +15,7 @@ DEVICE_PROCESS = re.compile(r"\b(Ascend|NPU|HPU|Gaudi|TPU|MLU|Neuron)", re.IGNOR
 # Gaudi's bridge writes the work of matrix and tensor engines as kernels. This category mixes calls of its host library with the
 # work of all other engines. So its events cannot be assigned to the host or to the device.
 GAUDI = "hpu_op"
-MIXED = "devices_mixed"  # key of the diagnostic that analysis/integrity/devices.py reads
+MIXED = "devices_mixed"  # Key of the diagnostic that analysis/integrity/devices.py reads.
 
 
 def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) -> ImportDiagnostic | None:

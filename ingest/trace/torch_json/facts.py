@@ -25,8 +25,8 @@ from sawtooth.ingest.trace.torch_json.vendor import vendor_of
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
-MAX_METADATA_BYTES = 8 << 20  # stored bytes of metadata; the process groups of 10,000 ranks take some MB
-LONGEST_TEXT = 1000  # characters of a host's name or a version
+MAX_METADATA_BYTES = 8 << 20  # Stored bytes of metadata. The process groups of 10,000 ranks take some MB.
+LONGEST_TEXT = 1000  # Characters of a host's name or a version.
 # Maps notes on events without usable times to words for the error message.
 TIMELESS = {
     "time_missing": "no readable ts or dur",

@@ -34,6 +34,6 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
-EDGE_KINDS = ("op", "annotation", "call", "python")  # kinds that other tools may write as begin and end events ('B', 'E')
+EDGE_KINDS = ("op", "annotation", "call", "python")  # Kinds that other tools may write as begin and end events ('B', 'E').
 # Before 2022, these events had the category of operators.
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")

@@ -35,13 +35,13 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
 # Limit of signatures. A scalar that changes in every step makes a new signature each time.
 DISTINCT_SIGNATURES = 300_000
-DISTINCT_EXTRAS = 200_000  # limit of distinct call stacks and other further arguments
+DISTINCT_EXTRAS = 200_000  # Limit of distinct call stacks and other further arguments.
 NO_INPUTS = b"\n\n\n\n"  # An operator without inputs has these texts.
-MAX_CACHED_TEXTS = 1 << 14  # texts of inputs, and of further arguments, whose ids are cached
+MAX_CACHED_TEXTS = 1 << 14  # Texts of inputs, and of further arguments, whose ids are cached.
 # Limit of names whose operators have further arguments. A trace has about ten (collectives and compiled kernels).
 MOST_RARE = 64
-INPUTS_BEGIN, AFTER_INPUTS = b'"Concrete Inputs"', b', "Ev Idx"'  # around the inputs in kineto's output
-INPUTS_REMOVED = b'"inputs cut out": 1, "Ev Idx"'  # replaces the inputs
+INPUTS_BEGIN, AFTER_INPUTS = b'"Concrete Inputs"', b', "Ev Idx"'  # Around the inputs in kineto's output.
+INPUTS_REMOVED = b'"inputs cut out": 1, "Ev Idx"'  # Replaces the inputs.
 
 
 class UsualArgs(OpArgs, forbid_unknown_fields=True, gc=False):

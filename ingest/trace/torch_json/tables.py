@@ -26,7 +26,7 @@ ID_KINDS = {  # column -> the kind of its ids
     "extra": "extras",
     "shape": "shapes",
 }
-MAX_IDS = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}  # by kind of id; the other kinds have no such limit
+MAX_IDS = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}  # By kind of id. The other kinds have no such limit.
 
 
 class IdMapping:

@@ -29,16 +29,16 @@ from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_in_pla
 from sawtooth.installation import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # A block of 1 MB plus the longest event fit, and so do their columns.
-SLOTS = 4  # blocks in a worker's file; while one is processed, others wait, so the worker has work if the parent is busy
+SLOTS = 4  # Blocks in a worker's file. While one is processed, others wait, so the worker has work if the parent is busy.
 # Limit per worker of blocks that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
 MAX_WAITING = 40
 MAX_WORKERS = 3  # More workers would wait for the parent, which decompresses, hashes and stores.
-MIN_WORKER_BYTES = 3 << 20  # bytes of the file; a smaller file is read before a worker has started
+MIN_WORKER_BYTES = 3 << 20  # Bytes of the file. A smaller file is read before a worker has started.
 FAILURES = 4  # After this many blocks that do not decode, the rest is read without workers.
 # Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
-RESET = -2  # sent instead of a size; the worker then starts its ids from 0
-HEADER = struct.Struct("<Iq")  # slot, and size of the block or of its result; size -1 for a block that does not decode
+RESET = -2  # Sent instead of a size. The worker then starts its ids from 0.
+HEADER = struct.Struct("<Iq")  # Slot, and size of the block or of its result. Size -1 for a block that does not decode.
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace.torch_json.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
 
 

@@ -20,10 +20,10 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYT
 from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, TolerantReader
 
 BLOCK_BYTES = 1 << 20  # Its events fit into a core's cache. With 4 MB or 256 kB, an event takes 20 % more time.
-CUT_BYTES = 8 << 10  # last bytes of a block that are searched first for a cut, because most events are shorter
+CUT_BYTES = 8 << 10  # Last bytes of a block that are searched first for a cut, because most events are shorter.
 START = re.compile(rb'"traceEvents"\s*:\s*')
 BLANK = b" \t\r\n"
-MAX_STARTS = 64  # limit of possible beginnings of the array, because each needs a check of all text before it
+MAX_STARTS = 64  # Limit of possible beginnings of the array, because each needs a check of all text before it.
 EXAMPLE_BYTES = 200  # Column ``example`` of table ``diagnostics`` documents this length.
 
 

@@ -12,7 +12,7 @@ from sawtooth.ingest.trace.torch_json.arguments import NO_ARGS, NOTHING, Number
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 BRACKETS = b"[]"
-LEAD_BYTES = 256  # limit of blanks before a block; with more, the block does not decode and is read event by event
+LEAD_BYTES = 256  # Limit of blanks before a block. With more, the block does not decode and is read event by event.
 TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
@@ -51,7 +51,7 @@ USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))
 BY_PHASE = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 
 
-Decoded = tuple[Event | None, bytes | None] | None  # an event, and the text after the array's end if the end was found
+Decoded = tuple[Event | None, bytes | None] | None  # An event, and the text after the array's end if the end was found.
 EVENTS = msgspec.json.Decoder(list[Event])
 EVENT = msgspec.json.Decoder(Event)
 

@@ -21,15 +21,15 @@ class TolerantResult(NamedTuple):
     events: list[Event]
     used: int
     after_array: bytes | None = None
-    cut_off: bool = False  # the last event lacks its end
+    cut_off: bool = False  # The last event lacks its end.
 
 
 class _Joined(NamedTuple):
     """An event that may span several borders."""
 
-    border: int  # index of the border where the event ends
+    border: int  # Index of the border where the event ends.
     decoded: Decoded
-    lacks_end: bool = False  # whether text that does not decode is the beginning of an event
+    lacks_end: bool = False  # Whether text that does not decode is the beginning of an event.
 
 
 class TolerantReader:
