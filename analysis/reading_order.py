@@ -35,11 +35,12 @@ def in_reading_order(result: RunResult, whatif: WhatIf | None) -> RunResult:
 def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
     planned = {step.rule: place for place, step in enumerate(result.plan)}
 
-    def place(finding: Finding) -> tuple[bool, bool, bool, int, bool, bool, bool, float]:
+    def place(finding: Finding) -> tuple[bool, bool, bool, bool, int, bool, bool, bool, float]:
         return (
             not is_advice(finding),
             finding is not lead,
             lead is not None or "hidden" not in finding.explains.topics,  # "hidden": time that the profiled steps do not show
+            lead is not None or "schedule" not in finding.explains.topics,  # It costs more than small gains.
             planned.get(finding.rule, len(planned)),
             finding.claims == "caution" and not finding.ends_the_run,
             same_as_delay(result, finding),

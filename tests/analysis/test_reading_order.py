@@ -54,6 +54,12 @@ def test_without_a_first_change_hidden_losses_come_before_small_gains() -> None:
     assert order(finding("small", 65.0), hidden) == ["steps", "small"]
 
 
+def test_without_a_first_change_the_schedule_of_a_pipeline_comes_before_small_gains() -> None:
+    schedule = finding("bubble", None, samples_per_second_times=1.3, explains=Explains(topics=frozenset({"schedule"})))
+    assert order(finding("small", 65.0), schedule) == ["bubble", "small"]
+    assert order(finding("large", 50.0), schedule) == ["large", "bubble"]
+
+
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["adam_single", "points_single"])
 def test_the_first_change_is_the_same_in_all_outputs(name: str) -> None:
