@@ -11,6 +11,7 @@ from sawtooth.ingest.manifest import Manifest
 
 LONGEST_CHANGE = 40  # Characters of the arguments in which a run differs from its namesakes.
 RELATIONS = ("after", "try")  # Tags that relate a run to another one, and are no setting of its training.
+ADDRESSES = ("--master", "--rdzv")  # Arguments of launchers that say where a job runs: they change with each start.
 
 
 def distinct_names(manifests: Sequence[Manifest], length: int = 60) -> dict[str, str]:
@@ -37,7 +38,7 @@ def _settings(manifest: Manifest) -> dict[str, str]:
     """Return the run's settings and its command's arguments, without secrets."""
     command = manifest.recorded_command
     every = {**manifest.all_settings, **(arguments_of(command) if command else {})}
-    return {key: value for key, value in every.items() if key not in RELATIONS and not names_secret(key)}
+    return {k: v for k, v in every.items() if k not in RELATIONS and not k.startswith(ADDRESSES) and not names_secret(k)}
 
 
 def _changes(runs: Sequence[Mapping[str, str]]) -> list[str]:

@@ -14,7 +14,6 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings, treemap
 from sawtooth.app.page import cards, controls, current_result, frame, panel
 from sawtooth.app.page.parts import breakdown, first_change, work_details, work_map
-from sawtooth.app.theme import OWNERS
 from sawtooth.app.words import advice, categories
 from sawtooth.app.words import run as words
 from sawtooth.app.words.answer.step import answer_of
@@ -240,22 +239,21 @@ def _chosen(key: str | None, rows: pd.DataFrame, by: Grouping) -> pd.Series:
     return rows.iloc[keys.index(key)]
 
 
-SWATCH = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Crect x='5' y='5' width='14' height='14' rx='2' fill='%23{}'/%3E%3C/svg%3E"
-ALWAYS = ("swatch", "short", "shapes", "ms", "share", "class_of", "change")  # fit beside the map at 1440 pixels
+ALWAYS = ("short", "shapes", "bar", "ms", "share", "class_of", "change")  # fit beside the map at 1440 pixels
 
 
 def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bool) -> int | None:
     number, text = panel.number_column, st.column_config.TextColumn
     per = " per step" if len(rank.counted) else ""
     columns = {
-        "swatch": st.column_config.ImageColumn(
-            "", width=30, help="The category that takes most of its time, in the colours above"
-        ),
         "short": text(HEADINGS[by], width=breakdown.NAME_WIDTH),
         "shapes": text("Input shapes", width="medium"),
+        "bar": st.column_config.ImageColumn(
+            "GPU time", width=breakdown.BAR_WIDTH, help="In the colour of the category that takes most of its time, as above"
+        ),
         "ms": number(words.unit_of(rank), rows["ms"]),
-        "share": panel.share_bar("GPU time", rows["share"]),
-        "class_of": text("Category" if by == "kernel" else "Mostly", width=110),
+        "share": st.column_config.NumberColumn("Share", format=panel.PERCENT, width=62),
+        "class_of": text("Category" if by == "kernel" else "Mostly", width=105),
         "change": first_change.column(),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
@@ -277,7 +275,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bo
     drawn = rows.assign(
         short=breakdown.short_names(rows, by),
         class_of=[categories.named(name) if isinstance(name, str) else None for name in rows["category"]],
-        swatch=[SWATCH.format(OWNERS[owner].on(frame.dark())[1:]) for owner in rows["owner"]],
+        bar=breakdown.bars(rows),
     )
     hidden = {"class_of"} if by == "category" else {"shapes"} if by == "operator" else set()
     host = {"host_ms"} if "host_ms" in rows and rows["host_ms"].is_monotonic_decreasing else set()

@@ -14,13 +14,19 @@ from sawtooth.app import places
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.parts import work_map
-from sawtooth.app.theme import OWNERS
+from sawtooth.app.theme import MUTED, OWNERS
 from sawtooth.app.words import categories
 
 # A name of up to NAME_SHOWN characters fits into a column of NAME_WIDTH pixels, even on a narrow page.
 NAME_SHOWN, NAME_WIDTH = 35, 265
 ON_A_PHONE = 12  # rows that a phone shows; a search finds the others
 ROW = "row"  # address parameter: the row whose details are open
+BAR_WIDTH = 84  # pixels of the column of bars
+_BAR = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='{0}' height='24' viewBox='0 0 {0} 24'%3E"
+    "%3Crect y='7' width='{0}' height='10' rx='2' fill='%23{1}' fill-opacity='.16'/%3E"
+    "%3Crect y='7' width='{3:.1f}' height='10' rx='2' fill='%23{2}'/%3E%3C/svg%3E"
+)
 TEN_ROWS = 392  # pixels: with this height, the details of the chosen row begin on the first screen
 
 
@@ -51,6 +57,19 @@ def short_names(rows: pd.DataFrame, by: Grouping) -> list[str]:
     if by == "module":
         return [fmt.clean(name.rsplit(" / ", 1)[-1], 60) for name in names]
     return rankings.distinct_names(names, NAME_SHOWN)
+
+
+def bars(rows: pd.DataFrame) -> list[str]:
+    """Return a bar for the share of each row, in the colour of its owner, as the address of a picture.
+
+    Streamlit's own bars have one colour, which elsewhere means tensor-core compute.
+    """
+    largest, dark = float(rows["share"].max()) or 1.0, frame.dark()
+    track, length = MUTED.on(dark)[1:], BAR_WIDTH - 20  # the cell's padding
+    return [
+        _BAR.format(length, track, OWNERS[owner].on(dark)[1:], max(length * share / largest, 1.0))
+        for owner, share in zip(rows["owner"], rows["share"], strict=True)
+    ]
 
 
 def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.app.page import panel
+from sawtooth.app.theme import OWNERS
 from sawtooth.ingest.schema import DataFolder
 from tests.support.module_trace import small_training
 from tests.support.pages import charts, numbers, opened, run_of, words_of
@@ -24,6 +25,8 @@ def test_work_is_shown_per_step_by_group_and_search(loop: str) -> None:
     assert list(rows["ms"]) == pytest.approx([0.6, 0.1])
     assert list(rows["launches_per_step"]) == pytest.approx([1, 1])
     assert list(rows["share"]) == pytest.approx([600 / 7, 100 / 7])  # shown in percent
+    owners = ("tensor_core_compute", "other_compute")  # a bar has the colour of its tile
+    assert [OWNERS[owner].light[1:] in bar for owner, bar in zip(owners, rows["bar"], strict=True)] == [True, True]
     tiles = _tiles(test)
     assert [tiles[f"gemm\u241f{rows['name'].iloc[0]}"], tiles["gemm"]] == pytest.approx([0.6, 0.0])
     test.text_input(key="name").set_value("ELEMENTWISE add").run()
