@@ -55,6 +55,7 @@ class GpuWork:
     has_phases: bool
     has_operators: bool
     changes: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    groupings: dict[Grouping, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)  # known results of grouped
 
     def knows(self, by: Grouping) -> bool:
         """Return whether the recording has the data for this grouping."""
@@ -151,15 +152,21 @@ def key_columns(by: Grouping) -> list[str]:
     return ["operator", "shapes"] if by == "shape" else [by]
 
 
-def grouped(work: GpuWork, by: Grouping, rows: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return the work by ``by``, longest first; ``rows`` is a selection of ``work.rows`` (default: all).
+def grouped(work: GpuWork, by: Grouping) -> pd.DataFrame:
+    """Return all work by ``by`` (see ``grouped_rows``). Each grouping is computed once: do not change the table."""
+    if by not in work.groupings:
+        work.groupings[by] = grouped_rows(work, by, work.rows)
+    return work.groupings[by]
+
+
+def grouped_rows(work: GpuWork, by: Grouping, chosen: pd.DataFrame) -> pd.DataFrame:
+    """Return ``chosen``, a selection of ``work.rows``, by ``by``, longest first.
 
     Columns: the key columns, name (the first of them), ms and beside_ms, launches_per_step, share (of all own time),
     tensor_core_share, category and owner (those with most of its time), mean_us (per launch), gb_per_s (of copies), roof_share
     (least time ÷ time, missing if unknown), above_ms (time above the least), tflops, and changes (positions of findings). Values
     are per step, or sums over the window without counted steps.
     """
-    chosen = work.rows if rows is None else rows
     keys = key_columns(by)
     total = chosen[_SUMS].groupby([chosen[key] for key in keys], sort=False, dropna=False).sum().reset_index()
     mostly = chosen.sort_values("own_ns", ascending=False, kind="stable").drop_duplicates(keys)

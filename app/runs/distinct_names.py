@@ -38,7 +38,10 @@ def _settings(manifest: Manifest) -> dict[str, str]:
     """Return the run's settings and its command's arguments, without secrets."""
     command = manifest.recorded_command
     every = {**manifest.all_settings, **(arguments_of(command) if command else {})}
-    return {k: v for k, v in every.items() if k not in RELATIONS and not k.startswith(ADDRESSES) and not names_secret(k)}
+    known = {k: v for k, v in every.items() if k not in RELATIONS and not k.startswith(ADDRESSES) and not names_secret(k)}
+    # A path, such as the folder of the output, says little about a training and is too long for a name.
+    words = {key: [word for word in value.split() if not word.startswith("/")] for key, value in known.items()}
+    return {key: " ".join(words[key]) for key in known if words[key] or not known[key]}
 
 
 def _changes(runs: Sequence[Mapping[str, str]]) -> list[str]:

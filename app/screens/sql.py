@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import streamlit as st
 
@@ -18,7 +20,8 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
-LONG_TEXT, LONG_PX = 40, 330  # characters of a text that is cut in the answer, and the width of its column
+LONG_TEXT, LONG_PX = 40, 330  # characters of a text that is wrapped in the answer, and the width of its column
+LINE_CHARACTERS, LINE_PX, MAX_LINES = 46, 18, 4  # of wrapped texts; a longer text is complete in the opened cell and the CSV
 FIRST_TABLE = "gpu_ops"  # the table that most queries use
 CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
 
@@ -143,6 +146,12 @@ def _is_long(values: pd.Series) -> bool:
     return not pd.api.types.is_numeric_dtype(values) and bool((values.astype(str).str.len() > LONG_TEXT).any())
 
 
+def _row_px(long: pd.DataFrame) -> int | None:
+    """Return the height of rows in which the texts of ``long`` wrap; None without such texts."""
+    longest = max((int(long[c].astype(str).str.len().max()) for c in long), default=0)
+    return 14 + LINE_PX * min(math.ceil(longest / LINE_CHARACTERS), MAX_LINES) if longest else None
+
+
 def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
     try:
         result = answer(str(frame.data_folder().root), chosen.id, causes, query)
@@ -156,11 +165,13 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
     rows = result.rows
     many = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
     cards.title(f"The first {many} of more" if result.more else many if len(rows) else "The query returned no rows")
+    long = [c for c in rows if _is_long(rows[c])]
     st.dataframe(
         rows,
         hide_index=True,
         key="sql_answer",
-        column_config={c: st.column_config.Column(width=LONG_PX) for c in rows if _is_long(rows[c])},
+        column_config={c: st.column_config.Column(width=LONG_PX) for c in long},
+        row_height=_row_px(rows[long]),
         height="auto" if len(rows) <= 14 else panel.TALL,
         placeholder="NULL",
         alt="The result as a table.",

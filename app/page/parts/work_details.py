@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping, grouped, key_columns
+from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping, grouped_rows, key_columns
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
@@ -58,7 +58,7 @@ def show(
         with st.grid(min_column_width=440, gap="medium"):
             for part in parts:
                 with st.container():
-                    _part(grouped(work, part, chosen), part, rank)
+                    _part(grouped_rows(work, part, chosen), part, rank)
 
 
 def _named(by: Grouping, name: str) -> str:

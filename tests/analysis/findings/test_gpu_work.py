@@ -96,6 +96,7 @@ def test_phases_operators_and_findings_by_hand(tmp_path: Path) -> None:
         host = host_times(view, "operator").set_index("operator")
     us = {row["name"]: round(1000 * row["ms"]) for row in grouped(found, "phase").to_dict("records")}
     assert us == {"backward": 400, "forward": 300, "optimizer": 150, "loss": 50}
+    assert grouped(found, "phase") is grouped(found, "phase")  # a page asks three times, and each takes 15 ms
     operators = grouped(found, "operator").set_index("name")
     assert round(1000 * operators.loc["aten::mm", "ms"]) == 700 and operators.loc["aten::mm", "launches_per_step"] == 2
     assert operators.loc["aten::mse_loss", "changes"] == (0,) and operators.loc["aten::mm", "changes"] == ()

@@ -33,8 +33,8 @@ def test_names_that_differ_only_after_the_cut_are_numbered() -> None:
     assert len(set(names.values())) == 2
 
 
-def test_secrets_ports_and_relations_are_no_part_of_a_name() -> None:
-    commands = (f"torchrun --master-port {port} train.py --api-key {port}" for port in (29500, 29501))
+def test_secrets_ports_paths_and_relations_are_no_part_of_a_name() -> None:
+    commands = (f"torchrun --master-port {port} train.py --api-key {port} --out /data/{port}" for port in (29500, 29501))
     runs = [run(number, "train", command) for number, command in enumerate(commands, 1)]
     tagged = [msgspec.structs.replace(runs[0], tags=["after=train"]), runs[1]]
     assert set(distinct_names(tagged).values()) == {"train #1", "train #2"}

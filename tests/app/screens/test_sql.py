@@ -98,6 +98,11 @@ def test_an_invalid_query_is_answered_with_a_sentence(loop: str, app_data: DataF
     assert str(app_data.root) not in text
 
 
+@pytest.mark.parametrize(("letters", "row_px"), [(40, 0), (80, 50), (1000, 86)])
+def test_long_texts_wrap_in_the_answer(loop: str, letters: int, row_px: int) -> None:
+    assert asked(loop, f"SELECT repeat('x', {letters}) AS name, 1 AS n").dataframe[0].proto.row_height == row_px
+
+
 def test_an_empty_result_is_valid(loop: str) -> None:
     assert "The query returned no rows" in words_of(asked(loop, "SELECT * FROM gpu_ops WHERE false"))
 
