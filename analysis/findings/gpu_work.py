@@ -55,7 +55,9 @@ class GpuWork:
     has_phases: bool
     has_operators: bool
     changes: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
-    groupings: dict[Grouping, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)  # known results of grouped
+    groupings: dict[Grouping, pd.DataFrame] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # Known results of grouped.
 
     def knows(self, by: Grouping) -> bool:
         """Return whether the recording has the data for this grouping."""

@@ -21,7 +21,7 @@ from sawtooth.ingest.manifest import RecordingRef
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
 LONG_TEXT, LONG_PX = 40, 330  # characters of a text that is wrapped in the answer, and the width of its column
-LINE_CHARACTERS, LINE_PX, MAX_LINES = 46, 18, 4  # of wrapped texts; a longer text is complete in the opened cell and the CSV
+LINE_CHARACTERS, LINE_PX, MAX_LINES = 46, 18, 4  # Of wrapped texts; a longer text is complete in the opened cell and the CSV.
 FIRST_TABLE = "gpu_ops"  # the table that most queries use
 CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
 

@@ -21,7 +21,7 @@ from sawtooth.app.words import categories
 NAME_SHOWN, NAME_WIDTH = 35, 265
 ON_A_PHONE = 12  # rows that a phone shows; a search finds the others
 ROW = "row"  # address parameter: the row whose details are open
-BAR_WIDTH = 84  # pixels of the column of bars
+BAR_WIDTH = 84  # Pixels of the column of bars.
 _BAR = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='{0}' height='24' viewBox='0 0 {0} 24'%3E"
     "%3Crect y='7' width='{0}' height='10' rx='2' fill='%23{1}' fill-opacity='.16'/%3E"

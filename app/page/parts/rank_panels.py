@@ -17,7 +17,7 @@ from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 
 RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
-JOBS_LINKED = 3  # runs with several ranks that a page without ranks links to
+JOBS_LINKED = 3  # Runs with several ranks that a page without ranks links to.
 SKEW_SHARE = 0.03  # share of a profiled step: a smaller lead in lateness is not mentioned
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
 
