@@ -155,7 +155,10 @@ def key_columns(by: Grouping) -> list[str]:
 
 
 def grouped(work: GpuWork, by: Grouping) -> pd.DataFrame:
-    """Return all work by ``by`` (see ``grouped_rows``). Each grouping is computed once: do not change the table."""
+    """Return all work by ``by``, as ``grouped_rows`` does.
+
+    Each grouping is computed once and shared: do not change the table.
+    """
     if by not in work.groupings:
         work.groupings[by] = grouped_rows(work, by, work.rows)
     return work.groupings[by]
