@@ -117,7 +117,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
         return
     breakdown.narrow(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
     addresses = first_change.addresses([[numbered[place] for place in about] for about in shown["changes"]], result)
-    chart = _map(rank, by, order, search or "", frame.dark(), work, shown)
+    chart = _map(rank, by, work, shown, order=order, search=search or "", dark=frame.dark())
     row = _chosen(_table_and_map(chart, shown.assign(change=addresses), rank, by, everything=everything), shown, by)
     work_details.show(row, work, by, rank, result, [numbered[place] for place in row["changes"]])
 
@@ -213,7 +213,7 @@ def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
 
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
-def _map(rank: RankResult, by: Grouping, order: str, search: str, dark: bool, _work: GpuWork, _rows: pd.DataFrame) -> Chart:
+def _map(rank: RankResult, by: Grouping, _work: GpuWork, _rows: pd.DataFrame, *, order: str, search: str, dark: bool) -> Chart:
     """Return the treemap of ``_rows``, which the other arguments determine; drawing it takes 30 ms."""
     title = f"GPU time by {HEADINGS[by].lower()}"
     return treemap.treemap(work_map.tiles(_work, by, _rows), title, words.per_step_or_window(rank), dark=dark)
