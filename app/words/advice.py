@@ -88,8 +88,9 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     under = headline_below(result, included)
     if included or leading(result) is not None or best_ms(result) is None:
         return under
-    sentence = first_in_words(result)
-    return " ".join(filter(None, (under, sentence and f"What to try first: {sentence}."))) or None
+    named, _, gain = (first_in_words(result) or "").partition(": ")
+    first_one = f"What to try first: {named}{f' ({gain})' if gain else ''}." if named else None
+    return " ".join(filter(None, (under, first_one))) or None
 
 
 def paragraphs(finding: Finding) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from sawtooth.analysis.run.model import RunResult
@@ -88,9 +90,9 @@ def last_minute(result: RunResult) -> None:
     facts = series.facts(telemetry, column)
     if not facts:  # this quantity is missing in all samples of the last minute
         return
-    mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
     name = BY_COLUMN[column].label
-    title = f"Over {fmt.duration_ns(telemetry.span.ns)} {name} averages {mean}{'' if low == high else f', between {low} and {high}'}"
+    known = summary.means.get(column) if summary is not None and telemetry.span == steady(whole, summary).span else None
+    title = average(name, telemetry.span.ns, facts if known is None else {**facts, "mean": known})
     tooth = summary.sawtooth if summary is not None and summary.signal_column == column else None
     if tooth is not None and tooth.period_s is not None:
         title = words.sawtooth(tooth, name) or title
@@ -110,6 +112,13 @@ def last_minute(result: RunResult) -> None:
         for line in words.both_times(result.lead, result.troughs.steps):
             cards.small(line)
     frame.link("telemetry", "All telemetry", icon=":material/monitoring:")
+
+
+def average(name: str, ns: int, facts: Mapping[str, float]) -> str:
+    """Return the mean of a share over ``ns``, and the range of most samples if it contains the mean."""
+    mean, low, high = (fmt.in_unit(facts[key], "percent") for key in ("mean", "p5", "p95"))
+    inside = facts["p5"] <= facts["mean"] <= facts["p95"] and low != high
+    return f"Over {fmt.duration_ns(ns)} {name} averages {mean}{f', mostly between {low} and {high}' if inside else ''}"
 
 
 def steady(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> TelemetrySeries:

@@ -44,7 +44,9 @@ def _failures(comparison: Comparison) -> list[str]:
 
 
 def _is_said(reason: str, comparison: Comparison) -> bool:
-    """Return whether the headline already states a reason not to compare (other work or program)."""
+    """Return whether a reason adds nothing to the headline, which states another work or program."""
     if comparison.other_program:
         return reason != "gpu"
+    if comparison.other_model and reason == STEP_TIME_SOURCE:
+        return True  # No change is measured, so a difference of a few percent does not matter.
     return reason in ("work", "shapes") and (comparison.other_model or comparison.throughput is not None)

@@ -235,7 +235,7 @@ def test_a_verdict_without_a_certain_change_says_what_to_try_first() -> None:
     assert (
         (advice.below(result) or "")
         .replace("\xa0", " ")
-        .endswith("What to try first: Change layout: saves at most 10.0 ms per step.")
+        .endswith("What to try first: Change layout (saves at most 10.0 ms per step).")
     )
     assert advice.below(result, [small]) == below(result, [small])
     assert advice.first(replace(run_of(ledger=SLOW), findings=[])) is None

@@ -51,5 +51,10 @@ def test_the_picture_states_the_ratio_of_the_headline(a: float, b: float, stated
     assert (first.ratio, second.ratio) == ("", stated)
 
 
+def test_the_source_of_the_times_limits_no_comparison_of_two_models() -> None:
+    two = replace(of_two_sources((100.0, 98.0, 102.0), (94.0, 92.0, 96.0)), other_model=True)
+    assert not any("Source of the step time" in sentence for sentence in limits.sentences(two))
+
+
 def test_a_change_of_unknown_size_has_no_ratio() -> None:
     assert intervals.stated_ratio(of_two_sources((100.0, 90.0, 110.0), (99.0, 90.0, 110.0))) == ""
