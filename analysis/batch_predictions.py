@@ -30,7 +30,7 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
         measured = {point.number for point in sweep.points if point.number}
         numbers = {number for times in AROUND if (number := base.number * times).is_integer()} if base.number else set()
         sizes = sorted((measured | numbers) - {base.number})
-        if predicted := _predicted(base, sizes, libraries[base.run.manifest.id]):
+        if predicted := _predictions(base, sizes, libraries[base.run.manifest.id]):
             return replace(sweep, predicted=predicted)
     return sweep
 
@@ -52,7 +52,7 @@ def step_at_batch(run: RunResult, times: float, library: Library) -> float | Non
     return batch.step_ms if batch is not None else None
 
 
-def _predicted(base: Point, sizes: Sequence[float], library: Library) -> tuple[BatchPrediction, ...]:
+def _predictions(base: Point, sizes: Sequence[float], library: Library) -> tuple[BatchPrediction, ...]:
     lead, rate, base_number = base.run.lead, base.throughput.value, base.number
     if lead is None or not rate or not base_number:
         return ()

@@ -15,7 +15,7 @@ from sawtooth.analysis.run.model import RankResult
 
 def checked(rank: RankResult) -> RankResult:
     """Return the rank with its failed checks, and without the numbers that these checks invalidate."""
-    failed = tuple(check for check in _failed(rank) if check is not None)
+    failed = tuple(check for check in _failed_checks(rank) if check is not None)
     if not failed:
         return rank
     best, ledger, phases = rank.best, rank.ledger, rank.phases
@@ -28,7 +28,7 @@ def checked(rank: RankResult) -> RankResult:
     return replace(rank, failed=failed, best=best, ledger=ledger, phases=phases, metrics=metrics)
 
 
-def _failed(rank: RankResult) -> Iterable[FailedCheck | None]:
+def _failed_checks(rank: RankResult) -> Iterable[FailedCheck | None]:
     lost = lost_records.check(rank.facts, timed=STEP_SOURCES[rank.best.source].timed, steps=len(rank.steps))
     is_explained = lost is not None and lost.headline is not None
     yield from (check for check in rank.failed if not (is_explained and check.key in lost_records.CONSEQUENCES))

@@ -106,7 +106,7 @@ def remove_cached(folder: DataFolder, run_id: str) -> None:
 def dump(result: RunResult) -> bytes:
     """Return the result as bytes."""
     lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), None)
-    return with_checksum(msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_plain))
+    return with_checksum(msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_encode))
 
 
 def load(data: bytes, manifest: Manifest) -> RunResult:
@@ -139,7 +139,7 @@ def _checksum(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest()
 
 
-def _plain(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     if isinstance(value, pd.DataFrame):
         return [(str(name), *_column(value[name])) for name in value.columns]
     if isinstance(value, np.ndarray):

@@ -146,7 +146,7 @@ def main() -> None:
 
     An error of the user's input or machine becomes one sentence and exit code 2. A bug becomes one sentence and exit code 3.
     """
-    signal.signal(signal.SIGINT, _stopped)
+    signal.signal(signal.SIGINT, _end_on_interrupt)
     try:
         cli()
     except SawtoothError as error:
@@ -170,7 +170,7 @@ def main() -> None:
         sys.exit(BUG)
 
 
-def _stopped(*_: object) -> None:
+def _end_on_interrupt(*_: object) -> None:
     """End cleanly on Ctrl-C: remove temporary folders and print no traceback."""
     say("\nStopped.", err=True)
     sys.exit(STOPPED)

@@ -115,24 +115,24 @@ def shown_share(value: float | None) -> float | None:
 def bytes_(value: float) -> str:
     """Return bytes in decimal units, as disks and vendors use them: 840 B, 12.3 kB, 1.24 GB."""
     whole = value == round(value) and abs(value) < 1000
-    return f"{value:.0f}\u00a0B" if whole else _scaled(value, "B", ("", "k", "M", "G", "T", "P"))
+    return f"{value:.0f}\u00a0B" if whole else _scale(value, "B", ("", "k", "M", "G", "T", "P"))
 
 
 def flops(value: float) -> str:
     """Return a number of floating-point operations, such as 1.56 TFLOP."""
-    return _scaled(value, "FLOP", ("", "k", "M", "G", "T", "P", "E"))
+    return _scale(value, "FLOP", ("", "k", "M", "G", "T", "P", "E"))
 
 
 def flop_rate(tflops_per_s: float) -> str:
     """Return a rate in TFLOP/s with a readable unit: 312 TFLOP/s, 1.98 PFLOP/s, 450 GFLOP/s."""
-    return _scaled(tflops_per_s * 1e12, "FLOP/s", ("", "k", "M", "G", "T", "P", "E"))
+    return _scale(tflops_per_s * 1e12, "FLOP/s", ("", "k", "M", "G", "T", "P", "E"))
 
 
 def count(value: float) -> str:
     """Return a count: exact below 10,000 if it is an integer (918, 1,240), else 12.4 k, 5.02 M."""
     if abs(value) < 10_000:
         return f"{value:,.0f}".replace("-", "−") if float(value).is_integer() else number(value)
-    return _scaled(value, "", ("", "k", "M", "G"))
+    return _scale(value, "", ("", "k", "M", "G"))
 
 
 def many(number_of: int, noun: str) -> str:
@@ -281,7 +281,7 @@ def heading(key: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _scaled(value: float, unit: str, prefixes: tuple[str, ...]) -> str:
+def _scale(value: float, unit: str, prefixes: tuple[str, ...]) -> str:
     magnitude = abs(value)
     for exponent, prefix in enumerate(prefixes):
         if magnitude < 999.5 * 1000**exponent or exponent == len(prefixes) - 1:

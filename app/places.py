@@ -97,7 +97,7 @@ def moved(path: str, query: str) -> str:
     parameters = parse_qs(query, keep_blank_values=True)
     form = parameters.pop("view", [])
     new_parameters = {**parameters, "show": form} if path == "" and form else parameters
-    return address(MOVED[path], _regrouped(path, new_parameters) if path in _GROUPED_BY else new_parameters)
+    return address(MOVED[path], _parameters_of_work(path, new_parameters) if path in _GROUPED_BY else new_parameters)
 
 
 def moved_runs(query: str) -> str | None:
@@ -123,7 +123,7 @@ def moved_work(query: str) -> str | None:
     return moved(path, urlencode(parameters, doseq=True)) if view in ("", *_GROUPED_BY) else None
 
 
-def _regrouped(path: str, parameters: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _parameters_of_work(path: str, parameters: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return the parameters of Kernels, Operators or Modules as those of Work."""
     now = {"by": [_GROUPED_BY[path]]} if path != "kernels" else {}
     for key, values in parameters.items():

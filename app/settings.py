@@ -54,8 +54,8 @@ def settings_from(environment: dict[str, str]) -> Settings:
         external_links=environment.get("SAWTOOTH_NO_EXTERNAL", "") in ("", "0"),
         demo=environment.get("SAWTOOTH_DEMO", "") not in ("", "0"),
         mcp=environment.get("SAWTOOTH_MCP", "") not in ("", "0"),
-        allowed_hosts=_listed(environment.get("SAWTOOTH_ALLOWED_HOSTS")),
-        trusted_proxies=_listed(environment.get("SAWTOOTH_TRUSTED_PROXIES")),
+        allowed_hosts=_split(environment.get("SAWTOOTH_ALLOWED_HOSTS")),
+        trusted_proxies=_split(environment.get("SAWTOOTH_TRUSTED_PROXIES")),
         upload_cap_bytes=_gigabytes(environment.get("SAWTOOTH_MAX_UPLOAD_GB"), DEFAULT_UPLOAD_CAP),
         keep_source=environment.get("SAWTOOTH_NO_KEEP_SOURCE", "") in ("", "0"),
     )
@@ -78,7 +78,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
+def _split(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in (text or "").split(",") if part.strip())
 
 

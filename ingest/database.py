@@ -38,10 +38,10 @@ def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyCon
         connection = _idle.pop() if _idle else None
     if connection is not None:
         try:
-            return _limited(connection, memory_limit, scratch)
+            return _set_limits(connection, memory_limit, scratch)
         except duckdb.Error:  # an instance that has spilled cannot change its folder
             connection.close()
-    return _limited(duckdb.connect(":memory:", config=CLOSED), memory_limit, scratch)
+    return _set_limits(duckdb.connect(":memory:", config=CLOSED), memory_limit, scratch)
 
 
 def give_back(connection: duckdb.DuckDBPyConnection) -> None:
@@ -53,7 +53,7 @@ def give_back(connection: duckdb.DuckDBPyConnection) -> None:
     connection.close()
 
 
-def _limited(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: Path | None) -> duckdb.DuckDBPyConnection:
+def _set_limits(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: Path | None) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute(f"SET temp_directory = '{quoted(scratch) if scratch else ''}'")
     connection.execute("SET threads = 1")

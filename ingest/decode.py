@@ -46,7 +46,7 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     try:
         if decimals.max(initial=0) > 3:
             return _mixed_ns(raws)
-        value = _whole(joined.replace(b".", b"").replace(b"\n", b""), digits)
+        value = _integers_at(joined.replace(b".", b"").replace(b"\n", b""), digits)
     except pa.ArrowInvalid:
         return _mixed_ns(raws)
     scale = SCALES[decimals]
@@ -62,13 +62,13 @@ def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
         padded = [
             b"%b%b" % (whole, fraction.ljust(3, b"0")) for whole, _, fraction in (numbers[i].partition(b".") for i in rows)
         ]
-        result[rows] = _whole(b"".join(padded), np.cumsum([len(text) for text in padded]))
+        result[rows] = _integers_at(b"".join(padded), np.cumsum([len(text) for text in padded]))
     for i in set(range(len(raws))).difference(rows):
         result[i] = _one_ns(numbers[i])
     return np.clip(result, np.where(result == NULL, NULL, -LARGEST), LARGEST)
 
 
-def _whole(digits: bytes, ends: I64) -> I64:
+def _integers_at(digits: bytes, ends: I64) -> I64:
     """Return the integers in ``digits``, each of which ends at one of ``ends``."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends

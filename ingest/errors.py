@@ -68,11 +68,11 @@ def as_shown(content: bytes | str) -> str:
     Characters that are not printable are escaped. At most LETTERS_SHOWN characters are shown.
     """
     text = content if isinstance(content, str) else content[: 4 * LETTERS_SHOWN].decode(errors="backslashreplace")
-    visible = "".join(_plain(letter) for letter in text[:LETTERS_SHOWN])
+    visible = "".join(_escape(letter) for letter in text[:LETTERS_SHOWN])
     return f"'{visible[:LETTERS_SHOWN]}'" + ("…" if len(visible) > LETTERS_SHOWN or len(text) > LETTERS_SHOWN else "")
 
 
-def _plain(letter: str) -> str:
+def _escape(letter: str) -> str:
     if letter.isprintable() and letter != REPLACED:
         return letter
     return letter.encode("unicode_escape").decode()

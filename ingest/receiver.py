@@ -89,7 +89,7 @@ class Receiver:
         sizes: dict[int, int] = {}
         for number, path in {0: folder / "meta.json", **segments_of(folder)}.items():
             if path.is_file():
-                with _locked(path) as file:
+                with _open_locked(path) as file:
                     sizes[number] = self._settle(file, session, number)
         return sizes
 
@@ -109,7 +109,7 @@ class Receiver:
         fresh, ours = not path.exists(), is_pushed(folder)
         if fresh and not ours:
             return StoredSegment(0, agreed=False)
-        with _locked(path, create=fresh) as file:
+        with _open_locked(path, create=fresh) as file:
             size = self._settle(file, session, segment)
             if offset + len(body) <= size:
                 return StoredSegment(size, agreed=True)
@@ -265,7 +265,7 @@ def _whole_lines(file: int, size: int) -> int:
 
 
 @contextmanager
-def _locked(path: Path, *, create: bool = False) -> Iterator[int]:
+def _open_locked(path: Path, *, create: bool = False) -> Iterator[int]:
     """Open a file for appending, with an exclusive lock that other servers on the same folder respect too."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o600)
     try:

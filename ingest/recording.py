@@ -89,7 +89,7 @@ def ingest_file(
     _swept(folder)
     name = clean_name(source_name if source_name is not None else source.name)
     report = progress or (lambda _: None)
-    if (earlier := _known(source, folder)) is not None:
+    if (earlier := _stored_recording(source, folder)) is not None:
         _check_id(earlier.id, expected_id, name)
         return earlier
     try:
@@ -187,7 +187,7 @@ def _read_trace(
         return store(tables, facts, writer)
 
 
-def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
+def _stored_recording(source: Path, folder: DataFolder) -> RecordingRef | None:
     """Return the recording of ``source`` if the same bytes are already stored and the recording is intact.
 
     A damaged recording is not returned, so that ingesting the file again repairs it.

@@ -103,27 +103,27 @@ class DataFolder:
 
     def recording_file(self, recording_id: str) -> Path:
         """Return the path of a recording of the current schema, whether it exists or not."""
-        return self.recordings / f"{_checked(recording_id)}.v{SCHEMA_VERSION}.duckdb"
+        return self.recordings / f"{_check_id(recording_id)}.v{SCHEMA_VERSION}.duckdb"
 
     def summaries_file(self, summaries_id: str) -> Path:
         """Return the path of the summaries of a job's ranks."""
-        return self.recordings / f"{_checked(summaries_id)}.summaries.parquet"
+        return self.recordings / f"{_check_id(summaries_id)}.summaries.parquet"
 
     def derived_file(self, recording_id: str, analysis_version: int) -> Path:
         """Return the path of a recording's derived file."""
-        return self.derived / f"{_checked(recording_id)}.{analysis_version}.duckdb"
+        return self.derived / f"{_check_id(recording_id)}.{analysis_version}.duckdb"
 
     def source_file(self, recording_id: str) -> Path:
         """Return the path of a recording's stored source."""
-        return self.sources / f"{_checked(recording_id)}.json.gz"
+        return self.sources / f"{_check_id(recording_id)}.json.gz"
 
     def manifest_file(self, run_id: str) -> Path:
         """Return the path of a run's manifest."""
-        return self.runs / f"{_checked(run_id)}.json"
+        return self.runs / f"{_check_id(run_id)}.json"
 
     def proposal_file(self, run_id: str) -> Path:
         """Return the path of a bundle's proposal for a run."""
-        return self.proposals / f"{_checked(run_id)}.json"
+        return self.proposals / f"{_check_id(run_id)}.json"
 
     def read_manifest(self, run_id: str) -> Manifest:
         """Read a manifest.
@@ -219,7 +219,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def _checked(identifier: str) -> str:
+def _check_id(identifier: str) -> str:
     if not is_id(identifier):
         raise UsageError(f"{identifier!r} is not an id: ids have 16 hexadecimal digits.")
     return identifier

@@ -24,7 +24,7 @@ def from_json(content: bytes | str, kind: type[T]) -> T:
 
     Raises msgspec.MsgspecError for other content.
     """
-    result: T = _whole(_decoder(msgspec.json.Decoder, kind, None), content)
+    result: T = _decode(_decoder(msgspec.json.Decoder, kind, None), content)
     return result
 
 
@@ -33,11 +33,11 @@ def from_msgpack(content: bytes, kind: type[T], dec_hook: Callable[[type, Any], 
 
     Raises msgspec.MsgspecError for other content.
     """
-    result: T = _whole(_decoder(msgspec.msgpack.Decoder, kind, dec_hook), content)
+    result: T = _decode(_decoder(msgspec.msgpack.Decoder, kind, dec_hook), content)
     return result
 
 
-def _whole(decoder: Any, content: bytes | str) -> Any:
+def _decode(decoder: Any, content: bytes | str) -> Any:
     try:
         return decoder.decode(content)
     except (UnicodeDecodeError, RecursionError) as error:  # msgspec does not catch these two

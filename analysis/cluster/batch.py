@@ -61,10 +61,10 @@ def _hash_of(path: Path) -> str:
 def _tables(pool: Executor, place: Storage, names: Iterable[str]) -> Iterator[pa.Table]:
     remaining = iter(names)
     while batch := list(islice(remaining, ROWS)):
-        yield from map(_unpacked, batch, pool.map(place.read, batch))
+        yield from map(_unpack, batch, pool.map(place.read, batch))
 
 
-def _unpacked(name: str, content: bytes) -> pa.Table:
+def _unpack(name: str, content: bytes) -> pa.Table:
     try:
         return unpack(content)
     except SawtoothError as error:

@@ -30,7 +30,7 @@ def on_ray(
 
     A new cluster has ``jobs`` cores of this machine and ends with the work.
     """
-    ray = _connected(address, jobs)
+    ray = _connect(address, jobs)
     try:
         remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
         remaining = iter(sources)
@@ -53,7 +53,7 @@ def on_ray(
         ray.shutdown()
 
 
-def _connected(address: str | None, jobs: int | None) -> Any:
+def _connect(address: str | None, jobs: int | None) -> Any:
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:

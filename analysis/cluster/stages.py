@@ -52,7 +52,7 @@ def unequal(
     calls = _calls(job, members)
     job = replace(job, own=calls["own"].to_numpy(np.float64))
     step_ms = _step_ms(job)
-    ideal_ms = _step_ms(replace(job, own=_evened(calls, calls["usual"]), transfer=_usual_transfers(job, calls)))
+    ideal_ms = _step_ms(replace(job, own=_even_out(calls, calls["usual"]), transfer=_usual_transfers(job, calls)))
     lost_ms = step_ms - ideal_ms
     late: Straggler | None = None
     if ideal_ms > 0 and lost_ms >= LEAST_SHARE * step_ms:
@@ -103,7 +103,7 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
     return calls
 
 
-def _evened(calls: pd.DataFrame, own_ns: pd.Series) -> F64:
+def _even_out(calls: pd.DataFrame, own_ns: pd.Series) -> F64:
     """Return ``own_ns`` with each stage's sum per rank scaled to the mean of the stages' sums."""
     mean_of_stage = own_ns.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
     return (own_ns * calls["stage"].map(mean_of_stage.mean() / mean_of_stage.where(mean_of_stage > 0)).fillna(1.0)).to_numpy(
@@ -147,6 +147,6 @@ def _stage(
     sums = counted.groupby("stage")["own"].sum() / counted.groupby("stage")["position"].nunique()
     worst = int(sums.idxmax())
     own_ms = float(sums[worst] - sums.drop(worst).mean()) / int(job.counted.sum()) / 1e6
-    gain_ms = _step_ms(job) - _step_ms(replace(job, own=_evened(calls, calls["own"])))
+    gain_ms = _step_ms(job) - _step_ms(replace(job, own=_even_out(calls, calls["own"])))
     positions = tuple(members[worst])
     return Straggler("stage", positions, tuple(ranks[p] for p in positions), None, None, None, own_ms, gain_ms)

@@ -183,7 +183,7 @@ def list_sources(urls: Iterable[str]) -> list[SourceVersion]:
     """
     sources: dict[str, SourceVersion] = {}
     for url in urls:
-        listed = list(_at(url))
+        listed = list(_source_at(url))
         if not listed:
             raise UsageError(f"There is neither a trace nor telemetry at {url}.")
         sources.update({source.url: source for source in listed})
@@ -198,7 +198,7 @@ def part_of(sources: Sequence[SourceVersion], part: int, parts: int) -> list[Sou
     return [s for s in sources if int.from_bytes(hashlib.sha256(s.url.encode()).digest()[:8], "big") % parts == part - 1]
 
 
-def _at(url: str) -> Iterator[SourceVersion]:
+def _source_at(url: str) -> Iterator[SourceVersion]:
     if not url.startswith(SCHEMES) and "://" not in url and (path := Path(url).expanduser().absolute()).is_file():
         yield _local_source(path)
         return

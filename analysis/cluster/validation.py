@@ -59,9 +59,9 @@ def unsound(table: pa.Table) -> str | None:
         or next((name for name, (lowest, highest) in RANGES.items() if _outside(columns[name], lowest, highest)), None)
         or (None if all(map(ID_PATTERN.fullmatch, traces["id"].to_pylist())) else "id")
         or (None if _in_order(columns) else "step.end_ns")
-        or (None if _inside(columns) else "call.exposed_ns")
+        or (None if _is_inside(columns) else "call.exposed_ns")
         or (None if _in_a_step(traces) else "call.step")
-        or (None if _sampled(table) else "sampled")
+        or (None if _can_be_decoded(table) else "sampled")
     )
 
 
@@ -79,7 +79,7 @@ def _in_order(columns: dict[str, pa.Array]) -> bool:
     return bool(pc.all(pc.greater_equal(columns["step.end_ns"], columns["step.start_ns"]), min_count=0).as_py())
 
 
-def _inside(columns: dict[str, pa.Array]) -> bool:
+def _is_inside(columns: dict[str, pa.Array]) -> bool:
     exposed = pc.and_(
         pc.less_equal(columns["call.exposed_ns"], columns["call.dur_ns"]),
         pc.less_equal(columns["call.exposed_from_ns"], columns["call.dur_ns"]),
@@ -95,7 +95,7 @@ def _in_a_step(traces: pa.Table) -> bool:
     return bool((calls.flatten().field("step").to_numpy(zero_copy_only=False) < steps[row]).all()) if len(row) else True
 
 
-def _sampled(table: pa.Table) -> bool:
+def _can_be_decoded(table: pa.Table) -> bool:
     """Return whether the telemetry summary of each GPU can be decoded."""
     rows = table.filter(pc.equal(table["kind"], "telemetry"))
     if rows["pids"].null_count or rows["source"].null_count or rows["sampled"].null_count:

@@ -107,7 +107,7 @@ def side_of(runs: Sequence[RunResult], library: Library) -> Side:
 
 
 def _side_of_one(run: RunResult, library: Library) -> Side:
-    measured, lead = _measured(run, library), run.lead
+    measured, lead = _measurement(run, library), run.lead
     if lead is None or not len(lead.counted):
         return Side((run,), (measured,), (), (), *_set_up(run, library, None))
     per_step = Fraction(1, len(lead.counted))
@@ -156,7 +156,7 @@ def _operators(view: RankView, per_step: Fraction) -> list[PerStepWork]:
     ]
 
 
-def _measured(run: RunResult, library: Library) -> MeasuredSteps:
+def _measurement(run: RunResult, library: Library) -> MeasuredSteps:
     """Return the run's step time and the steps that show its spread.
 
     These are the profiled steps. If the profiler's cost is large, they are the steps of the replay without it, because that

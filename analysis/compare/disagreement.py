@@ -40,8 +40,8 @@ def disagreement(
     measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
     costs = [_longer(p / t - 1) for p, t in zip(profile, (a, b), strict=True)]
     return (
-        f"The profiles and the runs disagree. Under the profiler a step of B takes {_moved(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
-        f"by {measured} it takes {_moved(moves[0])}{'' if is_shown else ', which is uncertain'} ({in_words(a, 4)} → {in_words(b, 4)}). Profiled steps are {costs[0]} the run's in A and "
+        f"The profiles and the runs disagree. Under the profiler a step of B takes {_move_in_words(moves[1])} ({in_words(profile[0], 4)} → {in_words(profile[1], 4)}); "
+        f"by {measured} it takes {_move_in_words(moves[0])}{'' if is_shown else ', which is uncertain'} ({in_words(a, 4)} → {in_words(b, 4)}). Profiled steps are {costs[0]} the run's in A and "
         f"{costs[1]} the run's in B, so the waterfall of the profiles explains the recordings, not the gain."
     )
 
@@ -50,7 +50,7 @@ def _longer(move: float) -> str:
     return "as long as" if abs(move) < SAME else f"{percent(abs(move))} {'longer' if move > 0 else 'shorter'} than"
 
 
-def _moved(move: float) -> str:
+def _move_in_words(move: float) -> str:
     if move > 1:
         return f"{1 + move:.3g} times as long"
     return "as long" if abs(move) < SAME else f"{percent(abs(move))} {'more' if move > 0 else 'less'} time"

@@ -133,10 +133,10 @@ def _judge(comparison: Comparison, gate: Gate) -> GateOutcome:
     worse = amount if gate.direction == "rise" else -amount
     a, b = (WORDS[metric.unit](value) for value in (change.a.value, change.b.value))
     sentence = f"{metric.label} went from {a} to {b}{f' ({amount:+.2%})' if gate.relative else ''}"
-    return _step_time(comparison, gate, worse, sentence) if gate.key == BEST else _plain(gate, worse, sentence)
+    return _step_time(comparison, gate, worse, sentence) if gate.key == BEST else _outcome_of_sentence(gate, worse, sentence)
 
 
-def _plain(gate: Gate, worse: float, sentence: str) -> GateOutcome:
+def _outcome_of_sentence(gate: Gate, worse: float, sentence: str) -> GateOutcome:
     if worse > gate.limit:
         return GateOutcome(gate, REGRESSED, f"{gate.text}: failed. {sentence}.")
     return GateOutcome(gate, PASSED, f"{gate.text}: passed. {sentence}.")
@@ -160,7 +160,7 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
             COULD_NOT_JUDGE,
             f"{gate.text}: could not be judged. {sentence}, beyond the limit, but this change is not certain. {word.why}",
         )
-    outcome = _plain(gate, worse, sentence)
+    outcome = _outcome_of_sentence(gate, worse, sentence)
     unseen = _unseen(comparison, gate) if outcome.code == PASSED and not word.shown else None
     return replace(outcome, sentence=f"{outcome.sentence} {unseen}") if unseen is not None else outcome
 

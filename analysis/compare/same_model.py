@@ -40,14 +40,14 @@ def models_of(a: Side, b: Side) -> Models:
         kernels = shared_kernels(a.kernels, b.kernels)
         by_kernels = kernels is not None and kernels < HARDLY_ANY
         return Models(one_shape=False, other=by_kernels or _nothing_in_common(a, b), by_kernels=by_kernels)
-    if sizes := _resized(a, b):
+    if sizes := _resized_layers(a, b):
         return Models(one_shape=True, other=False, resized=sizes)
     one_shape = share >= ONE_SHAPE
     different = share < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights))
     return Models(one_shape, other=different and _other_work(a, b))
 
 
-def _resized(a: Side, b: Side) -> Mapping[int, int]:
+def _resized_layers(a: Side, b: Side) -> Mapping[int, int]:
     """Return layer sizes that B changed slightly, by A's size; empty if the batch size may differ."""
     batches = [next((condition.number for condition in side.conditions if condition.key == "batch"), None) for side in (a, b)]
     if None not in batches:

@@ -214,7 +214,7 @@ def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[
                 numbers.add(size)
                 result.append(_of_trial(point.run, trial, samples_per_unit, memory.get(point.run.manifest.id)))
     top = max(_fitting_sizes(result), default=0.0)
-    return [replace(point, accumulated=_accumulated(point, top)) for point in result]
+    return [replace(point, accumulated=_accumulated_throughput(point, top)) for point in result]
 
 
 def _fitting_sizes(points: Sequence[Point]) -> list[float]:
@@ -233,7 +233,7 @@ def _of_trial(run: RunResult, trial: BatchTrial, samples_per_unit: float, memory
     return Point(run, f"{trial.batch:g}", trial.batch, throughput, share, trial, is_run=False)
 
 
-def _accumulated(point: Point, top: float) -> float | None:
+def _accumulated_throughput(point: Point, top: float) -> float | None:
     """Return the throughput if gradients of the point's size are accumulated to ``top`` samples.
 
     The optimizer then steps once for all of them. Returns None if the throughput is not known.

@@ -98,7 +98,7 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
         parts_a, parts_b = (_without_operators(parts) for parts in (parts_a, parts_b))
         scaled_a, scaled_b = (_without_operators(parts) for parts in (scaled_a, scaled_b))
     zero = Fraction(0)
-    keys = _ordered({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
+    keys = _in_ledger_order({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
     return tuple(
         RunRow(*key, parts_a.get(key, zero), parts_b.get(key, zero), scaled_a.get(key, zero) + scaled_b.get(key, zero))
         for key in keys
@@ -149,7 +149,7 @@ def _parts_of_side(runs: Sequence[RunResult]) -> tuple[dict[Part, Fraction], dic
             return None
         host: dict[Part, Fraction] = {(part, None): Fraction(ms) for part, ms in host_parts(run).items()}
         run_parts = _parts_of_run(run.lead, Fraction(step_ms), host)
-        fitted = _fitted(run_parts, Fraction(step_ms))
+        fitted = _fit_to_step(run_parts, Fraction(step_ms))
         for key, ms in fitted.items():
             parts[key] = parts.get(key, Fraction(0)) + ms / len(runs)
             scaled[key] = scaled.get(key, Fraction(0)) + max(run_parts.get(key, ms) - ms, Fraction(0)) / len(runs)
@@ -181,7 +181,7 @@ def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part
     return {key: ms for key, ms in parts.items() if ms}
 
 
-def _fitted(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fraction]:
+def _fit_to_step(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fraction]:
     """Return the parts, shrunk if they are longer than the step."""
     fitted = _shrunk(parts, step_ms) if sum(parts.values()) > step_ms else parts
     return {key: ms for key, ms in fitted.items() if ms}
@@ -218,7 +218,9 @@ def profile_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[W
     if profile_step_ns(a) is None or profile_step_ns(b) is None:
         return ()
     sides = [_ledger(a), _ledger(b)]
-    keys = _ordered({**sides[0], **sides[1]}, lambda key: max(side[key][0] if key in side else Fraction(0) for side in sides))
+    keys = _in_ledger_order(
+        {**sides[0], **sides[1]}, lambda key: max(side[key][0] if key in side else Fraction(0) for side in sides)
+    )
     replayed = [any(ms is not None for _, ms in side.values()) for side in sides]
     rows = []
     for key in keys:
@@ -247,7 +249,7 @@ def _ledger(runs: Sequence[RunResult]) -> dict[Part, tuple[Fraction, float | Non
     return {key: (ns, replayed[key] if everywhere else None) for key, ns in exact.items()}
 
 
-def _ordered(keys: Iterable[Part], longer: Callable[[Part], Fraction]) -> list[Part]:
+def _in_ledger_order(keys: Iterable[Part], longer: Callable[[Part], Fraction]) -> list[Part]:
     """Return the keys in the ledger's order, with ``OUTSIDE_PROFILE`` last.
 
     Within an owner, the longer part comes first.

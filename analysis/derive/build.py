@@ -132,7 +132,7 @@ class _Deriving:
         whole, many_operators = False, False
         self._store_next(timeline_sums.store_depths)
         with ThreadPoolExecutor(1) as explainer:
-            for part in parts_of(self._con, _analysed):
+            for part in parts_of(self._con, _analysed_gpus):
                 whole, many_operators = part.parts == 1, part.parts == 1 and len(part.events.ops) > MANY_OPERATORS
                 if whole:
                     self._make_room(many_operators=many_operators)
@@ -200,7 +200,7 @@ class _Deriving:
             self._store_next(give_up_memory, limit)
 
 
-def _analysed(device: np.ndarray) -> tuple[list[int], int]:
+def _analysed_gpus(device: np.ndarray) -> tuple[list[int], int]:
     """Return the GPUs to analyse and the number of GPUs left out, from the GPU of each operation.
 
     In a trace with more than MAX_ANALYSED GPUs, those with the fewest operations are left out.

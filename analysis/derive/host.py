@@ -225,7 +225,7 @@ def cause_timeline(
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
     remaining_cause = HOST_CAUSES[-1]  # python_host: time that no other cause claims
-    starts, _, causes = assign_layers([_joined(layers[key]) for key in HOST_CAUSES if key != remaining_cause], *span(events))
+    starts, _, causes = assign_layers([_union_of(layers[key]) for key in HOST_CAUSES if key != remaining_cause], *span(events))
     return CauseTimeline(starts, causes)
 
 
@@ -274,7 +274,7 @@ def loads_code(events: TraceEvents, facts: HostFacts) -> NDArray[np.bool_]:
     return loads & launches & (durations >= max(LOADS_AT_LEAST_NS, LOADS_TIMES_USUAL * float(np.median(durations[launches]))))
 
 
-def _joined(pieces: list[tuple[I64, I64]]) -> Intervals:
+def _union_of(pieces: list[tuple[I64, I64]]) -> Intervals:
     none = np.empty(0, np.int64)
     return union(np.concatenate([none, *(p[0] for p in pieces)]), np.concatenate([none, *(p[1] for p in pieces)]))
 

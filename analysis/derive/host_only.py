@@ -53,7 +53,7 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     step_ns: list[int] = []
     first_ns: int | None = None
     window = intervals.union([int(ops.start.min())], [int(ops.end.max())])
-    apart = _apart(steps)
+    apart = _has_gap_after(steps)
     if len(steps.ends) >= MIN_STEPS and len(within_cycle := np.flatnonzero((np.diff(steps.cycle) == 0) & ~apart)):
         step_ns = np.diff(steps.ends)[within_cycle].tolist()
         window = intervals.union(steps.ends[within_cycle], steps.ends[within_cycle + 1])
@@ -67,13 +67,13 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     loading_op = np.array([name.startswith(LOADING) for name in events.names], bool)[ops.name]
     working = inside & ~ops.annotation & ~loading_op
     loop = _loop_thread(events, inside)
-    loading = _clipped(events, inside & loading_op & (ops.thread == loop), window)
-    operators = intervals.subtract(_clipped(events, working & (ops.thread == loop), window), loading)
+    loading = _clip(events, inside & loading_op & (ops.thread == loop), window)
+    operators = intervals.subtract(_clip(events, working & (ops.thread == loop), window), loading)
     host_rest = intervals.subtract(intervals.subtract(window, loading), operators)
     communication, collective = _communication(events, inside, host_rest, window)
     in_workers = np.array([LOADS_IN_WORKERS in name for name in events.names], bool)[ops.name]
     other = (working | (inside & loading_op & in_workers)) & (ops.thread == loop)
-    functions = own_functions(events.names, host, loop, window, _clipped(events, other, window))
+    functions = own_functions(events.names, host, loop, window, _clip(events, other, window))
     return {
         "functions": [[name, ns / divisor] for name, ns in functions],
         "step_ns": step_ns,
@@ -86,13 +86,13 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
         "collective": collective,
         "operators": _operators(events, working, divisor),
         "threads": [
-            [int(thread), _clipped(events, working & (ops.thread == thread), window).total / divisor]
+            [int(thread), _clip(events, working & (ops.thread == thread), window).total / divisor]
             for thread in np.unique(ops.thread[working])
         ],
     }
 
 
-def _apart(steps: HostSteps) -> NDArray[np.bool_]:
+def _has_gap_after(steps: HostSteps) -> NDArray[np.bool_]:
     """Return which steps are followed by at least the time of a usual iteration without a mark.
 
     Steps before a gap in the numbers are not among them, because a schedule waits there. An iteration reaches from mark to mark, so
@@ -134,7 +134,7 @@ def _communication(
     if not chosen.any():
         return 0, ""
     time = np.bincount(events.ops.name[chosen], weights=(events.ops.end - events.ops.start)[chosen])
-    return intervals.intersect(_clipped(events, chosen, window), host_rest).total, events.names[int(time.argmax())]
+    return intervals.intersect(_clip(events, chosen, window), host_rest).total, events.names[int(time.argmax())]
 
 
 def _loop_thread(events: TraceEvents, inside: NDArray[np.bool_]) -> int:
@@ -145,7 +145,7 @@ def _loop_thread(events: TraceEvents, inside: NDArray[np.bool_]) -> int:
     return int(time.argmax())
 
 
-def _clipped(events: TraceEvents, chosen: NDArray[np.bool_], window: intervals.Intervals) -> intervals.Intervals:
+def _clip(events: TraceEvents, chosen: NDArray[np.bool_], window: intervals.Intervals) -> intervals.Intervals:
     return intervals.intersect(intervals.union(events.ops.start[chosen], events.ops.end[chosen]), window)
 
 
@@ -181,7 +181,7 @@ def own_functions(
     if not len(calls):
         return []
     begin, end = host.python_start[calls], host.python_end[calls]
-    ns = _covered(window, begin, end) - _covered(inside, begin, end)
+    ns = _time_within(window, begin, end) - _time_within(inside, begin, end)
     at = np.full(int(calls.max()) + 1, -1, np.int64)
     at[calls] = np.arange(len(calls))
     parent = host.python_parent[calls]
@@ -239,7 +239,7 @@ def _owners(host: HostFacts, calls: I64, user: NDArray[np.bool_]) -> I64:
         owner[climbs] = host.python_parent[owner[climbs]]
 
 
-def _covered(parts: intervals.Intervals, begin: I64, end: I64) -> I64:
+def _time_within(parts: intervals.Intervals, begin: I64, end: I64) -> I64:
     """Return the ns of ``parts`` within each [begin, end)."""
     if not len(parts.starts):
         return np.zeros_like(begin)

@@ -79,7 +79,7 @@ def operator_sums(
     parts: list[Sums] = []
     for device in devices:
         on_device = launched & (gpu.device == device)
-        own_gpu_ns = _added(gpu.cpu_op[on_device], gpu_dur[on_device], len(ops))
+        own_gpu_ns = _sums_by_place(gpu.cpu_op[on_device], gpu_dur[on_device], len(ops))
         total = subtree_sums(own_gpu_ns, ops.parent)
         busy = total > 0
         rows = listed & (busy | (~used & (device == devices[-1])))
@@ -98,7 +98,9 @@ def operator_sums(
             # one column at a time, because all columns together take as much memory as the trace
             groups.add(name, values[rows])
         groups.add("kernels", np.bincount(gpu.cpu_op[on_device], minlength=len(ops))[rows])
-        groups.add("tensor_core_ns", _added(gpu.cpu_op[on_device & tensor], gpu_dur[on_device & tensor], len(ops))[rows])
+        groups.add(
+            "tensor_core_ns", _sums_by_place(gpu.cpu_op[on_device & tensor], gpu_dur[on_device & tensor], len(ops))[rows]
+        )
         groups.add_flops(np.where(busy[rows] | ~launched.any(), flops[rows], np.nan))
         parts.append(groups.sums)
     return parts
@@ -112,7 +114,7 @@ def _own_time(ops: CpuOps) -> I64:
     return own_ns
 
 
-def _added(place: I64, values: I64, count: int) -> I64:
+def _sums_by_place(place: I64, values: I64, count: int) -> I64:
     """Return the sums of ``values`` by ``place``, for ``count`` places.
 
     The sums are exact: a hundred days in ns fit into a float's 53 bits.
@@ -130,7 +132,7 @@ class _Groups:
 
     def add(self, name: str, values: I64) -> None:
         """Sum one column by group."""
-        self.sums[name] = _added(self._row, values, self._count)
+        self.sums[name] = _sums_by_place(self._row, values, self._count)
 
     def add_flops(self, flops: NDArray[np.float64]) -> None:
         """Sum FLOPs by group; NaN if all FLOPs of a group are unknown."""

@@ -84,7 +84,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
         else:
             try:
                 judged = judged_by(rule, context)
-                findings += _advised(rule, judged)
+                findings += _with_advice(rule, judged)
                 small += [(rule, evidence) for evidence, judgement in judged if judgement is None]
             # An error in one rule must not stop the whole report. It is reported as not checked, never hidden.
             except Exception as error:
@@ -98,7 +98,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
     if any("captures_graph" in finding.explains.topics for finding in findings):
         doubt = ONCE
     if doubt is not None:
-        findings = [_doubted(finding, doubt) if "host_pace" in finding.explains.topics else finding for finding in findings]
+        findings = [_with_doubt(finding, doubt) if "host_pace" in finding.explains.topics else finding for finding in findings]
     findings = bounded_by_late(context, [_less_sure_if_distorted(context, finding) for finding in findings])
     findings = ordered(context, findings, rules)
     later = [
@@ -114,10 +114,10 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
 
 def found_by(rule: Rule, context: RuleContext) -> list[Finding]:
     """Return the findings of ``rule``, judged for the run's step."""
-    return _advised(rule, judged_by(rule, context))
+    return _with_advice(rule, judged_by(rule, context))
 
 
-def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) -> list[Finding]:
+def _with_advice(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) -> list[Finding]:
     return [advise(rule.slug, evidence, judgement, rule.explains) for evidence, judgement in judged if judgement is not None]
 
 
@@ -222,7 +222,7 @@ def _is_store_error(error: Exception) -> bool:
     return broken or isinstance(error, (SawtoothError, OSError, MemoryError))
 
 
-def _doubted(finding: Finding, why: str) -> Finding:
+def _with_doubt(finding: Finding, why: str) -> Finding:
     """Return a finding on host speed as uncertain.
 
     If something else limits the run's step, a faster host gains nothing.

@@ -134,10 +134,10 @@ def checklist(run: RunResult, recording: Recording) -> tuple[Checked, ...]:
 
     ``recording`` is the recording of the slowest rank.
     """
-    return tuple(checked for technique in TECHNIQUES for checked in _checked(technique, run, recording))
+    return tuple(checked for technique in TECHNIQUES for checked in _entries_of(technique, run, recording))
 
 
-def _checked(technique: Technique, run: RunResult, recording: Recording) -> tuple[Checked, ...]:
+def _entries_of(technique: Technique, run: RunResult, recording: Recording) -> tuple[Checked, ...]:
     findings = [finding for finding in run.findings if finding.rule in technique.rules]
     if not findings:
         return (_without_findings(technique, run, recording),)

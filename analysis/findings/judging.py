@@ -92,7 +92,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
     if threshold is not None and not reaches(evidence, step, threshold):
         return None
     lost_ms, severity, confidence, note = evidence.lost_ms, evidence.severity, evidence.confidence, ""
-    predicted, predicted_range = _predicted(evidence, step)
+    predicted, predicted_range = _prediction_of(evidence, step)
     fed_every_ms = step.fed_every_ms(evidence.edits, predicted, "likely")
     if predicted_range is not None and step.ms and predicted_range[1] >= step.ms and evidence.predicted is None:
         note = MAY_BRING_NOTHING.format(low=in_words(predicted_range[0]), high=in_words(predicted_range[1]))
@@ -156,7 +156,7 @@ def _by_share(evidence: Evidence, gain_share: float, step: Step) -> Severity:
     return severity if evidence.at_most is None else max(severity, evidence.at_most, key=SEVERITIES.index)
 
 
-def _predicted(evidence: Evidence, step: Step) -> tuple[float | None, tuple[float, float] | None]:
+def _prediction_of(evidence: Evidence, step: Step) -> tuple[float | None, tuple[float, float] | None]:
     """Return the step time after the change and its interval (ms), from the rule or from the replay."""
     if evidence.predicted is not None:
         # After other changes, the rule's own prediction keeps its share of the step.

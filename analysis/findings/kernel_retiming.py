@@ -81,7 +81,7 @@ def retimed_products(
         work = flop_work(row, dtype, resized=resized)
         return estimate(work, gpu) if work is not None else None
 
-    return _timed(rows, _by_operator(rows, resized_estimate), slower=False)
+    return _timing_edit(rows, _by_operator(rows, resized_estimate), slower=False)
 
 
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
@@ -97,7 +97,7 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks
         dtype = dtype_of_type(row.types[0]) if row.types else None
         return estimate(moving_work(NORMS[row.operator], moved, dtype, "NHWC"), gpu) if moved and dtype else None
 
-    timed = _timed(norms, _by_operator(norms, last, ""), slower=True, prefix="")
+    timed = _timing_edit(norms, _by_operator(norms, last, ""), slower=True, prefix="")
     is_depthwise = convolutions["kernel"].str.contains(DEPTHWISE, na=False).to_numpy(bool)
     tiled = np.array([_fills_tiles(row) for row in convolutions.itertuples()], bool)
     parts = (
@@ -155,7 +155,9 @@ def _by_operator(
     return estimates
 
 
-def _timed(rows: pd.DataFrame, times: dict[Any, KernelTimeEstimate], *, slower: bool, prefix: str = "flop_") -> TimedOps | None:
+def _timing_edit(
+    rows: pd.DataFrame, times: dict[Any, KernelTimeEstimate], *, slower: bool, prefix: str = "flop_"
+) -> TimedOps | None:
     """Return the edit that divides each operator's new time among its kernels, by their old times."""
     calls = f"{prefix or 'cpu_'}op_id"
     rows = rows[rows[calls].isin(times.keys())]

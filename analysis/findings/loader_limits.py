@@ -116,9 +116,9 @@ def cheaper_advice(facts: UserFacts) -> Action:
     """Return the advice that makes the slowest stage of loading cheaper."""
     match stage_of(facts):
         case "pinning":
-            return followed_by(ONE_THREAD_PINS if facts.loader_workers else PINS_ALONE, _grouped(facts))
+            return followed_by(ONE_THREAD_PINS if facts.loader_workers else PINS_ALONE, _advice_on_padding(facts))
         case "collate":
-            return followed_by(VECTORISE, _grouped(facts))
+            return followed_by(VECTORISE, _advice_on_padding(facts))
         case _:
             return CHEAPER_SAMPLE
 
@@ -185,7 +185,7 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         whole_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s + (0.0 if workers else cost.pin_s))
         advice_on_workers = "More workers collate more batches at the same time." if workers else ""
         return (
-            f": collating takes {in_words(1e3 * cost.collate_s)} of the {in_words(whole_ms)} for a batch{_at(facts.loader_collate_code)}",
+            f": collating takes {in_words(1e3 * cost.collate_s)} of the {in_words(whole_ms)} for a batch{_place_note(facts.loader_collate_code)}",
             followed_by(cheaper_advice(facts), advice_on_workers),
         )
     if cost.limit is None:
@@ -196,7 +196,7 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         return f": {no_core}", ASK_FOR_CORES
     if cost.limit == "waiting":
         return (
-            f": a sample waits for {100 * (1 - cost.computes):.0f} % of its time (for a disk, a network, a lock or a busy core){_at(facts.loader_sample_code)}",
+            f": a sample waits for {100 * (1 - cost.computes):.0f} % of its time (for a disk, a network, a lock or a busy core){_place_note(facts.loader_sample_code)}",
             Action(
                 "Give",
                 "the loader more workers",
@@ -204,7 +204,7 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
             ),
         )
     return (
-        f": a sample computes for {100 * cost.computes:.0f} % of its time{_at(facts.loader_sample_code)}",
+        f": a sample computes for {100 * cost.computes:.0f} % of its time{_place_note(facts.loader_sample_code)}",
         Action(
             "Give",
             "the loader more workers",
@@ -213,11 +213,11 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
     )
 
 
-def _at(place: str | None) -> str:
+def _place_note(place: str | None) -> str:
     return f" ({readable_frame(place)})" if place else ""
 
 
-def _grouped(facts: UserFacts) -> str:
+def _advice_on_padding(facts: UserFacts) -> str:
     """Return advice against padding if there is much of it; else an empty text."""
     share = facts.loader_padding or 0.0
     if share < MUCH_PADDING:

@@ -174,10 +174,10 @@ def title_of(title: str, evidence: Evidence, judgement: Judgement) -> str:
     loss_ms = evidence.cost_ms if evidence.stated_ms is None else evidence.stated_ms
     if loss_ms is None or judgement.gain_ms <= MORE_THAN_LOSS * loss_ms or in_words(loss_ms) not in title:
         return title
-    return MORE_WITH.format(title=title, rest=evidence.rest or _rest(evidence))
+    return MORE_WITH.format(title=title, rest=evidence.rest or _words_for_rest(evidence))
 
 
-def _rest(evidence: Evidence) -> str:
+def _words_for_rest(evidence: Evidence) -> str:
     kinds = (rest for kinds, rest in BY_EDIT if any(isinstance(edit, kinds) for edit in evidence.edits))
     return next(kinds, LAUNCHES)
 

@@ -32,7 +32,7 @@ PART_FIRST = "“{title}” is part of this and has its own solution, so it come
 def check_relations(rules: Iterable[Rule]) -> None:
     """Raise ValueError if rules declare relations to missing rules, or relations that form a cycle."""
     rule_of = {rule.slug: rule for rule in rules}
-    pairs = [(first, later) for rule in rule_of.values() for first, later in _declared(rule)]
+    pairs = [(first, later) for rule in rule_of.values() for first, later in _declared_pairs(rule)]
     if unknown := {slug for pair in pairs for slug in pair} - set(rule_of):
         raise ValueError(f"rules declare relations to rules that do not exist: {', '.join(sorted(unknown))}")
     predecessors: dict[str, set[str]] = defaultdict(set)
@@ -44,7 +44,7 @@ def check_relations(rules: Iterable[Rule]) -> None:
         raise ValueError(f"these relations form a cycle: {' → '.join(error.args[1])}") from None
 
 
-def _declared(rule: Rule) -> list[tuple[str, str]]:
+def _declared_pairs(rule: Rule) -> list[tuple[str, str]]:
     """Return the pairs (first, later) of slugs in the relations that a rule declares."""
     parts = [(rule.slug, rule.part_of)] if rule.part_of is not None else []
     return [*((rule.slug, other.to) for other in rule.comes_before), *((other.to, rule.slug) for other in rule.needs), *parts]
@@ -137,11 +137,11 @@ def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[R
     """Return the findings in reading order, with the reason for those that come after another."""
     rule_of = {rule.slug: rule for rule in rules}
     order = _Order(sorted(findings, key=rank))
-    changed = [_changed(finding) for finding in order.findings]
+    changed = [_changed_operations(finding) for finding in order.findings]
     choices = _choices_first(order, rule_of, changed)
     _each_cause_once(order, changed, choices)
     for relation in ("needs", "comes_before"):
-        _as_declared(context, order, rule_of, relation)
+        _add_relations(context, order, rule_of, relation)
     _parts_first(order, rule_of)
     return order.placed()
 
@@ -199,7 +199,7 @@ def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices
         order.put_behind(first, later)
 
 
-def _as_declared(context: RuleContext, order: _Order, rule_of: dict[str, Rule], relation: str) -> None:
+def _add_relations(context: RuleContext, order: _Order, rule_of: dict[str, Rule], relation: str) -> None:
     """Add the relations that the rules of the findings declare, either ``needs`` or ``comes_before``."""
     at = {finding.rule: place for place, finding in reversed(list(enumerate(order.findings)))}
     for slug, own_place in at.items():
@@ -249,6 +249,6 @@ def _parts_first(order: _Order, rule_of: dict[str, Rule]) -> None:
         order.put_behind(first, general)
 
 
-def _changed(finding: Finding) -> set[tuple[str, int]]:
+def _changed_operations(finding: Finding) -> set[tuple[str, int]]:
     """Return the GPU operations and calls that a finding's edits name."""
     return {(kind, number) for edit in finding.edits for kind in ("ops", "calls") for number in getattr(edit, kind, None) or ()}

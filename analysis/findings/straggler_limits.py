@@ -35,9 +35,11 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
     The limit is the job's gain if this rank were as fast as its peers. The replay predicts the findings for the late rank alone,
     but the ranks that wait for it do not get faster.
     """
-    late_finding = _late(findings)
+    late_finding = _late_finding(findings)
     single = _lost_alone(context) if late_finding is not None else frozenset()
-    return [_bounded(f, late_finding) if late_finding is not None and single & set(f.explains.causes) else f for f in findings]
+    return [
+        _limit_finding(f, late_finding) if late_finding is not None and single & set(f.explains.causes) else f for f in findings
+    ]
 
 
 def is_seen_to_be_late(context: RuleContext, late_finding: Finding, _host: Finding) -> bool:
@@ -54,7 +56,7 @@ def is_seen_to_be_late(context: RuleContext, late_finding: Finding, _host: Findi
     return not slowed and bool(waited_for_ms(communication, first))
 
 
-def _late(findings: Sequence[Finding]) -> Finding | None:
+def _late_finding(findings: Sequence[Finding]) -> Finding | None:
     return next((f for f in findings if "late_rank" in f.explains.topics and f.predicted_step_ms is not None), None)
 
 
@@ -76,7 +78,7 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
     )
 
 
-def _bounded(finding: Finding, late_finding: Finding) -> Finding:
+def _limit_finding(finding: Finding, late_finding: Finding) -> Finding:
     """Return ``finding`` with at most the severity and gain of ``late_finding``, and without edits.
 
     Joint predictions use edits, but this gain belongs to one rank only.

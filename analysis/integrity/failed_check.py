@@ -43,11 +43,11 @@ def weakened(metrics: Mapping[str, Reading], failed: Iterable[FailedCheck]) -> d
     result = dict(metrics)
     for check in failed:
         for key, effect in check.effects.items():
-            result[key] = _weakened(key, result[key], effect, check.sentence)
+            result[key] = _weaken(key, result[key], effect, check.sentence)
     return result
 
 
-def _weakened(key: str, reading: Reading, effect: Effect, reason: str) -> Reading:
+def _weaken(key: str, reading: Reading, effect: Effect, reason: str) -> Reading:
     if reading.value is None:
         return reading
     if effect == "unknown":

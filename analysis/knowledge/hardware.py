@@ -119,7 +119,7 @@ def identify(
     if row is None and compute is not None and sms is not None and (_GENERIC_NAME.match(text) or not _MOBILE.search(text)):
         row, by = _by_shape(compute, sms, memory_bytes, vendor), "shape"
     if row is not None:
-        return _sized(row, by, text, sms, memory_bytes)
+        return _with_sizes(row, by, text, sms, memory_bytes)
     if compute is not None and sms:
         return _by_formula(text, compute, sms, vendor)
     return None
@@ -151,7 +151,9 @@ def _by_shape(compute: tuple[int, int], sms: int, memory_bytes: int | None, vend
     return None
 
 
-def _sized(row: _HardwareRow, by: Literal["name", "shape"], name: str, sms: int | None, memory_bytes: int | None) -> GpuPeaks:
+def _with_sizes(
+    row: _HardwareRow, by: Literal["name", "shape"], name: str, sms: int | None, memory_bytes: int | None
+) -> GpuPeaks:
     notes = [row.gpu.note] if row.gpu.note else []
     gpu = replace(row.gpu, identified_by=by)
     if by == "shape":

@@ -156,7 +156,7 @@ def time_ms(work: KernelWork, fitted: FittedKernel, gpu: GpuPeaks) -> float | No
             for product in work.products
         )
     traffic_us = work.bytes / bandwidth * 1e6
-    overlapped_us = _overlapped(compute_us, fitted.memory * traffic_us)
+    overlapped_us = _overlapped_time(compute_us, fitted.memory * traffic_us)
     return (fitted.launch_us + overlapped_us + fitted.serial * traffic_us) / 1e3
 
 
@@ -170,13 +170,13 @@ def tiled_us(
     area = tile_rows * tile_columns
     arithmetic = 2 * area * inner / flops_per_us
     loads = (tile_rows + tile_columns) * inner / items_per_us
-    tile_us = _overlapped(arithmetic, loads) + epilogue_us * area / TILE_AREA
+    tile_us = _overlapped_time(arithmetic, loads) + epilogue_us * area / TILE_AREA
     waves = np.ceil(tiles / sms)
     waves = np.where(waves <= WHOLE_WAVES, waves, tiles / sms + 0.5)
     return float(np.min(waves * tile_us + np.where(split > 1, split_us, 0.0)))
 
 
-def _overlapped(a: Any, b: Any) -> Any:
+def _overlapped_time(a: Any, b: Any) -> Any:
     """Return the time of two activities, of times ``a`` and ``b``, that overlap in part."""
     return (a**OVERLAP_EXPONENT + b**OVERLAP_EXPONENT) ** (1 / OVERLAP_EXPONENT)
 

@@ -48,7 +48,7 @@ def product_work(
     batch, m, n, k = pair
     aligned = True
     if resized is None:
-        aligned = _aligned(strides, first, dtype, n, k)
+        aligned = _is_aligned(strides, first, dtype, n, k)
     else:
         m, n, k = (resized.get(size, size) for size in (m, n, k))
     size, output = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
@@ -84,7 +84,7 @@ def _order(strides: Any, first: int) -> str | None:
     return letters if letters != "TT" else None
 
 
-def _aligned(strides: Any, first: int, dtype: str, n: int, k: int) -> bool:
+def _is_aligned(strides: Any, first: int, dtype: str, n: int, k: int) -> bool:
     """Return whether rows of both operands and of the result start at multiples of ALIGNED_BYTES.
 
     The contiguous dimension counts, not M.

@@ -69,7 +69,7 @@ def why_not_tensor_cores(
             "fell_back", "The library chose a kernel of plain arithmetic; the operator's dtype was not recorded."
         )
     alignment = ALIGNMENT_16_BIT if dtype in SIXTEEN_BIT else ALIGNMENT_TF32 if dtype == "fp32" else ALIGNMENT_8_BIT
-    odd = _misaligned(op_name or "", input_dims, alignment, input_strides)
+    odd = _misaligned_sizes(op_name or "", input_dims, alignment, input_strides)
     if odd:
         sizes = ", ".join(str(n) for n in odd)
         return WhyNot(
@@ -136,7 +136,7 @@ def _row_length(shape: list[int], stride: Any) -> int | None:
     return int(max(stride[-2:]))
 
 
-def _misaligned(op_name: str, input_dims: list[Any] | None, alignment: int, strides: list[Any] | None) -> list[int]:
+def _misaligned_sizes(op_name: str, input_dims: list[Any] | None, alignment: int, strides: list[Any] | None) -> list[int]:
     """Return the sizes of the operator's matrices that are not multiples of ``alignment``.
 
     For a product with known strides, these are its row lengths.

@@ -114,7 +114,7 @@ def choose_step_time(
     ``steps`` is the derived table, ``estimate`` the replay's. ``work`` is the GPU's work in a step; without it, the trace gives no
     interval. ``fed`` is the loader workers' time per step.
     """
-    profiled, durations = _profiled(steps)
+    profiled, durations = _profiled_times(steps)
     mean_ms = float(durations.mean()) if len(durations) else None
     est = _estimate(estimate, profiled)
     trace = floor = None
@@ -131,7 +131,7 @@ def choose_step_time(
     if marks is not None and known_work is not None and limited_by_host(marks, known_work):
         marks = with_host_drift(marks)
     ranked = [item for item in (user, marks, _above_kernel_time(telemetry, known_work), trace) if item is not None]
-    source, reading = _chosen(ranked, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
+    source, reading = _strongest(ranked, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     rounds = _rounds(marks, durations.tolist(), work, floor) if source == "marks" else None
     chosen = BestStepTime(
         source=source,
@@ -168,7 +168,7 @@ def _rounds(
     return rounds_beside(marks.round, Profiled(profiled_ms, work.waits_ns / 1e6, loads, floor))
 
 
-def _profiled(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:
+def _profiled_times(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:
     """Return the median of the counted steps, and their times in ms (empty if the times are wrong)."""
     counted = steps[steps["counted"]]
     durations = (counted["end_ns"] - counted["start_ns"]) / 1e6
@@ -185,7 +185,7 @@ def _with_note(reading: Reading, *notes: str) -> Reading:
     return replace(reading, notes=(*reading.notes, *notes))
 
 
-def _chosen(
+def _strongest(
     ranked: list[StepTimeEvidence], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
 ) -> tuple[StepSource, Reading]:
     """Return source and reading of the strongest evidence; those of the trace if there is no stronger one."""
@@ -201,7 +201,7 @@ def _chosen(
                 and _bound_by_gpu(profiled_ms, floor)
                 and evidence.contains(reading.value)
             ):
-                return source, _narrowed(reading, evidence)
+                return source, _narrow(reading, evidence)
             if (evidence.width or float("inf")) > TOO_WIDE and reading.value is not None:
                 continue
         trust: Trust = "caution" if evidence.source == "telemetry" else "ok"
@@ -213,7 +213,7 @@ def _bound_by_gpu(profiled_ms: Sequence[float], floor: float) -> bool:
     return bool(len(profiled_ms)) and max(profiled_ms) <= GPU_BOUND * floor
 
 
-def _narrowed(reading: Reading, evidence: StepTimeEvidence) -> Reading:
+def _narrow(reading: Reading, evidence: StepTimeEvidence) -> Reading:
     """Return the profile's reading with the intersection of its interval and telemetry's."""
     high = evidence.high_ms if reading.high is None else min(reading.high, evidence.high_ms or reading.high)
     return replace(reading, low=max(reading.low or 0.0, evidence.low_ms), high=high)

@@ -74,7 +74,7 @@ def apply(
     share = facts.orphan_share
     if share > ORPHANS_CAUTION:
         note = f"{percent(share)} of GPU time has no launch in the trace: the profiler dropped events."
-        result = _doubted(result, "lost_launches", note)
+        result = _lower_trust(result, "lost_launches", note)
         if share > MAX_ORPHANS:
             result = {key: lowered(reading, note) for key, reading in result.items()}
     elif facts.orphan > ORPHANS_CAUTION * (facts.orphan + facts.launches):
@@ -83,7 +83,7 @@ def apply(
     if facts.lost_marks:
         result = {key: lowered(reading, LOST_MARKS) for key, reading in result.items()}
     for doubt, note in outlier_doubts.items():
-        result = _doubted(result, doubt, note)
+        result = _lower_trust(result, doubt, note)
     if begun_before:
         result = {key: lowered(reading, BEGUN_BEFORE) for key, reading in result.items()}
     if truncated:
@@ -92,7 +92,7 @@ def apply(
     unknown = result["tensor_core_unknown_share"].value
     if unknown is not None and unknown > UNKNOWN_CAUTION:
         note = f"It is unknown whether {percent(unknown)} of the compute time uses tensor cores; the true share may be higher by as much."
-        result = _doubted(result, "undecided_kernels", note)
+        result = _lower_trust(result, "undecided_kernels", note)
     return result
 
 
@@ -130,7 +130,7 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     return doubts
 
 
-def _doubted(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, Reading]:
+def _lower_trust(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, Reading]:
     return {key: lowered(reading, note) if doubt in METRICS[key].doubted_by else reading for key, reading in metrics.items()}
 
 
@@ -147,7 +147,7 @@ def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -
         f"In {in_words(waits_ms)} of each step the GPU only communicates. It may wait for a rank that the profiler slows, "
         "so the run's step may be shorter."
     )
-    return _doubted(metrics, "step_of_profile", note)
+    return _lower_trust(metrics, "step_of_profile", note)
 
 
 def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:

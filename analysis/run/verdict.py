@@ -215,15 +215,15 @@ def _largest_loss(parts: Sequence[StepPart]) -> StepPart | None:
     if not lost:
         return None
     lost_ms = math.fsum(p.ms for p in lost)
-    first = next((p for p in lost if not _unexplained(p)), None)
+    first = next((p for p in lost if not _is_unexplained(p)), None)
     if first is not None and first.ms >= MAX_OWNS * lost_ms:
         return first
-    unexplained = math.fsum(p.ms for p in lost if _unexplained(p))
+    unexplained = math.fsum(p.ms for p in lost if _is_unexplained(p))
     cause = UNATTRIBUTED if unexplained >= MAX_OWNS * lost_ms else None
     return StepPart("idle", cause, lost_ms, math.fsum(p.share for p in lost), math.fsum(p.transfer_ms for p in lost))
 
 
-def _unexplained(part: StepPart) -> bool:
+def _is_unexplained(part: StepPart) -> bool:
     """Return whether nothing explains a part; a copy is always explained."""
     return part.owner == OUTSIDE_PROFILE or (part.owner == "idle" and part.cause == UNATTRIBUTED)
 

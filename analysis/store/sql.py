@@ -135,11 +135,11 @@ def _frame(answer: Answer) -> pd.DataFrame:
         names.append(f"{name} ({duplicates + 1})" if duplicates else name)
     frame = pd.DataFrame(answer.rows, columns=names, dtype=object)
     for name, kind in zip(names, answer.types, strict=True):
-        frame[name] = _typed(frame[name], kind)
+        frame[name] = _with_type(frame[name], kind)
     return frame
 
 
-def _typed(values: pd.Series, kind: str) -> pd.Series:
+def _with_type(values: pd.Series, kind: str) -> pd.Series:
     try:
         if kind == "BOOLEAN":
             return values.astype("boolean")

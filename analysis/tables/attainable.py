@@ -39,7 +39,7 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
     used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
     if crossed_by(kernel) is not None:
         host_link = link(rank, kernel)
-        rows = [_copied(row, host_link, rank.step_divisor) for row in used.to_dict("records")]
+        rows = [_copy_key(row, host_link, rank.step_divisor) for row in used.to_dict("records")]
     else:
         names = list(used["name"].unique())
         operators = rank.frame(_SQL["operators"], names=names) if names else pd.DataFrame()
@@ -70,7 +70,7 @@ def longest_launch(rank: RankView, kernel: str) -> TimelineSpan | None:
     return TimelineSpan(int(rows[0][0]), int(rows[0][1])) if rows else None
 
 
-def _copied(row: dict[Any, Any], host_link: Link | None, step_divisor: int) -> tuple[object, ...]:
+def _copy_key(row: dict[Any, Any], host_link: Link | None, step_divisor: int) -> tuple[object, ...]:
     least_ms = row["bytes"] / host_link.gb_s / 1e6 / step_divisor if host_link is not None and row["bytes"] else None
     return row["name"], shapes_text(row["input_dims"]), row["ns"] / 1e6 / step_divisor, None, None, None, None, least_ms
 
@@ -79,14 +79,14 @@ def _row(row: dict[Any, Any], roof_row: dict[Any, Any] | None, rank: RankView) -
     kernel_ms, shapes = row["ns"] / 1e6 / rank.step_divisor, shapes_text(row["input_dims"])
     if roof_row is None or rank.gpu is None:
         return row["name"], shapes, kernel_ms, None, None, None, None, None
-    time = _expected(roof_row, rank.gpu)
+    time = _estimate_of(roof_row, rank.gpu)
     calls = roof_row["gpu_calls"] / rank.step_divisor
     expected = (time.ms * calls, time.low * calls, time.high * calls) if time is not None else (None, None, None)
     per_ns = 1e6 * rank.step_divisor
     return row["name"], shapes, kernel_ms, roof_row["time_ns"] / per_ns, *expected, roof_row["attainable_ns"] / per_ns
 
 
-def _expected(roof_row: dict[Any, Any], gpu: GpuPeaks) -> KernelTimeEstimate | None:
+def _estimate_of(roof_row: dict[Any, Any], gpu: GpuPeaks) -> KernelTimeEstimate | None:
     work = _work(roof_row)
     return estimate(work, gpu) if work is not None else None
 

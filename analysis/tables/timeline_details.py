@@ -98,10 +98,10 @@ def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> lis
         end = row["start"] + row["dur"]
         calls = f"SELECT call_id FROM runtime_calls WHERE thread_id = {row['lane']} AND start_ns >= {row['start'] + origin} AND start_ns < {end + origin}"
         sources.append(("kernel", "gpu", f"call_id IN ({calls})"))
-    return _linked(rank, sources, origin)
+    return _linked_slices(rank, sources, origin)
 
 
-def _linked(rank: RankView, sources: list[tuple[str, str, str]], origin: int) -> list[dict[str, Any]]:
+def _linked_slices(rank: RankView, sources: list[tuple[str, str, str]], origin: int) -> list[dict[str, Any]]:
     """Return the slices of ``sources`` (role, source, SQL condition), each with its role and source.
 
     An empty condition selects no slice.
@@ -169,7 +169,7 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
         ("operator", "operators", row["cpu_op_id"]),
     ]
     links = [(role, source, f"{_ID[source]} = {int(slice_id)}") for role, source, slice_id in sources if slice_id is not None]
-    return {**row, "stack": frames, "links": _linked(rank, links, origin)}
+    return {**row, "stack": frames, "links": _linked_slices(rank, links, origin)}
 
 
 @dataclass(frozen=True)

@@ -101,13 +101,13 @@ def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]
     sampled = [t for t in sampled if not t.profiled]
     owned: dict[Key, DeviceTelemetry] = {}
     for device in devices:
-        matches = _by_identity(device, _possible(sampled, device))
+        matches = _by_identity(device, _possible_gpus(sampled, device))
         if matches is not None:
             owned[device.recording_id, device.device] = matches
     assigned = {(t.recording_id, t.device) for t in owned.values()}
     unassigned = [d for d in devices if (d.recording_id, d.device) not in owned]
     for device in unassigned:
-        free = [t for t in _possible(sampled, device) if (t.recording_id, t.device) not in assigned]
+        free = [t for t in _possible_gpus(sampled, device) if (t.recording_id, t.device) not in assigned]
         rivals = [d for d in unassigned if _may_share_host(d, device)]
         match = _only(device, free, rivals)
         if match is not None:
@@ -133,7 +133,7 @@ def unassigned_sentence(
 
 def candidates(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> list[DeviceTelemetry]:
     """Return the sampled GPUs that may be one of the ``devices``."""
-    possible = {(t.recording_id, t.device) for device in devices for t in _possible(sampled, device)}
+    possible = {(t.recording_id, t.device) for device in devices for t in _possible_gpus(sampled, device)}
     return [t for t in sampled if (t.recording_id, t.device) in possible]
 
 
@@ -147,7 +147,7 @@ def _by_identity(device: TraceDevice, possible: Sequence[DeviceTelemetry]) -> De
     return ran[0] if len(ran) == 1 else None
 
 
-def _possible(sampled: Sequence[DeviceTelemetry], device: TraceDevice) -> list[DeviceTelemetry]:
+def _possible_gpus(sampled: Sequence[DeviceTelemetry], device: TraceDevice) -> list[DeviceTelemetry]:
     """Return the GPUs of the device's model on its host; those with another UUID are excluded."""
     return [
         t

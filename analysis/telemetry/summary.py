@@ -180,7 +180,7 @@ def _summary(
         throttling=tuple(_throttling(series)),
         at_work={c: mean for c in at_work if c in series and (mean := mean_over(*series[c], steady))},
         counted_power_w=counted_w,
-        capped=_capped(series, steady),
+        capped=_is_capped(series, steady),
         zeros_at_work=zeros,
         profiles=len(profiles),
     )
@@ -256,7 +256,7 @@ def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> 
     return max(0.0, 1 - float(gap_ns) * stretch / float(times[-1] - times[0]))
 
 
-def _capped(series: Series, steady: Steady) -> bool:
+def _is_capped(series: Series, steady: Steady) -> bool:
     """Return whether the power cap reduced clocks in part of the steady time."""
     if "clock_event_mask" not in series:
         return False

@@ -203,7 +203,7 @@ def report_of(result: RunResult) -> RunReport:
         step=time_of(step),
         busy_share=busy_share_of_best(lead) if lead is not None else None,
         mfu=result.metrics["mfu"].value,
-        lost=_lost(result),
+        lost=_lost_times(result),
         findings=[advised(number, finding) for number, finding in numbered(result)],
         plan=[
             PlannedChange(p.rule, p.before_ms, p.predicted_step_ms, p.predicted_low_ms, p.predicted_high_ms)
@@ -214,7 +214,7 @@ def report_of(result: RunResult) -> RunReport:
     )
 
 
-def _lost(result: RunResult) -> list[LostTime]:
+def _lost_times(result: RunResult) -> list[LostTime]:
     verdict = judge(result.lead) if result.lead is not None else None
     if result.lead is None or verdict is None:
         return []

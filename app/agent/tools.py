@@ -89,7 +89,7 @@ class Tools:
         rows = answer.rows.head(limit)
         return answers.Rows(
             [str(name) for name in rows.columns],
-            [[_plain(value) for value in row] for row in rows.itertuples(index=False, name=None)],
+            [[_json_value(value) for value in row] for row in rows.itertuples(index=False, name=None)],
             answer.more or len(answer.rows) > limit,
         )
 
@@ -125,7 +125,7 @@ class Tools:
             prediction_note=" ".join(filter(None, (check.observed, check.prediction_note))),
             risk=check.risk,
             changes=[{k: str(v) for k, v in change.items()} for change in plain["changes"]],
-            evidence=[{k: _plain(v) for k, v in row.items()} for row in plain["evidence"][:MAX_EVIDENCE]],
+            evidence=[{k: _json_value(v) for k, v in row.items()} for row in plain["evidence"][:MAX_EVIDENCE]],
             source_lines=self._source_lines(result, check),
             needs_first=list(check.needs_first),
             about_the_rule=dict(about.sections) if about is not None else {},
@@ -153,17 +153,17 @@ def _most_frequent(lines: Iterable[str]) -> list[str]:
     return sorted(counts, key=lambda line: -counts[line])
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value for JSON; missing values and numbers that are not finite become null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _json_value(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_json_value(each) for each in value]
     item = getattr(value, "item", None)
     if item is not None:
-        return _plain(item())
+        return _json_value(item())
     return None if str(value) == "<NA>" else str(value)

@@ -94,17 +94,17 @@ def predict(result: RunResult, changes: Changes, library: Library) -> WhatIfPred
     if not findings and not changes.own:
         raise UsageError("Name at least one change: a finding, a cause of lost time, kernels, the host, a graph or a batch.")
     if changes.own:
-        return _replayed(result, lead, findings, changes, library)
+        return _replay(result, lead, findings, changes, library)
     if len(findings) == 1 and findings[0].predicted_step_ms is not None:
         (one,) = findings
         assert one.predicted_step_ms is not None
         before_ms = one.predicted_step_ms + one.gain_ms
-        return _made(before_ms, one.predicted_step_ms, one.predicted_low_ms, one.predicted_high_ms, [])
+        return _make_prediction(before_ms, one.predicted_step_ms, one.predicted_low_ms, one.predicted_high_ms, [])
     together = combined_prediction(library, lead, result.gpus, findings) if any(f.edits for f in findings) else None
     if together is None:
         raise UsageError(_no_replay(findings))
     left_out = [finding.rule for finding in findings if not finding.edits]
-    return _made(together.before_ms, together.after_ms, together.low_ms, together.high_ms, left_out)
+    return _make_prediction(together.before_ms, together.after_ms, together.low_ms, together.high_ms, left_out)
 
 
 def _findings(result: RunResult, slugs: Sequence[str]) -> list[Finding]:
@@ -120,7 +120,7 @@ def _no_replay(findings: Sequence[Finding]) -> str:
     return f"These changes cannot be predicted from this trace. {note}".strip()
 
 
-def _replayed(
+def _replay(
     result: RunResult, lead: RankResult, findings: Sequence[Finding], changes: Changes, library: Library
 ) -> WhatIfPrediction:
     with library.open(lead.recording_id) as recording:
@@ -132,7 +132,9 @@ def _replayed(
     if after_ms is None or lead.best.ms is None:
         raise UsageError("This trace's steps cannot be replayed with these changes.")
     low_ms, high_ms = whatif.range_of_another_run_ms(lead.best, edits, between) if between is not None else (None, None)
-    return _made(lead.best.ms, after_ms, low_ms, high_ms, [finding.rule for finding in findings if not finding.edits])
+    return _make_prediction(
+        lead.best.ms, after_ms, low_ms, high_ms, [finding.rule for finding in findings if not finding.edits]
+    )
 
 
 def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatIf) -> list[Edit]:
@@ -185,10 +187,10 @@ def _of_batch(result: RunResult, before_ms: float, factor: float, library: Libra
     batch = at_batch(result, factor, library)
     if batch is None:
         raise UsageError("This trace does not show its batch, so another size cannot be predicted. Record with shapes.")
-    return _made(before_ms, batch.step_ms, batch.low_ms, batch.high_ms, [], per_second=batch.rate)
+    return _make_prediction(before_ms, batch.step_ms, batch.low_ms, batch.high_ms, [], per_second=batch.rate)
 
 
-def _made(
+def _make_prediction(
     before_ms: float,
     after_ms: float,
     low_ms: float | None,

@@ -13,7 +13,7 @@ from sawtooth.app.server.headers import index_page
 def routes() -> list[BaseRoute]:
     """Return the routes of the places and of the addresses that moved."""
     places = [screen.name for screen in SCREENS if not screen.of]
-    return [*(Route(f"/{path}", _index) for path in places), *(Route(f"/{path}", _moved) for path in MOVED)]
+    return [*(Route(f"/{path}", _index) for path in places), *(Route(f"/{path}", _redirect) for path in MOVED)]
 
 
 async def _index(request: Request) -> Response:
@@ -23,5 +23,5 @@ async def _index(request: Request) -> Response:
     return HTMLResponse(index_page(), headers={"cache-control": "no-cache"})
 
 
-async def _moved(request: Request) -> Response:
+async def _redirect(request: Request) -> Response:
     return RedirectResponse(moved(request.url.path, request.url.query))

@@ -80,7 +80,7 @@ async def show(request: Request) -> Response:
     if not rate_limit.allows(_session(request), time.monotonic()):
         return _too_many()
     held = await _in_turn(receiver().held, _session(request))
-    return _stamped({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
+    return _with_times({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
 
 
 @errors_answered
@@ -113,7 +113,7 @@ async def push(request: Request) -> Response:
         )
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the batch.")
-    return _stamped({"size": held.size}, 200 if held.agreed else 409, received_ns)
+    return _with_times({"size": held.size}, 200 if held.agreed else 409, received_ns)
 
 
 def _session(request: Request) -> str:
@@ -131,7 +131,7 @@ def _too_many() -> Response:
     return refusal(429, "Too many batches per second.", "busy", {"retry-after": "1"})
 
 
-def _stamped(content: dict[str, object], status: int, received_ns: int) -> Response:
+def _with_times(content: dict[str, object], status: int, received_ns: int) -> Response:
     return json({**content, "received_ns": received_ns, "sent_ns": time.time_ns()}, status)
 
 

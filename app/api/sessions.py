@@ -22,7 +22,7 @@ from sawtooth.ingest.errors import NotFoundError
 async def index(request: Request) -> Response:
     """Return the newest sessions, live ones first."""
     every = await run_in_threadpool(lambda: sessions(settings().data.create().live))
-    return json({"sessions": [_described(info) for info in every]})
+    return json({"sessions": [_describe(info) for info in every]})
 
 
 @errors_answered
@@ -45,7 +45,7 @@ def state_of(name: str) -> dict[str, Any] | None:
     if session is None or info is None:
         return None
     return {
-        **_described(info),
+        **_describe(info),
         "newest_ns": session.last_ns,
         "seconds": RECENT_SECONDS,
         "gpus": [_gpu(session, device) for device in sorted(session.gpus)],
@@ -63,7 +63,7 @@ def state_of(name: str) -> dict[str, Any] | None:
     }
 
 
-def _described(info: SessionInfo) -> dict[str, Any]:
+def _describe(info: SessionInfo) -> dict[str, Any]:
     return {"id": info.id, "name": info.name, "host": info.host, "live": info.live(time.time()), "started_ns": info.started_ns}
 
 

@@ -44,10 +44,10 @@ def encoded(tile: TimelineTile) -> bytes:
     and row (u16), kind (u8). A row is a position in ``rows``, (lane, depth); a kind is a position in ``kinds``.
     """
     slices, sums = tile.slices, tile.sums
-    lanes, *lane_of = _numbered([part["lane"].to_numpy(np.int64) for part in (slices, sums)])
+    lanes, *lane_of = _number_values([part["lane"].to_numpy(np.int64) for part in (slices, sums)])
     depths = (part["depth"].to_numpy(np.int64) for part in (slices, sums))
-    rows, row, sum_row = _numbered([lane << _DEPTH_BITS | depth for lane, depth in zip(lane_of, depths, strict=True)])
-    kinds, kind, sum_kind = _numbered([part["kind"].to_numpy(object).astype(str) for part in (slices, sums)])
+    rows, row, sum_row = _number_values([lane << _DEPTH_BITS | depth for lane, depth in zip(lane_of, depths, strict=True)])
+    kinds, kind, sum_kind = _number_values([part["kind"].to_numpy(object).astype(str) for part in (slices, sums)])
     header = msgspec.json.encode(
         {
             "source": tile.source,
@@ -74,18 +74,18 @@ def encoded(tile: TimelineTile) -> bytes:
         sum_row.astype("<u2"),
         sum_kind.astype("u1"),
     ]
-    head = _padded(header)
-    return b"".join([np.array([len(header), len(head)], "<u4").tobytes(), head, *(_padded(c.tobytes()) for c in columns)])
+    head = _pad(header)
+    return b"".join([np.array([len(header), len(head)], "<u4").tobytes(), head, *(_pad(c.tobytes()) for c in columns)])
 
 
-def _numbered(columns: list[NDArray[Any]]) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int64]]:
+def _number_values(columns: list[NDArray[Any]]) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int64]]:
     """Return the sorted distinct values of two columns, and each column as positions in these values."""
     of_first = len(columns[0])
     distinct, position = np.unique(np.concatenate(columns), return_inverse=True)
     return distinct.tolist(), position[:of_first], position[of_first:]
 
 
-def _padded(data: bytes) -> bytes:
+def _pad(data: bytes) -> bytes:
     return data + b" " * (-len(data) % 8)
 
 

@@ -33,19 +33,19 @@ def _slice(request: Request) -> Response:
         if source == "gaps":
             row = tables.gap_details(rank, number(request, "id"))
             gap: dict[str, Any] = {
-                "slice": _placed({**row, "name": "", "kind": known_by(row["owner"], row["cause"])}, source),
-                "links": [{**_placed(link, link["source"]), "role": link["role"]} for link in row["links"]],
+                "slice": _slice_for_timeline({**row, "name": "", "kind": known_by(row["owner"], row["cause"])}, source),
+                "links": [{**_slice_for_timeline(link, link["source"]), "role": link["role"]} for link in row["links"]],
                 "same": None,
             }
             row["next_operation"] = short(row["next_operation"], NAME_LENGTH) if row["next_operation"] else None
             origin = timeline.extent(rank.recording).start_ns
             return json({**gap, **words.gap(row, requested_result(request), origin), "stack": words.stack(row["stack"])})
         details = tables.slice_details(rank, source, number(request, "id"))
-        links = [{**_placed(link, link["source"]), "role": link["role"]} for link in details.links]
+        links = [{**_slice_for_timeline(link, link["source"]), "role": link["role"]} for link in details.links]
         title = short(str(details.row["name"]), NAME_LENGTH)
         return json(
             {
-                "slice": _placed(details.row, source),
+                "slice": _slice_for_timeline(details.row, source),
                 "title": title,
                 # A fact that repeats the title is left out: the full name, if it is short.
                 "facts": [fact for fact in words.slice_facts(details) if fact[1] != title],
@@ -56,7 +56,7 @@ def _slice(request: Request) -> Response:
         )
 
 
-def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
+def _slice_for_timeline(row: dict[str, Any], source: str) -> dict[str, Any]:
     """Return a slice in the form that the timeline's component expects."""
     return {
         "source": source,
@@ -80,7 +80,7 @@ def _stretch(request: Request) -> Response:
         {
             "trusted": answer is not None,
             "busy_share": contents.facts.busy_share if contents.facts else None,
-            "owners": _owned(contents.owners, end - start) if answer is not None else [],
+            "owners": _owners_of_view(contents.owners, end - start) if answer is not None else [],
             "lost": _by_label(contents.facts.lost, answer.names) if contents.facts and answer is not None else [],
             "operations": [
                 {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
@@ -90,7 +90,7 @@ def _stretch(request: Request) -> Response:
     )
 
 
-def _owned(owners: Sequence[tuple[str, int]], length_ns: float) -> list[dict[str, Any]]:
+def _owners_of_view(owners: Sequence[tuple[str, int]], length_ns: float) -> list[dict[str, Any]]:
     """Return the owners of a view, largest first.
 
     Time before the device's first operation and after its last one is a row too, so that all rows sum to the view.
@@ -133,7 +133,7 @@ def _find(request: Request) -> Response:
             rank, request.query_params.get("q", ""), number(request, "at"), "back" not in request.query_params
         )
     hit = occurrence["hit"]
-    return json({**occurrence, "hit": _placed(hit, hit["source"]) if hit else None})
+    return json({**occurrence, "hit": _slice_for_timeline(hit, hit["source"]) if hit else None})
 
 
 def _occurrences(request: Request) -> Response:
@@ -160,7 +160,9 @@ def _longest(request: Request) -> Response:
     if piece is None:
         return json({"slice": None})
     start, length, owner, cause = piece
-    return json({"slice": _placed({"start": start, "dur": length, "kind": known_by(owner, cause), "name": ""}, "gaps")})
+    return json(
+        {"slice": _slice_for_timeline({"start": start, "dur": length, "kind": known_by(owner, cause), "name": ""}, "gaps")}
+    )
 
 
 _ROUTES = (_slice, _stretch, _find, _occurrences, _longest)

@@ -28,7 +28,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     placed = placed[[pd.isna(parent) or _key(parent) in placed_keys for parent in placed["parent"]]]
     changes = [float(b - a) for a, b in zip(placed["ms_a"], placed["ms_b"], strict=True)]
     shares = [change / float(a) for change, a in zip(changes, placed["ms_a"], strict=True)]
-    colours = [MUTED.on(dark), *(_changed(share, dark) for share in shares)]
+    colours = [MUTED.on(dark), *(_change_colour(share, dark) for share in shares)]
     named = zip(placed["name"], changes, strict=True)
     hover = [
         f"{fmt.plain(path, 200)}<br>{fmt.duration_ms(a)} → {fmt.duration_ms(b)} per step"
@@ -57,9 +57,9 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     framed(figure, 320)
     figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 4, "b": 0})
     legend = (
-        LegendEntry("half the time in B, or less", _changed(-HALF, dark)),
-        LegendEntry("the same", _changed(0.0, dark)),
-        LegendEntry("1.5 × the time in B, or more", _changed(HALF, dark)),
+        LegendEntry("half the time in B, or less", _change_colour(-HALF, dark)),
+        LegendEntry("the same", _change_colour(0.0, dark)),
+        LegendEntry("1.5 × the time in B, or more", _change_colour(HALF, dark)),
     )
     table = rows.assign(change_ms=rows["ms_b"] - rows["ms_a"]).sort_values("own_change_ms", key=abs, ascending=False)
     columns = {
@@ -87,7 +87,7 @@ def difference_title(rows: pd.DataFrame) -> str:
     return f"{name} changed most: {fmt.signed(fmt.duration_ms(change), change)} per step on the GPU"
 
 
-def _changed(share: float, dark: bool) -> str:
+def _change_colour(share: float, dark: bool) -> str:
     """Return the colour of a change from A: blue for less, grey for none, warm for more; full at HALF."""
     end = ACCENT.on(dark) if share < 0 else CAUSES["data_wait"].on(dark)
     return mixed(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))

@@ -178,12 +178,14 @@ def bars_of(steps: Sequence[tuple[str, Sequence[tuple[Colour, float]]]], *, dark
     drawn = []
     for name, parts in steps:
         total = sum(ms for _, ms in parts)
-        pieces = tuple(_numbered(colour, ms, ms / longest, dark, shown=len(steps) <= FEW) for colour, ms in parts if ms > 0)
+        pieces = tuple(
+            _segment_with_number(colour, ms, ms / longest, dark, shown=len(steps) <= FEW) for colour, ms in parts if ms > 0
+        )
         drawn.append(StepBar(name, fmt.duration_ms(total), f"{total / longest:.2%}", pieces))
     return tuple(drawn)
 
 
-def _numbered(colour: Colour, ms: float, share: float, dark: bool, *, shown: bool) -> BarSegment:
+def _segment_with_number(colour: Colour, ms: float, share: float, dark: bool, *, shown: bool) -> BarSegment:
     number = fmt.duration_ms(ms)
     label = narrow = ""
     if shown:
@@ -259,12 +261,14 @@ def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: 
         written = all(f"{bar.label} {fmt.duration_ms(ms)}" in labels for ms in (bar.ms_a, bar.ms_b) if ms)
         if max(bar.ms_a, bar.ms_b) >= NAMED_FROM * longest:
             named.append(
-                BarSegment(f"{bar.label}: {_both(bar)}", bar.label if written else "", 0.0, colour.on(dark), colour.texture)
+                BarSegment(
+                    f"{bar.label}: {_both_times(bar)}", bar.label if written else "", 0.0, colour.on(dark), colour.texture
+                )
             )
     return named
 
 
-def _both(bar: WaterfallBar) -> str:
+def _both_times(bar: WaterfallBar) -> str:
     """Return a part's time in A and in B, such as "110 → 111 ms", or the only time if one side has none."""
     if not bar.ms_a or not bar.ms_b:
         return f"{fmt.duration_ms(bar.ms_a or bar.ms_b)} in {'A' if bar.ms_a else 'B'} alone"

@@ -59,8 +59,8 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
         label = dict(zip(rows.index, labels_of(rows), strict=True))[most].split(",")[0]
         if not numbered:
             others = [other.split(",")[0] for other in labels_of(rows) if other.split(",")[0] != label]
-            return f"{_named(label)} waits {f'for {others[0]}' if len(others) == 1 else 'most for other ranks'}"
-        return f"{_named(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
+            return f"{_capitalize(label)} waits {f'for {others[0]}' if len(others) == 1 else 'most for other ranks'}"
+        return f"{_capitalize(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
     if wait_ms is not None:
         return "No rank waits for others for more than 1\u00a0% of a step"
     exposed = rows.get("exposed_comm_ms")
@@ -237,7 +237,7 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
     return f"In the profile {most} {what}: {fmt.duration_ms(float(means[most]))} of a step{longest}{beside}"
 
 
-def _named(label: object) -> str:
+def _capitalize(label: object) -> str:
     text = str(label)
     return f"{text[0].upper()}{text[1:]}" if text.startswith(("rank ", "stage ", "trace ", "device ")) else text
 

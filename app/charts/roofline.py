@@ -56,7 +56,7 @@ def roofline(
     and ``bandwidth`` is bytes per second. ``unused`` are higher peaks of dtypes that no operator uses.
     """
     rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float))
-    drawn_rows = _drawn(rows)
+    drawn_rows = _drawn_operators(rows)
     drawn_rows = drawn_rows.assign(place=range(1, len(drawn_rows) + 1))
     multiplying, moving = drawn_rows[drawn_rows["flops"] > 0], drawn_rows[~(drawn_rows["flops"] > 0)]
     longest = float(drawn_rows["ms"].max())
@@ -84,7 +84,7 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
             f"{place}  {named(row)}", fmt.duration_ms(row["ms"]),
             fmt.duration_ms(row["opportunity_ms"]), fmt.share(row["attained_share"]),
         )
-        for place, row in enumerate(_drawn(rows).head(LABELLED).to_dict("records"), 1)
+        for place, row in enumerate(_drawn_operators(rows).head(LABELLED).to_dict("records"), 1)
     ]  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def named(row: Mapping[Any, Any]) -> str:
     return f"{short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}"
 
 
-def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
+def _drawn_operators(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the operators that get a dot, largest opportunity first."""
     return rows[rows["ms"] >= MIN_TIME_SHARE * rows["ms"].sum()].head(POINTS)
 

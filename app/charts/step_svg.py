@@ -73,7 +73,7 @@ def drawn(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: 
         body.append(_bar(bar, tops[-1], scale, prefix, colours, dark=dark))
         body.append(_time(bar, bar.ms * scale if ribbons else WIDTH - VALUE, tops[-1], dark=dark, strong=ribbons))
         if at and not ribbons:
-            body.append(_removed(bars[at - 1].ms, bar.ms, tops[-1], scale, dark=dark))
+            body.append(_removed_rect(bars[at - 1].ms, bar.ms, tops[-1], scale, dark=dark))
         y = tops[-1] + BAR + (RIBBON - CAPTION if ribbons and at + 1 < len(bars) else CAPTION + GAP if ribbons else GAP)
     if ribbons:
         body[:0] = [
@@ -173,7 +173,7 @@ def _whisker(interval: tuple[float, float], y: float, scale: float, *, dark: boo
     ).format(path, halo, line)
 
 
-def _removed(above_ms: float, ms: float, y: float, scale: float, *, dark: bool) -> Markup:
+def _removed_rect(above_ms: float, ms: float, y: float, scale: float, *, dark: bool) -> Markup:
     wide = (above_ms - ms) * scale
     if wide < 3:  # narrower than its own outline
         return Markup("")

@@ -26,7 +26,7 @@ def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bo
     labels = [fmt.plain(str(value), 30) for value in points["value"]]
     figure = go.Figure()
     if "predicted" in points:
-        _predicted(figure, points, labels, unit, dark)
+        _draw_predictions(figure, points, labels, unit, dark)
     measured = points["throughput"].notna().to_numpy()
     measured_points = points[measured]
     names = [label for label, there in zip(labels, measured, strict=True) if there]
@@ -56,7 +56,7 @@ def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bo
     return Chart(figure, title, f"{title}.", pd.DataFrame(), method=METHOD if "predicted" in points else "")
 
 
-def _predicted(figure: go.Figure, points: pd.DataFrame, labels: list[str], unit: str, dark: bool) -> None:
+def _draw_predictions(figure: go.Figure, points: pd.DataFrame, labels: list[str], unit: str, dark: bool) -> None:
     """Draw predictions with their intervals; a point without a prediction has only its interval.
 
     The traced run's own value has no prediction. Its measured value joins both sides of the line.

@@ -98,7 +98,7 @@ def lanes(
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
     panels = sorted(_panels(telemetry, signal, quantities), key=lambda each: not set(trouble) & set(each[1]))
-    beside = _beside(telemetry, steady, origin_ns)
+    beside = _outside_steady(telemetry, steady, origin_ns)
     figure = _laid_out([len(measured) for _, measured in panels], height)
     for row, (panel, measured) in enumerate(panels, start=1):
         for column in measured:
@@ -172,7 +172,7 @@ def _drawn_s(telemetry: TelemetrySeries, origin_ns: int) -> list[float]:
     return [(end - origin_ns) / 1e9 for end in (telemetry.span.start_ns, telemetry.span.end_ns)]
 
 
-def _beside(telemetry: TelemetrySeries, steady: TelemetrySeries | None, origin_ns: int) -> list[tuple[float, float]]:
+def _outside_steady(telemetry: TelemetrySeries, steady: TelemetrySeries | None, origin_ns: int) -> list[tuple[float, float]]:
     """Return the ranges before and after the steady part in seconds after ``origin_ns``."""
     if steady is None:
         return []

@@ -54,7 +54,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
     Tiles of less than DRAWN_FROM of all time are added up in their frame.
     """
     whole = sum(tile.ms for tile in tiles) or 1.0
-    drawn_tiles = _drawn(tiles, DRAWN_FROM * whole)
+    drawn_tiles = _tiles_to_draw(tiles, DRAWN_FROM * whole)
     drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
     frame = mixed(PAGE.on(dark), MUTED.on(dark), BEHIND)
     colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
@@ -98,13 +98,13 @@ def _text(tile: Tile, whole: float) -> str:
     time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
     side = math.sqrt(tile.ms / whole * AREA)
     letters, lines = int(side / LETTER), int(side / LINE) - 1
-    name = _wrapped(fmt.clean(tile.label, LABEL), letters, lines) if letters >= MIN_LETTERS else []
+    name = _wrap(fmt.clean(tile.label, LABEL), letters, lines) if letters >= MIN_LETTERS else []
     return "<br>".join(
         fmt.plain(line, None) for line in [*name, f"{time} · {share}" if letters >= len(time + share) + 3 else time]
     )
 
 
-def _wrapped(name: str, letters: int, lines: int) -> list[str]:
+def _wrap(name: str, letters: int, lines: int) -> list[str]:
     """Return a name in up to ``lines`` lines of ``letters`` letters, broken after words."""
     rows = [""]
     for word in _WORD.findall(name):
@@ -119,7 +119,7 @@ def _wrapped(name: str, letters: int, lines: int) -> list[str]:
     return rows if len(rows) <= lines else [*rows[: lines - 1], f"{rows[lines - 1][: letters - 1]}…"] if lines > 0 else []
 
 
-def _drawn(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:
+def _tiles_to_draw(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:
     """Return the large tiles with the frames around them, and one for all small tiles of a frame."""
     large = [tile for tile in tiles if tile.owner and tile.ms >= least_ms]
     kept_paths = {tile.path[:depth] for tile in large for depth in range(1, len(tile.path) + 1)}

@@ -70,8 +70,8 @@ def _table(run_chain: RunChain, chosen: TableFormat) -> str:
     if chosen is TableFormat.md:
         return report.of_chain(run_chain)
     if chosen is TableFormat.json:
-        return json_text(_plain(run_chain), 1)
-    return _aligned(chain_words.title(run_chain), [chain_words.heads(run_chain), *chain_words.rows(run_chain)])
+        return json_text(_as_json(run_chain), 1)
+    return _align(chain_words.title(run_chain), [chain_words.heads(run_chain), *chain_words.rows(run_chain)])
 
 
 def _list(result: RunResult, checked: tuple[Checked, ...], chosen: TableFormat) -> str:
@@ -89,18 +89,18 @@ def _list(result: RunResult, checked: tuple[Checked, ...], chosen: TableFormat) 
             for row in checked
         ]
         return json_text(rows, 1)
-    return _aligned(
+    return _align(
         checklist_words.title(checked), [list(row) for row in (checklist_words.COLUMNS, *checklist_words.rows(result, checked))]
     )
 
 
-def _aligned(title: str, rows: list[list[str]]) -> str:
+def _align(title: str, rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return printable("\n".join([title, "", *lines]), "\n")
 
 
-def _plain(run_chain: RunChain) -> dict[str, Any]:
+def _as_json(run_chain: RunChain) -> dict[str, Any]:
     return {
         "runs": [{"id": run.manifest.id, "name": run.manifest.name} for run in run_chain.runs],
         "lines": [

@@ -69,7 +69,7 @@ def compare(
     if comparison.prediction is not None and not any(Path(text).exists() for texts in named for text in texts):
         remember(data_folder(data), comparison.a.first.manifest.id, comparison.b.first.manifest.id, comparison.prediction)
     code, outcomes = judge(comparison, gates)
-    write(_formatted(comparison, outcomes, chosen), output, bold_line=0 if chosen is Format.text else None)
+    write(_format(comparison, outcomes, chosen), output, bold_line=0 if chosen is Format.text else None)
     if chosen in (Format.json, Format.html) or output is not None:
         for outcome in outcomes:
             say(outcome.sentence, err=True)
@@ -129,7 +129,7 @@ def _parts(text: str) -> list[str]:
     return parts
 
 
-def _formatted(comparison: Comparison, outcomes: Sequence[GateOutcome], format: Format) -> str:
+def _format(comparison: Comparison, outcomes: Sequence[GateOutcome], format: Format) -> str:
     if format is Format.json:
         gates = [{"gate": o.gate.text, "exit_code": o.code, "sentence": o.sentence} for o in outcomes]
         return json_text({**compare_json(comparison), "gates": gates}, 1) + "\n"

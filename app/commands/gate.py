@@ -83,8 +83,8 @@ def gate(
             sides = [side_of([result_of(old.manifest, old.library)], old.library), side_of([result], new.library)]
             comparison = compare_sides(*sides)
             code, outcomes = judge(comparison, gates)
-            text, verdict, line = _compared(comparison, outcomes, name), comparison.answer, words.headline(comparison)
-            plain = {**compare_json(comparison), "gates": [_plain(outcome) for outcome in outcomes], "exit_code": code}
+            text, verdict, line = _comparison_comment(comparison, outcomes, name), comparison.answer, words.headline(comparison)
+            plain = {**compare_json(comparison), "gates": [_as_json(outcome) for outcome in outcomes], "exit_code": code}
         else:
             code = PASSED if update else COULD_NOT_JUDGE
             text, line = _first(result, name, baseline, update=update)
@@ -99,7 +99,7 @@ def gate(
     raise typer.Exit(code)
 
 
-def _compared(comparison: Comparison, outcomes: list[GateOutcome], name: str) -> str:
+def _comparison_comment(comparison: Comparison, outcomes: list[GateOutcome], name: str) -> str:
     visible = comparison.verdict.smallest_visible_share
     power = f" A change of {fmt.share(visible)} or more is detected in four of five builds." if visible is not None else ""
     return f"{MARKER.format(name=name)}\n{compare_text.markdown(comparison, outcomes)}\n<sub>{FALSE_ALARMS}{power}</sub>\n"
@@ -115,7 +115,7 @@ def _first(result: RunResult, name: str, baseline: str, *, update: bool) -> tupl
     return f"{MARKER.format(name=name)}\n> {line}\n\n{report_text.markdown(result)}", line
 
 
-def _plain(outcome: GateOutcome) -> dict[str, object]:
+def _as_json(outcome: GateOutcome) -> dict[str, object]:
     return {"gate": outcome.gate.text, "exit_code": outcome.code, "sentence": outcome.sentence}
 
 

@@ -86,7 +86,7 @@ def write(content: str, output: Path | None, *, bold_line: int | None = None) ->
     Raises UsageError if the file cannot be written.
     """
     if output is None:
-        typer.echo(_emphasised(content, bold_line), nl=not content.endswith("\n"))
+        typer.echo(_emphasise(content, bold_line), nl=not content.endswith("\n"))
         return
     try:
         output.write_text(content if content.endswith("\n") else f"{content}\n", encoding="utf-8")
@@ -94,7 +94,7 @@ def write(content: str, output: Path | None, *, bold_line: int | None = None) ->
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
 
 
-def _emphasised(content: str, line: int | None) -> str:
+def _emphasise(content: str, line: int | None) -> str:
     if line is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return content
     lines = content.split("\n")

@@ -68,9 +68,9 @@ def report(
         return
     if each and chosen is Format.html:
         raise UsageError("--each writes json, md or text, because an HTML report is about one run.")
-    with (opened_all if each else _one)(inputs, data, keep=keep) as runs:
+    with (opened_all if each else _report_one)(inputs, data, keep=keep) as runs:
         results = [result_of(run.manifest, run.library) for run in runs]
-        tested = [_tested(run, result) for run, result in zip(runs, results, strict=True)]
+        tested = [_tested_change(run, result) for run, result in zip(runs, results, strict=True)]
         if chosen is Format.html:
             write(_html(runs[0], results[0]), output)
             return
@@ -89,7 +89,7 @@ def _html(run: OpenedRun, result: RunResult) -> str:
     return run_html(result, staircase_of(run.library, result, every_choice=False))
 
 
-def _tested(run: OpenedRun, result: RunResult) -> str | None:
+def _tested_change(run: OpenedRun, result: RunResult) -> str | None:
     """Return the predicted and measured gain of the change that led to this run, as a sentence, or None.
 
     The tag ``after=NAME`` of the run names the run before the change. The comparison is also stored, by rule.
@@ -106,6 +106,6 @@ def _tested(run: OpenedRun, result: RunResult) -> str | None:
 
 
 @contextmanager
-def _one(inputs: Sequence[str], data: Path | None, *, keep: bool) -> Iterator[list[OpenedRun]]:
+def _report_one(inputs: Sequence[str], data: Path | None, *, keep: bool) -> Iterator[list[OpenedRun]]:
     with opened(inputs, data, keep=keep, several_by="--each") as run:
         yield [run]

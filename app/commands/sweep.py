@@ -61,7 +61,7 @@ def sweep(
         memory = {result.manifest.id: device_memory(result, libraries[result.manifest.id]) for result in results}
         arranged = with_predictions(arrange(results, by, memory), libraries)
     if chosen is TableFormat.json:
-        write(json_text(_plain(arranged), 1), output)
+        write(json_text(_as_json(arranged), 1), output)
     else:
         write(markdown(arranged) if chosen is TableFormat.md else printable(_text(arranged), "\n"), output)
 
@@ -71,7 +71,7 @@ def _text(sweep: Sweep) -> str:
     return "\n".join([fmt.clean(words.sentence(sweep)), *others, "", *words.lines(sweep)])
 
 
-def _plain(sweep: Sweep) -> dict[str, Any]:
+def _as_json(sweep: Sweep) -> dict[str, Any]:
     chosen = sweep.points[sweep.sweet_spot].value if sweep.sweet_spot is not None else None
     return {
         "setting": sweep.setting,

@@ -55,7 +55,7 @@ def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[Da
     """
     place = root / FOLDER
     target = place / _key(files)
-    before = _whole(target)
+    before = _cached_runs(target)
     if before is not None:
         with suppress(OSError):  # a folder that only other users may write
             os.utime(target)
@@ -100,7 +100,7 @@ def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
     return FilesRead(folder, ingested.runs, read_of)
 
 
-def _whole(target: Path) -> FilesRead | None:
+def _cached_runs(target: Path) -> FilesRead | None:
     """Return the runs that an earlier command cached; None if they are missing or incomplete."""
     folder = DataFolder(target)
     try:

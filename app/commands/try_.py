@@ -154,7 +154,7 @@ def _steps(session: TrialSession, arguments: argparse.Namespace) -> int:
         _note(session.python)
     if arguments.copy:
         _note(f"Each run gets a copy of {Path.cwd()} ({fmt.bytes_(size_of_copy(Path.cwd()))}).")
-    if (refused := _refused(session, session.base(first=True), arguments)) is not None:
+    if (refused := _refusal(session, session.base(first=True), arguments)) is not None:
         _note(refused)
         return NOTHING
     chosen = candidates(session.bases[0].result, session.bases[0].ran.notes, numerics=arguments.allow_numerics)
@@ -194,7 +194,7 @@ def _run_trials(session: TrialSession, to_try: Sequence[Candidate], arguments: a
         session.base()
 
 
-def _refused(session: TrialSession, ran: Ran, arguments: argparse.Namespace) -> str | None:
+def _refusal(session: TrialSession, ran: Ran, arguments: argparse.Namespace) -> str | None:
     """Return why no trial may follow the base run; None if trials may follow."""
     files = list(dict.fromkeys(file["path"] for file in ran.files))
     named = ", ".join(files[:FILES_NAMED])

@@ -97,7 +97,7 @@ def bring_in(
                 if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
                     seen(look)
                 ensure_derived(folder, ref.id)
-                ref, notices_of_clock = _placed(_called(ref, shown_name), shown_name, folder, correction)
+                ref, notices_of_clock = _with_clock(_with_folder_name(ref, shown_name), shown_name, folder, correction)
                 notices += notices_of_clock
             except SawtoothError as error:
                 error.file = shown_name
@@ -114,7 +114,7 @@ def bring_in(
     if name is not None and len(unpacked) == 1:
         title = clean_title(name)
         unpacked = [edit_run(folder, unpacked[0].id, lambda run: msgspec.structs.replace(run, name=title))]
-    refs = _logs_joined(folder, refs, unpacked)
+    refs = _attach_logs(folder, refs, unpacked)
     before = {run.id: run for run in folder.manifests()} if refs else {}
     runs = register_runs(folder, refs, name=name, separate=separate) if refs else []
     notices += [sentence for run in runs if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
@@ -126,7 +126,7 @@ def bring_in(
     return Brought([*unpacked, *runs], refused, notices, list(dict.fromkeys(proposals)))
 
 
-def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
+def _attach_logs(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
     """Attach compile logs and memory snapshots without a trace to a run; return the other recordings.
 
     The run is the nearest of ``unpacked``, which is updated. A memory snapshot without such a run is attached to the run that was
@@ -150,7 +150,7 @@ def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Ma
     return remaining_files
 
 
-def _called(ref: RecordingRef, shown_name: str) -> RecordingRef:
+def _with_folder_name(ref: RecordingRef, shown_name: str) -> RecordingRef:
     """Return a recording whose name includes its folder if a name like trace.json does not identify it.
 
     The recording's file still has the plain file name. A memory snapshot contains no rank, so it gets the rank in its name.
@@ -187,7 +187,7 @@ def _too_new(shown_name: str, recorder: str) -> list[str]:
     return [f"{shown_name}: {problem}"] if problem else []
 
 
-def _placed(
+def _with_clock(
     ref: RecordingRef, shown_name: str, folder: DataFolder, correction: clocks.ClockCorrection
 ) -> tuple[RecordingRef, list[str]]:
     """Return the recording, with its corrected clock if it is telemetry, and notices about it."""
@@ -220,7 +220,7 @@ def _unpack(
     return runs, recorder
 
 
-def _skipped(path: Path) -> bool:
+def _is_skipped(path: Path) -> bool:
     if path.suffix not in SKIPPED_SUFFIXES or path.name.startswith(COMPILE_LOG):
         return False
     return path.suffix != ".log" or not _is_telemetry(path)
@@ -238,6 +238,6 @@ def _is_telemetry(path: Path) -> bool:
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:
     """Return the files of ``path`` (a file, or a folder with all files below), and whether it is a folder."""
     if path.is_dir():
-        inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and not _skipped(p))
+        inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and not _is_skipped(p))
         return [(p, shown_path(p, path)) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True
     return [(path, shown_path(path))], False

@@ -18,7 +18,7 @@ def remove_leftovers(uploads: Path, now: float) -> int:
     """Remove leftovers of stopped servers and disconnected clients; return the number of entries."""
     removed = 0
     for entry in uploads.iterdir() if uploads.is_dir() else ():
-        if entry.name.startswith(DRAFT_PREFIX) or not _abandoned(entry, now):
+        if entry.name.startswith(DRAFT_PREFIX) or not _is_abandoned(entry, now):
             continue  # sawtooth.ingest.files removes drafts, because it knows their locks
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
@@ -33,7 +33,7 @@ def is_stale_upload(entry: Path, now: float) -> bool:
     return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
 
 
-def _abandoned(entry: Path, now: float) -> bool:
+def _is_abandoned(entry: Path, now: float) -> bool:
     """Return whether an entry is a stale upload, or the folder of a job whose server no longer exists."""
     try:
         if entry.name.startswith("job-"):

@@ -111,7 +111,7 @@ class Jobs:
             folder = self._new_folder()
             order = JobOrder(
                 data=str(self.settings.data.root),
-                files=_taken(folder, uploads),
+                files=_take_uploads(folder, uploads),
                 keep_source=self.settings.keep_source,
                 separate=separate,
                 server_pid=os.getpid(),
@@ -273,7 +273,7 @@ def _written_outcome(job: IngestJob) -> JobOutcome | None:
     return None
 
 
-def _taken(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
+def _take_uploads(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
     """Move uploads into a job's folder; if one is missing, undo the moves and raise NotFoundError."""
     files: list[JobFile] = []
     for number, (path, called) in enumerate(uploads):

@@ -42,7 +42,7 @@ def rotations_joined(files: Sequence[Named], place: Path) -> Iterator[tuple[list
     with scratch(place) as folder:
         for number, group in enumerate(groups):
             target = folder / f"{number}.log"
-            if not _joined(group, target):
+            if not _write_joined(group, target):
                 continue
             shown_name = group[-1][1]
             at = remaining_files.index(group[-1])
@@ -67,7 +67,7 @@ def _groups(files: Sequence[Named]) -> Iterator[list[Named]]:
             yield [file for _, file in pieces]
 
 
-def _joined(group: Sequence[Named], target: Path) -> bool:
+def _write_joined(group: Sequence[Named], target: Path) -> bool:
     """Write the pieces into ``target`` in their order; return False if they are not one log of samples."""
     ends: list[_Ends] = []
     try:

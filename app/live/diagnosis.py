@@ -42,7 +42,7 @@ class Sampled(NamedTuple):
 def sampled(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
     """Copy the samples for a diagnosis, so that the session can receive new ones meanwhile."""
     recent = [samples for gpu in gpus if (samples := _recent(gpu, last_ns)) is not None]
-    return Sampled(recent, [samples for gpu in gpus if (samples := _whole(gpu)) is not None])
+    return Sampled(recent, [samples for gpu in gpus if (samples := _session_means(gpu)) is not None])
 
 
 def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
@@ -68,10 +68,10 @@ def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:
         return None
     times = np.unique(np.concatenate([at for at, _ in series.values()]))
     times = times[:: -(-len(times) // MAX_ROWS)]
-    return _device(gpu, times, {column: _at(times, *line) for column, line in series.items()})
+    return _device(gpu, times, {column: _values_at(times, *line) for column, line in series.items()})
 
 
-def _at(times: I64, at: I64, values: F64) -> F64:
+def _values_at(times: I64, at: I64, values: F64) -> F64:
     """Return the values at ``times``; each reading is repeated until the next one.
 
     A reading is placed at the first of ``times`` that is not before it. ``hold_values`` limits how long it is repeated.
@@ -82,7 +82,7 @@ def _at(times: I64, at: I64, values: F64) -> F64:
     return hold_values(times, np.where(fresh, values[np.maximum(place, 0)], np.nan))
 
 
-def _whole(gpu: LiveGpu) -> DeviceSamples | None:
+def _session_means(gpu: LiveGpu) -> DeviceSamples | None:
     """Return means over equal intervals of the whole session: utilization and memory in use."""
     column = next((name for name in BUSY if name in gpu.series), None)
     if column is None:

@@ -58,7 +58,7 @@ def _of_two(hang: Hang) -> str:
 
 def _instead(hang: Hang, who_waits: str) -> str:
     elsewhere = next((each.waits_in for each in hang.ranks if each.state == "missing" and each.waits_in is not None), None)
-    return f" {who_waits} in {_named(elsewhere)} instead." if elsewhere is not None else ""
+    return f" {who_waits} in {_name_of(elsewhere)} instead." if elsewhere is not None else ""
 
 
 def details(report: FlightReport) -> list[str]:
@@ -86,8 +86,8 @@ def rows(hang: Hang) -> list[tuple[str, ...]]:
         (
             "this rank" if each.rank == UNKNOWN_RANK else str(each.rank),
             "not called" if each.state == "missing" else each.state,
-            _named(each.last) if each.last is not None else "",
-            _named(each.waits_in) if each.waits_in is not None else "",
+            _name_of(each.last) if each.last is not None else "",
+            _name_of(each.waits_in) if each.waits_in is not None else "",
             _code(each),
         )
         for each in hang.ranks
@@ -179,7 +179,7 @@ def _call(hang: Hang) -> str:
     return f"{fmt.clean(hang.operation, NAME_LENGTH)} {hang.seq} of group {_group(hang)}"
 
 
-def _named(entry: Entry) -> str:
+def _name_of(entry: Entry) -> str:
     number = "" if entry.is_p2p else f" {entry.seq}"
     return f"{fmt.clean(entry.operation, NAME_LENGTH)}{number} of group {fmt.clean(entry.process_group[1] or entry.process_group[0], NAME_LENGTH)}"
 

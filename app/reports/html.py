@@ -236,7 +236,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         ),
         metrics=HtmlTable(("Metric", f"A: {names[0]}", f"B: {names[1]}", "Change"), changes.metric_rows(comparison)),
         matches=[
-            _matched(changes.moved(rows, comparison), kind)
+            _match_table(changes.moved(rows, comparison), kind)
             for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators))
             if rows
         ],
@@ -281,7 +281,7 @@ def _dots(a: Sequence[float], b: Sequence[float]) -> list[Dots]:
     return sides
 
 
-def _matched(rows: tuple[Match, ...], kind: str) -> MatchTable:
+def _match_table(rows: tuple[Match, ...], kind: str) -> MatchTable:
     cells = [
         (
             fmt.clean(row.label, 160),

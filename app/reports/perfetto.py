@@ -63,7 +63,7 @@ def merged_trace(result: RunResult, folder: DataFolder) -> Generator[bytes]:
         RankSource(folder.source_file(ref.id), _label(manifest.traces, number), shift)
         for number, (ref, shift) in enumerate(zip(manifest.traces, added, strict=True))
     ]
-    return _gzipped(ranks, origin_ns)
+    return _gzip(ranks, origin_ns)
 
 
 def _label(traces: Sequence[RecordingRef], number: int) -> str:
@@ -76,7 +76,7 @@ def _first_in_file(row: RecordingRow) -> int:
     return (row.first_ns or 0) - (row.base_time_ns or 0)
 
 
-def _gzipped(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
+def _gzip(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
     compressor = zlib.compressobj(LEVEL, wbits=31)
     with closing(merged(ranks, origin_ns)) as pieces:
         for piece in pieces:

@@ -146,16 +146,16 @@ class Authentication:
         query = _query(scope)
         readable = scope["type"] == "http" and scope["method"] == "GET"
         if self.logged_in(caller):
-            return _cleaned(scope) if readable and (LINK in query or TOKEN in query) else None
+            return _redirect_without_login(scope) if readable and (LINK in query or TOKEN in query) else None
         if readable and query.get(LINK) and self.sessions.has_link(query[LINK], caller.user):
-            return _link_page(query[LINK], _cleaned(scope).headers["location"])
+            return _link_page(query[LINK], _redirect_without_login(scope).headers["location"])
         bearer = _bearer(caller.headers)
         offered = bearer or (query.get(TOKEN, "") if readable else "")
         if not offered:
             return self.refuse(LoginRefusal(401, USED if query.get(LINK) else NEEDED), caller, scope)
         if refusal := self.checked(offered, caller, scope["path"]):
             return self.refuse(refusal, caller, scope)
-        return None if bearer else self._welcome(scope, caller, "token", _cleaned(scope))
+        return None if bearer else self._welcome(scope, caller, "token", _redirect_without_login(scope))
 
     def checked(self, offered: str, caller: Client, path: str) -> LoginRefusal | None:
         """Check a token; return why it is refused, or None if it is accepted."""
@@ -205,7 +205,7 @@ class Authentication:
         """Return the page that asks for the token and then leads to the requested address."""
         if "text/html" not in caller.headers.get("accept", ""):
             return PlainTextResponse(refusal.sentence, refusal.status)
-        target = target or _cleaned(scope).headers["location"]
+        target = target or _redirect_without_login(scope).headers["location"]
         page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target)
         # With "no-referrer", the form's origin would be "null", which is not a valid origin.
         answer = HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
@@ -263,7 +263,7 @@ def _query(scope: Scope) -> dict[str, str]:
     return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
 
 
-def _cleaned(scope: Scope) -> RedirectResponse:
+def _redirect_without_login(scope: Scope) -> RedirectResponse:
     """Redirect to the same address without the parameters that logged in."""
     rest: Iterable[tuple[str, str]] = [
         pair for pair in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if pair[0] not in (LINK, TOKEN)

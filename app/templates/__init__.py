@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 _QUOTED_CODE = re.compile(r"`([^`]+)`")
 
 
-def _shown(value: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Return what a template prints: text without control characters, and markup unchanged."""
     return fmt.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -49,7 +49,7 @@ _ENVIRONMENT = Environment(
     loader=FileSystemLoader(FOLDER),
     autoescape=True,
     undefined=StrictUndefined,
-    finalize=_shown,
+    finalize=_printable,
     trim_blocks=True,
     lstrip_blocks=True,
     auto_reload=False,

@@ -95,7 +95,7 @@ def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numeric
     every += _of_training(result, observations)
     step_ms = result.metrics["best_step_time_ms"].value or 0.0
     ordered = sorted(_once(every), key=lambda each: (bool(each.by_hand), -each.sure_gain_ms(step_ms), -each.ceiling_ms))
-    return [_allowed(each, observations, numerics) for each in ordered]
+    return [_allow_or_explain(each, observations, numerics) for each in ordered]
 
 
 def _once(every: Sequence[Candidate]) -> list[Candidate]:
@@ -108,7 +108,7 @@ def _once(every: Sequence[Candidate]) -> list[Candidate]:
     return list(best.values())
 
 
-def _allowed(candidate: Candidate, observations: Seen, numerics: bool) -> Candidate:
+def _allow_or_explain(candidate: Candidate, observations: Seen, numerics: bool) -> Candidate:
     change = candidate.change
     if candidate.by_hand or change is None:
         return candidate

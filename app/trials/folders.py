@@ -35,15 +35,15 @@ def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) 
     Files that a process has open now, such as a log of this command, belong to other programs and are left out.
     """
     after = listing(folder, without)
-    return _closed(path for path, status in before.items() if after.get(path) != status)
+    return _closed_files(path for path, status in before.items() if after.get(path) != status)
 
 
 def added(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
     """Return the files that are not in ``before``, without those that a process has open."""
-    return _closed(listing(folder, without).keys() - before.keys()) if len(before) < MAX_LISTED else []
+    return _closed_files(listing(folder, without).keys() - before.keys()) if len(before) < MAX_LISTED else []
 
 
-def _closed(paths: Iterable[str]) -> list[str]:
+def _closed_files(paths: Iterable[str]) -> list[str]:
     """Return the sorted ``paths`` of files that no process has open."""
     files = sorted(paths)
     open_now = _open_files() if files else set()

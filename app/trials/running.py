@@ -143,7 +143,7 @@ def _run(order: RunRequest, temporary: str) -> Ran:
     notes = _notes(parts)
     every = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
     files = [file for each in every for file in each["files"]]
-    bundle = _packed(order, parts) if step_times else None
+    bundle = _pack(order, parts) if step_times else None
     start_s = watch.start_s + steps.compiling_s(step_times) if watch.start_s is not None else None
     took_s, loaded = time.monotonic() - began, (parts / LOADED).exists()
     return Ran(how, bundle, notes, step_times, start_s, watch.memory / MIB, took_s, why, messages, files, tail, loaded)
@@ -274,7 +274,7 @@ def _notes(parts: Path) -> list[Mapping[str, Any]]:
     return [read_notes(parts / f"{NOTES}-{name}.json") for name in names]
 
 
-def _packed(order: RunRequest, parts: Path) -> Path | None:
+def _pack(order: RunRequest, parts: Path) -> Path | None:
     runs = runs_of(parts)
     if not runs:
         return None

@@ -119,7 +119,7 @@ class TrialSession:
             trial.status = "out_of_memory" if ran.how == "out_of_memory" else "failed"
             return
         if ran.how == "guarded":
-            trial.status, trial.why = "failed", f"The trial was ended before it changed {_named(ran)}."
+            trial.status, trial.why = "failed", f"The trial was ended before it changed {_changed_files(ran)}."
             return
         slugs = [each.slug for each in trial.candidates]
         unproven = [slug for slug in slugs if not ran.notes or any(slug not in notes["proofs"] for notes in ran.notes)]
@@ -148,8 +148,8 @@ class TrialSession:
         plain = [base.ran for base in self.bases[1:]]  # without the first one, whose costs include the profiler
         for trial in self.trials:
             if trial.ran is not None and plain:
-                trial.memory_mib = _beyond(trial.ran.memory_mib, [ran.memory_mib for ran in plain])
-                trial.start_s = _beyond(trial.ran.start_s, [ran.start_s for ran in plain])
+                trial.memory_mib = _excess(trial.ran.memory_mib, [ran.memory_mib for ran in plain])
+                trial.start_s = _excess(trial.ran.start_s, [ran.start_s for ran in plain])
             if trial.measured is None or trial.status in ("no_effect", "failed", "out_of_memory", "by_hand"):
                 continue
             beside = [base.measured for base in self.bases[trial.after_base : trial.after_base + 2]]
@@ -279,7 +279,7 @@ class TrialSession:
         return ran
 
 
-def _beyond(value: float | None, without: Sequence[float | None]) -> float | None:
+def _excess(value: float | None, without: Sequence[float | None]) -> float | None:
     """Return ``value`` minus the mean of ``without``; 0 if it lies within their range, None if unknown."""
     measured_ms = [each for each in without if each is not None]
     if value is None or not measured_ms:
@@ -287,5 +287,5 @@ def _beyond(value: float | None, without: Sequence[float | None]) -> float | Non
     return 0.0 if min(measured_ms) <= value <= max(measured_ms) else value - statistics.fmean(measured_ms)
 
 
-def _named(ran: Ran) -> str:
+def _changed_files(ran: Ran) -> str:
     return ", ".join(dict.fromkeys(file["path"] for file in ran.files))

@@ -24,11 +24,11 @@ def plain(session: TrialSession) -> dict[str, Any]:
     return {
         "command": session.command,
         "base": {"step_ms": session.base_ms, "low_ms": low, "high_ms": high, "runs": [base.run_id for base in session.bases]},
-        "trials": [_plain(trial) for trial in session.trials],
+        "trials": [_as_json(trial) for trial in session.trials],
     }
 
 
-def _plain(trial: Trial) -> dict[str, Any]:
+def _as_json(trial: Trial) -> dict[str, Any]:
     return {
         "change": trial.slug,
         "predicted_step_ms": trial.predicted_ms,

@@ -155,7 +155,7 @@ def mfu_headline(sentence: str) -> tuple[str, str | None]:
 def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> str:
     """Return the MFU and the main loss relative to the peak."""
     mfu = fmt.reading("mfu", metrics["mfu"])
-    mfu_prefix = "" if mfu.startswith("<") else _about(metrics["mfu"])
+    mfu_prefix = "" if mfu.startswith("<") else _trust_sign(metrics["mfu"])
     peak = mfu_peak(metrics)
     peak = f"GPU's dense {peak}" if peak == "16-bit peak" else peak
     reaches, most = f"The run reaches {mfu_prefix}{mfu} of the {peak}", largest_loss(parts)
@@ -167,7 +167,7 @@ def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> s
     return f"{reaches}: {LOSES[most.key].format(f'{fmt.duration_ms(most.ms)} of {step}')}."
 
 
-def _about(reading: Reading) -> str:
+def _trust_sign(reading: Reading) -> str:
     """Return the sign before a number that is not fully trusted; "" for a bound, which has its own sign."""
     return "" if reading.trust == "ok" or reading.bound is not None else "≈\u00a0"
 
@@ -177,7 +177,7 @@ def rates_and_clock(metrics: Mapping[str, Reading]) -> str:
     mfu = metrics["mfu"].value or 0.0
     others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
     shown_keys = [key for key in ("achieved_tflops", *others) if metrics[key].value is not None]
-    sentences = [f"{METRICS[key].label}: {_about(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown_keys]
+    sentences = [f"{METRICS[key].label}: {_trust_sign(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown_keys]
     clock = metrics["mfu_factor_clock"]
     if clock.value is not None and clock.trust == "ok":
         sentences.append(f"SM clock: {clock.notes[-1].rstrip('.')}.")

@@ -43,16 +43,16 @@ def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
     if result.withdrawn_by is not None:
         return headline(result)
     if included:
-        return _marked(named_together(included), included, result)
+        return _headline_with_limits(named_together(included), included, result)
     change = first_change(result)
     if change is None and (without := _without_steps(result)) is not None and not is_cut_off(result):
         return without.partition(":")[0]  # the line below has the share
     if change is None or change[0].claims != "gain" or change[0].ends_the_run:
         return headline(result)
-    return _marked(_whole_action(change[0], result), change[:1], result)
+    return _headline_with_limits(_whole_action(change[0], result), change[:1], result)
 
 
-def _marked(sentence: str, changes: Sequence[Finding], result: RunResult) -> str:
+def _headline_with_limits(sentence: str, changes: Sequence[Finding], result: RunResult) -> str:
     """Return a headline about ``changes`` with its limits: low confidence, or a trace that is cut off."""
     cut_off = ". The trace file is cut off." if is_cut_off(result) else ""
     return f"{sentence}{_limits(changes)}{cut_off}"
@@ -91,11 +91,11 @@ def between_steps(result: RunResult) -> str | None:
     best, step_ms = result.lead.best, result.lead.best.ms
     if not step_ms:
         return None
-    pauses = [_taken(pause, step_ms) for pause in best.pauses if pause.ms_per_step >= MIN_SAID_SHARE * step_ms]
+    pauses = [_not_included(pause, step_ms) for pause in best.pauses if pause.ms_per_step >= MIN_SAID_SHARE * step_ms]
     return " ".join([*([best.round.sentence] if best.round is not None else ()), *pauses]) or None
 
 
-def _taken(pauses: Pauses, step_ms: float) -> str:
+def _not_included(pauses: Pauses, step_ms: float) -> str:
     if pauses.reason == "unknown":
         share = fmt.share(pauses.share(step_ms))
         return f"Between its steps the loop pauses for {pauses.long}, {pauses.often}: {share} of the run, which these times do not include."
@@ -190,7 +190,7 @@ def action(finding: Finding) -> str:
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
     """Return the change for the headline and its sentence; None if no change is sure to gain."""
     lead = leading(result)
-    return (lead, _claimed(lead, _whole_action(lead, result), best_ms(result), _after(lead, result))) if lead else None
+    return (lead, _claim_in_words(lead, _whole_action(lead, result), best_ms(result), _after(lead, result))) if lead else None
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
@@ -229,7 +229,7 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
     return result.lead is None and is_cut_off(result)
 
 
-def _claimed(finding: Finding, whole_action: str, step_ms: float | None, after_ms: float | None) -> str:
+def _claim_in_words(finding: Finding, whole_action: str, step_ms: float | None, after_ms: float | None) -> str:
     if finding.ends_the_run or not step_ms:
         return finding.title
     sure, fed = _limits([finding]), finding.fed_every_ms

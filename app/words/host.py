@@ -65,14 +65,14 @@ def _first_function(work: HostWork) -> str | None:
     frame = FRAME.match(work.functions[0][0]) if work.functions else None
     if frame is None:
         return None
-    share = work.functions[0][1] / _whole(work)
+    share = work.functions[0][1] / _functions_ms(work)
     of = "most of it" if share >= MOST else f"{fmt.share(share)} of your functions'"
     function = "the script itself" if frame["function"] == MODULE else fmt.clean(frame["function"], 60)
     line = f" line {frame['line']}" if frame["line"] else ""
     return f"{of} in {function}, {fmt.clean(frame['file'], 60)}{line}"
 
 
-def _whole(work: HostWork) -> float:
+def _functions_ms(work: HostWork) -> float:
     """Return the total ms of the user's functions, including the library calls inside them."""
     return sum(ms for _, ms in work.functions) or 1.0
 
@@ -134,7 +134,7 @@ def tables(work: HostWork) -> list[Shown]:
     ]
     operators = [(fmt.clean(o.name, 60), timed(o.ms), _calls(o.calls)) for o in work.operators]
     threads = [(fmt.clean(t.name, 60), timed(t.ms)) for t in work.threads]
-    functions = [(fmt.clean(name, 90), timed(ms, _whole(work))) for name, ms in work.functions]
+    functions = [(fmt.clean(name, 90), timed(ms, _functions_ms(work))) for name, ms in work.functions]
     per = ", per profiled step" if work.steps else ""
     shown_tables: list[Shown] = [
         (f"{PARTS}{':' if differs else ','} {of}", ("Part", "Share") if differs else ("Part", "Time", "Share"), parts),

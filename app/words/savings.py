@@ -43,10 +43,10 @@ def step(result: RunResult) -> Amount | None:
         result.lead.best.source if result.lead is not None else "marks" if reading.trust == "ok" else "estimate"
     )
     if source == "profile":
-        between = f"; the run's step {between}" if (between := _between(reading.low, reading.high)) else ""
+        between = f"; the run's step {between}" if (between := _range_in_words(reading.low, reading.high)) else ""
         return Amount(text, f"per step as profiled{between}", True)
     measured = source not in ESTIMATED
-    words = ("per step, measured" if measured else "per step, estimated", _between(reading.low, reading.high))
+    words = ("per step, measured" if measured else "per step, estimated", _range_in_words(reading.low, reading.high))
     under = (": ".join(filter(None, words)), by_rhythm(result))
     return Amount(text, "; ".join(filter(None, under)), measured)
 
@@ -85,7 +85,7 @@ def after(forecast: CombinedPrediction, change: Finding | None) -> Amount:
     text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
     low, high = _range(forecast, change)
     guessed = change is not None and change.confidence == "low"
-    under = f"predicted: {between}" if (between := _between(low, high)) else "predicted, range not known"
+    under = f"predicted: {between}" if (between := _range_in_words(low, high)) else "predicted, range not known"
     return Amount(text, under, not (guessed or may_gain_nothing(high, forecast.before_ms)))
 
 
@@ -102,10 +102,10 @@ def between_predicted(change: Finding) -> str:
 
     The measured step lies in this range for 80 % of predictions.
     """
-    return _between(change.predicted_low_ms, change.predicted_high_ms)
+    return _range_in_words(change.predicted_low_ms, change.predicted_high_ms)
 
 
-def _between(low_ms: float | None, high_ms: float | None) -> str:
+def _range_in_words(low_ms: float | None, high_ms: float | None) -> str:
     if low_ms is None:
         return ""
     return fmt.span_ms(low_ms, high_ms) if high_ms is not None else f"at least {fmt.duration_ms(low_ms)}"
@@ -134,7 +134,7 @@ def _hours_between(before_h: float, low_h: float, high_h: float) -> str:
     return f"{fmt.number(before_h)} → {high if low == high else f'{low} to {high}'}\u00a0h"
 
 
-def _saved(
+def _saving_in_words(
     forecast: CombinedPrediction, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = ""
 ) -> str:
     """Return the saving, ``per_ms`` for each saved ms, as a range such as "2.1 to 2.3 kWh"."""
@@ -185,11 +185,13 @@ def lines(
     per = "" if steps else " per day"
     gpu_h_per_ms = saved_gpu_h / (forecast.before_ms - forecast.after_ms)
     if waiting_w:
-        energy = _saved(forecast, change, gpu_h_per_ms * waiting_w / 1000, partial(fmt.number, significant=2), "\u00a0kWh")
+        energy = _saving_in_words(
+            forecast, change, gpu_h_per_ms * waiting_w / 1000, partial(fmt.number, significant=2), "\u00a0kWh"
+        )
         rows.append((f"energy saved{per}", energy))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
-        rows.append((f"saved{per}{on}", _saved(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))
+        rows.append((f"saved{per}{on}", _saving_in_words(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))
     return rows
 
 

@@ -64,7 +64,7 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
     None if the run has no step time.
     """
     change, step_ms = reading_order.leading(result), reading_order.best_ms(result)
-    if change is not None and (limited := _limited(result, computed, change)) is not None:
+    if change is not None and (limited := _limited_staircase(result, computed, change)) is not None:
         return limited
     replayed = computed is not None and (change is None or change.rule in computed.changes or not change.predicted_step_ms)
     if computed is not None and replayed:
@@ -79,7 +79,7 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
     return Staircase((change.rule,), 1, {0: now, 1: StairStep(after, low, high, ((AFTER, None, after),))})
 
 
-def _limited(result: RunResult, computed: Staircase | None, change: Finding) -> Staircase | None:
+def _limited_staircase(result: RunResult, computed: Staircase | None, change: Finding) -> Staircase | None:
     """Return the staircase of a change with an upper limit, but without a predicted gain.
 
     None if there is a plan, or no such limit.
@@ -116,7 +116,7 @@ def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
     avoided = sum(max(ms - parts_after.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
     if avoided < MIN_AVOIDED * (stairs.now.ms - stairs.choices[first].ms):
         return stairs
-    return replace(stairs, choices={choice: _divided(step, parts_after) for choice, step in stairs.choices.items()})
+    return replace(stairs, choices={choice: _with_avoidable(step, parts_after) for choice, step in stairs.choices.items()})
 
 
 def now_parts(result: RunResult, stairs: Staircase) -> tuple[StepPart, ...]:
@@ -130,7 +130,7 @@ def _compute(step: StairStep) -> dict[str, float]:
     return {owner: ms for owner, _, ms in step.parts if owner in COMPUTE_OWNERS}
 
 
-def _divided(step: StairStep, parts_after: Mapping[str, float]) -> StairStep:
+def _with_avoidable(step: StairStep, parts_after: Mapping[str, float]) -> StairStep:
     """Return a step whose compute above ``parts_after`` (ms by owner) is avoidable."""
     parts = [
         (owner, cause, min(ms, parts_after.get(owner, 0.0)) if owner in COMPUTE_OWNERS else ms)

@@ -18,7 +18,7 @@ def head_of(path: Path) -> bytes:
     """Return the first uncompressed bytes of ``path``; b"" if they cannot be read."""
     try:
         with path.open("rb") as file:
-            return _unpacked(file).read(HEAD_BYTES)
+            return _reader_of(file).read(HEAD_BYTES)
     except (OSError, EOFError, zlib.error):
         return b""
 
@@ -30,7 +30,7 @@ def bytes_of(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            data = _unpacked(file).read(MAX_BYTES + 1)
+            data = _reader_of(file).read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _file_error(path, "E-CUT", "This gzip file ends early or is damaged. Copy it again.") from error
     if not data:
@@ -40,7 +40,7 @@ def bytes_of(path: Path) -> bytes:
     return data
 
 
-def _unpacked(file: BinaryIO) -> IO[bytes]:
+def _reader_of(file: BinaryIO) -> IO[bytes]:
     """Return a reader of the file's content, unpacked if it is gzip."""
     packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)

@@ -63,11 +63,11 @@ def decode(data: bytes) -> Any:
     except SourceError:
         raise
     except Exception as error:  # pickletools raises ValueError, UnicodeError, IndexError, … for bytes that are not a pickle
-        raise _damaged() from error
-    raise _damaged()
+        raise _damage_error() from error
+    raise _damage_error()
 
 
-def _damaged() -> SourceError:
+def _damage_error() -> SourceError:
     return SourceError("E-CUT", "This pickle ends early or is damaged. Copy the file again, and compare the sizes.")
 
 
@@ -131,7 +131,7 @@ class _Decoder:
     def _top(self, kind: type[T]) -> T:
         top = self.stack[-1]
         if type(top) is not kind:
-            raise _damaged()
+            raise _damage_error()
         return top
 
     def _since_mark(self) -> list[Any]:
@@ -139,7 +139,7 @@ class _Decoder:
         while self.stack[at] is not _MARK:
             at -= 1
             if at < 0:
-                raise _damaged()
+                raise _damage_error()
         items = self.stack[at + 1 :]
         del self.stack[at:]
         return items

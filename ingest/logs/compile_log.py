@@ -175,10 +175,10 @@ def _of_entry(entry: _Entry, payload: bytes, now: int | None) -> Iterator[_Event
         yield _Event("recompile", own, now, reason=_first_of(payload))
     for kind, metrics in (("compile", entry.compilation_metrics), ("compile_backward", entry.bwd_compilation_metrics)):
         if metrics is not None:
-            yield _compiled(kind, metrics, own, now)
+            yield _compile_event(kind, metrics, own, now)
 
 
-def _compiled(kind: str, metrics: _Metrics, own: str | None, now: int | None) -> _Event:
+def _compile_event(kind: str, metrics: _Metrics, own: str | None, now: int | None) -> _Event:
     began, dur = metrics.start_time, metrics.dur_ns
     start = round(began * 1e9) if began is not None and 0 < began < 4e9 else now - (dur or 0) if now is not None else None
     line = metrics.co_firstlineno

@@ -41,7 +41,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
 
     Raises SourceError if ``source`` is not a snapshot, or is an empty one.
     """
-    snapshot = snapshot_of(_whole(source))
+    snapshot = snapshot_of(_read_all(source))
     if not snapshot.segments and not any(snapshot.device_traces):
         raise SourceError("E-NOEV", "This memory snapshot is empty: the process used no memory of a CUDA GPU.")
     stacks = _Stacks()
@@ -64,7 +64,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     }
 
 
-def _whole(source: Source) -> bytes:
+def _read_all(source: Source) -> bytes:
     data = bytearray()
     for piece in source.pieces():
         data += piece

@@ -25,7 +25,7 @@ def code_location(function: Any) -> str | None:
     code = getattr(function, "__code__", None)
     if code is None:
         return None
-    return f"{_short(code.co_filename)}({code.co_firstlineno}): {getattr(function, '__qualname__', code.co_name)}"
+    return f"{_relative_path(code.co_filename)}({code.co_firstlineno}): {getattr(function, '__qualname__', code.co_name)}"
 
 
 def sample_location(dataset: Any) -> str | None:
@@ -40,7 +40,7 @@ def sample_location(dataset: Any) -> str | None:
     return next((location for method in user_methods if (location := code_location(method))), None)
 
 
-def _short(path: str) -> str:
+def _relative_path(path: str) -> str:
     """Return ``path`` relative to the longest matching entry of ``sys.path``, as torch.profiler does."""
     folders = [f"{Path(entry).resolve()}/" for entry in sys.path]
     longest = max((folder for folder in folders if path.startswith(folder)), key=len, default="")

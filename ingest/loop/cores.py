@@ -30,10 +30,10 @@ def usable_cores(pid: int = 0, proc: Path = PROC, groups: Path = GROUPS) -> int:
 
     This is the number of allowed cores or the control group's limit (a container's), rounded up, whichever is smaller.
     """
-    return max(math.ceil(min(len(allowed_cores(pid)), _granted(pid, proc, groups))), 1)
+    return max(math.ceil(min(len(allowed_cores(pid)), _cpu_limit(pid, proc, groups))), 1)
 
 
-def _granted(pid: int, proc: Path, groups: Path) -> float:
+def _cpu_limit(pid: int, proc: Path, groups: Path) -> float:
     """Return the CPU limit of the control groups of ``pid``, in cores; infinite without a limit."""
     granted = math.inf
     with contextlib.suppress(OSError, ValueError):
@@ -63,12 +63,12 @@ def core_groups(nodes: Path = NODES) -> list[frozenset[int]]:
     """
     groups = []
     with contextlib.suppress(OSError, ValueError):
-        groups = [_listed(path.read_text()) for path in sorted(nodes.glob("node[0-9]*/cpulist"))]
+        groups = [_parse_list(path.read_text()) for path in sorted(nodes.glob("node[0-9]*/cpulist"))]
     groups = [group for group in groups if group]  # A node may have memory but no cores.
     return groups if len(groups) > 1 else []
 
 
-def _listed(text: str) -> frozenset[int]:
+def _parse_list(text: str) -> frozenset[int]:
     """Parse a list of core numbers in the kernel's format, such as ``0-3,8``."""
     pairs = (part.partition("-") for part in text.strip().split(",") if part)
     return frozenset(core for first, _, last in pairs for core in range(int(first), int(last or first) + 1))

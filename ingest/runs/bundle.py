@@ -44,7 +44,7 @@ def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path
     write_archive(target, msgspec.json.format(msgspec.json.encode(manifest), indent=1), sources)
 
 
-def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) -> BundleRun:
+def _to_bundle_run(manifest: Manifest, folder: DataFolder, members: dict[str, str]) -> BundleRun:
     """Return a run in the form that a bundle has.
 
     Its sources are added to ``members`` (recording id → member of the bundle).
@@ -89,7 +89,7 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
     manifests = [folder.read_manifest(run_id) for run_id in run_ids]
     if redact:  # a pickle cannot be redacted
         manifests = [_without_snapshots(manifest) for manifest in manifests]
-    runs = [_bundled(manifest, folder, members) for manifest in manifests]
+    runs = [_to_bundle_run(manifest, folder, members) for manifest in manifests]
     whole = BundleManifest(runs, tool_version=tool_version())
     sources = {member: folder.source_file(recording_id) for recording_id, member in members.items()}
     if not redact:
@@ -103,7 +103,7 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
             if _id_of(cleaned[member]) == recording_id:  # Nothing was removed, so a blank line is added, which changes the id.
                 with gzip.open(cleaned[member], "ab") as file:
                     file.write(b"\n")
-        whole = msgspec.structs.replace(whole, runs=[_redacted(run, redactor) for run in runs])
+        whole = msgspec.structs.replace(whole, runs=[_redact(run, redactor) for run in runs])
         write_bundle(target, whole, cleaned)
     return whole
 
@@ -123,7 +123,7 @@ def _id_of(path: Path) -> str:
     return source.id
 
 
-def _redacted(run: BundleRun, redactor: Redactor) -> BundleRun:
+def _redact(run: BundleRun, redactor: Redactor) -> BundleRun:
     recordings = [
         msgspec.structs.replace(r, source_name=redactor.text(r.source_name), host=redactor.host(r.host)) for r in run.recordings
     ]

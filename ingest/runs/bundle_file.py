@@ -84,7 +84,7 @@ class Bundle:
         """
         remaining = Limits().uncompressed_bytes
         try:
-            with _opened(self.archive, member) as source, target.open("wb") as out:
+            with _open_member(self.archive, member) as source, target.open("wb") as out:
                 while piece := source.read(COPY_BYTES):
                     remaining -= len(piece)
                     if remaining < 0:
@@ -94,7 +94,7 @@ class Bundle:
             raise _unreadable(error) from error
 
 
-def _opened(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
+def _open_member(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
     try:
         return archive.open(member)
     except OPENING as error:
@@ -135,7 +135,7 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
 
 def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
     try:
-        with _opened(archive, MANIFEST_MEMBER) as file:
+        with _open_member(archive, MANIFEST_MEMBER) as file:
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise SourceError("E-SIZE", f"The manifest of the .sawtooth file is larger than {MAX_MANIFEST_BYTES >> 20} MB.")

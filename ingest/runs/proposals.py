@@ -69,7 +69,7 @@ def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
 
     None if there is none, if it cannot be read, or if it would not change the run any more.
     """
-    proposal = _stored(folder, run_id)
+    proposal = _stored_proposal(folder, run_id)
     with contextlib.suppress(NotFoundError):
         if proposal is not None and changed(folder.read_manifest(run_id), proposal):
             return proposal
@@ -153,11 +153,11 @@ def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
 
 
 def _recordings_of(folder: DataFolder, run_id: str) -> set[str]:
-    proposal = _stored(folder, run_id)
+    proposal = _stored_proposal(folder, run_id)
     return {ref.id for ref in proposal.recordings} if proposal is not None else set()
 
 
-def _stored(folder: DataFolder, run_id: str) -> Proposal | None:
+def _stored_proposal(folder: DataFolder, run_id: str) -> Proposal | None:
     try:
         proposal = from_json(without_checksum(folder.proposal_file(run_id).read_bytes()), Proposal)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors

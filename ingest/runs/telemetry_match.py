@@ -51,19 +51,24 @@ def sampled_during(folder: DataFolder, run: Manifest, ref: RecordingRef) -> str 
     Both recordings must have a host and absolute times, and must not have different GPU models.
     """
     sampled = _origin(folder, ref)
-    if sampled is None or sampled.host is None or sampled.span is None or _short(sampled.host) in GENERIC_HOSTS:
+    if sampled is None or sampled.host is None or sampled.span is None or _without_domain(sampled.host) in GENERIC_HOSTS:
         return None
     for trace in (_origin(folder, trace_ref) for trace_ref in run.traces):
-        if trace is None or trace.host is None or trace.span is None or _short(trace.host) != _short(sampled.host):
+        if (
+            trace is None
+            or trace.host is None
+            or trace.span is None
+            or _without_domain(trace.host) != _without_domain(sampled.host)
+        ):
             continue
         overlap = min(sampled.span[1], trace.span[1]) - max(sampled.span[0], trace.span[0])
         may_be_same_gpus = not (sampled.gpus and trace.gpus) or bool(sampled.gpus & trace.gpus)
         if may_be_same_gpus and overlap >= MIN_OVERLAP_SHARE * (trace.span[1] - trace.span[0]):
-            return _short(sampled.host)
+            return _without_domain(sampled.host)
     return None
 
 
-def _short(host: str) -> str:
+def _without_domain(host: str) -> str:
     """Return a host's name without its domain, which only some tools write; an IP address stays unchanged."""
     return host.lower() if re.fullmatch(r"[0-9.]+|.*:.*", host) else host.lower().split(".")[0]
 

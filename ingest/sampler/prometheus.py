@@ -143,8 +143,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def _labels(gpu: dict[str, Any]) -> str:
     pairs = {"gpu": gpu["device"], "uuid": gpu["uuid"], "name": gpu["name"]}
-    return ",".join(f'{k}="{_escaped(str(v))}"' for k, v in pairs.items())
+    return ",".join(f'{k}="{_escape(str(v))}"' for k, v in pairs.items())
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -231,7 +231,7 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
         return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(position, column, BRACKET_UNITS.get(unit, factor))
     if title.strip() in FIELDS["dcgm_exporter"]:
         return 0, SourceColumn(position, *FIELDS["dcgm_exporter"][title.strip()])
-    if (field := _named(name, unit, column_of=FIELDS["table"])) is not None:
+    if (field := _column_of_name(name, unit, column_of=FIELDS["table"])) is not None:
         rank, column, factor = field
         return rank, SourceColumn(position, column, factor)
     if title.startswith("pid:") or "/pid:" in title:
@@ -241,7 +241,7 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
         return None
     if (per_gpu := _PER_GPU.fullmatch(_STATISTIC.sub("", title))) is not None:
         inner, unit = plain(per_gpu.group(2))
-        if (field := _named(inner, unit, column_of=FIELDS["table"])) is not None:
+        if (field := _column_of_name(inner, unit, column_of=FIELDS["table"])) is not None:
             rank, column, factor = field
             return rank, SourceColumn(position, column, factor, int(per_gpu.group(1)))
     return None
@@ -255,7 +255,7 @@ def _of_labels(metric: str, labels: dict[str, str], position: int) -> tuple[int,
     return 0, SourceColumn(position, *FIELDS["dcgm_exporter"][metric], int(number))
 
 
-def _named(name: str, unit: str, *, column_of: dict[str, tuple[str, float]]) -> tuple[int, str, float] | None:
+def _column_of_name(name: str, unit: str, *, column_of: dict[str, tuple[str, float]]) -> tuple[int, str, float] | None:
     """Return rank, column and factor of a plain name, with or without its unit at the end."""
     *stem, last = name.split("_")
     for candidate, suffix in ((name, ""), ("_".join(stem), last if last in NAME_UNITS else None)):

@@ -44,7 +44,7 @@ def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
 
     def read(lines: Iterator[bytes]) -> TelemetryTables:
         dated = reader.takes_dates and "time" in prefix.groupindex
-        telemetry = reader.read(_without(prefix, lines, dated))
+        telemetry = reader.read(_lines_without(prefix, lines, dated))
         sentence = f"Each line begins with the prefix of a log collector. The prefix was left out{TIME_USE[dated]}."
         telemetry.diagnostics.append(ImportDiagnostic("prefix_left_out", "info", sentence))
         return telemetry
@@ -58,7 +58,7 @@ def behind(prefix: re.Pattern[bytes], line: bytes) -> int:
     return match.end() if match else 0
 
 
-def _without(prefix: re.Pattern[bytes], lines: Iterator[bytes], dated: bool) -> Iterator[bytes]:
+def _lines_without(prefix: re.Pattern[bytes], lines: Iterator[bytes], dated: bool) -> Iterator[bytes]:
     """Yield the lines without ``prefix``; if ``dated``, each new time of it comes first, as its own line."""
     first: bytes | None = None
     last: bytes | None = None

@@ -117,7 +117,7 @@ class _Linking:
             if ops:
                 parent, depth = nested.parents_and_depths()
                 self._write_ops(op_id, ops, parent, depth)
-                is_used = _among(ops["external_id"], external_ids)
+                is_used = _is_among(ops["external_id"], external_ids)
                 externals.append(ops["external_id"][is_used])
                 carriers.append(np.flatnonzero(is_used) + op_id)
                 op_id += len(parent)
@@ -158,12 +158,12 @@ class _Linking:
                     "gpu_op_id": _ids(done, count),
                     "kind": pa.DictionaryArray.from_arrays(pa.array(gpu["kind"]), kinds),
                     **self._times(gpu, "name_id", "device", "stream"),
-                    **_chosen(gpu, "correlation", "external_id"),
+                    **_select(gpu, "correlation", "external_id"),
                     "call_id": _null_if_negative(call),
                     "cpu_op_id": _null_if_negative(op),
                     **{name: values[gpu["shape"]] for name, values in self._shapes.items()},
-                    **_chosen(gpu, "registers_per_thread", "shared_memory_bytes", "blocks_per_sm", "warps_per_sm"),
-                    **_chosen(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
+                    **_select(gpu, "registers_per_thread", "shared_memory_bytes", "blocks_per_sm", "warps_per_sm"),
+                    **_select(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
                 },
             )
             self._write_collectives(gpu, done, "gpu_op_id")
@@ -196,7 +196,7 @@ class _Linking:
                 self._writer.insert("allocations", {"time_ns": rows["start"] + self._base, **columns})
 
     def _times(self, rows: Columns, *names: str) -> Columns:
-        return {**_chosen(rows, *names), "start_ns": rows["start"] + self._base, "dur_ns": rows["dur"]}
+        return {**_select(rows, *names), "start_ns": rows["start"] + self._base, "dur_ns": rows["dur"]}
 
     def _write_ops(self, first: int, ops: Columns, parent: I64, depth: NDArray[np.int32]) -> None:
         kinds, extras = pa.array(["op", "annotation"]), pa.array([m[0] for m in self._trace.ids["extras"]], pa.string())
@@ -208,7 +208,7 @@ class _Linking:
                 **self._times(ops, "name_id", "thread_id"),
                 "parent_id": _null_if_negative(parent),
                 "depth": depth,
-                **_chosen(ops, "external_id", "sequence_number", "forward_thread", "signature_id"),
+                **_select(ops, "external_id", "sequence_number", "forward_thread", "signature_id"),
                 "extra": pa.DictionaryArray.from_arrays(pa.array(ops["extra"], mask=ops["extra"] < 0), extras),
             },
         )
@@ -275,7 +275,7 @@ def _write_names(trace: TraceTables, writer: Writer) -> None:
     writer.insert("signatures", {"signature_id": np.arange(len(meanings)), **columns})
 
 
-def _among(values: I64, ordered: I64) -> NDArray[np.bool_]:
+def _is_among(values: I64, ordered: I64) -> NDArray[np.bool_]:
     if not len(ordered):
         return np.zeros(len(values), bool)
     return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
@@ -286,7 +286,7 @@ def _distinct(values: I64) -> I64:
     return ordered[np.insert(np.diff(ordered) != 0, 0, True)] if len(ordered) else ordered
 
 
-def _chosen(rows: Columns, *names: str) -> Columns:
+def _select(rows: Columns, *names: str) -> Columns:
     return {name: rows[name] for name in names}
 
 

@@ -20,7 +20,7 @@ def sample_table(parts: SampleParts) -> dict[str, NDArray[Any]]:
     done: list[dict[str, NDArray[Any]]] = []
     measured = sorted({column for _, column in parts})
     for device in sorted({device for device, _ in parts}):
-        series = {column: _summed(metrics.values()) for (gpu, column), metrics in parts.items() if gpu == device}
+        series = {column: _sum_by_time(metrics.values()) for (gpu, column), metrics in parts.items() if gpu == device}
         times = np.unique(np.concatenate([at for at, _ in series.values()]))
         columns: dict[str, NDArray[Any]] = {"device": np.full(len(times), device, np.int64), "time_ns": times}
         for column in measured:
@@ -35,7 +35,7 @@ def sample_table(parts: SampleParts) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([columns[name] for columns in done]) for name in done[0]}
 
 
-def _summed(metrics: Collection[list[tuple[I64, NDArray[np.float64]]]]) -> tuple[I64, NDArray[np.float64]]:
+def _sum_by_time(metrics: Collection[list[tuple[I64, NDArray[np.float64]]]]) -> tuple[I64, NDArray[np.float64]]:
     """Return each time once, with the sum of the metrics at this time."""
     unique = [np.unique(np.concatenate([at for at, _ in pieces]), return_index=True) for pieces in metrics]
     values = [np.concatenate([value for _, value in pieces])[first] for pieces, (_, first) in zip(metrics, unique, strict=True)]

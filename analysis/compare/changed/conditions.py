@@ -168,7 +168,7 @@ def _of_telemetry(library: Library, recording_id: str, device: int) -> Iterator[
         (metadata,) = recording.rows("SELECT metadata FROM recording")[0]
     for (driver,) in drivers[:1]:
         yield Condition("driver", "Driver", driver)
-    gpus = _decoded(metadata).get("gpus")
+    gpus = _decode(metadata).get("gpus")
     for gpu in gpus if isinstance(gpus, list) else ():
         if isinstance(gpu, dict) and gpu.get("gpu") == device and isinstance(watts := gpu.get("power_limit_w"), int | float):
             yield Condition("power_limit", "Power limit", f"{watts:,.0f} W", float(watts))
@@ -244,11 +244,11 @@ def _layout(run: RunResult) -> Iterator[Condition]:
 def _set_up(recording: Recording | None) -> dict[str, Any]:
     """Return what the recorder noted about the process in the trace; {} for a trace of another tool."""
     metadata = recording.rows("SELECT metadata FROM recording")[0][0] if recording is not None else None
-    fields = _decoded(metadata).get(SET_UP_KEY)
+    fields = _decode(metadata).get(SET_UP_KEY)
     return fields if isinstance(fields, dict) else {}
 
 
-def _decoded(text: str | None) -> dict[str, Any]:
+def _decode(text: str | None) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
         value = json.loads(text or "{}")
         return value if isinstance(value, dict) else {}

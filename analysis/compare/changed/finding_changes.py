@@ -30,7 +30,7 @@ def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], rows_of_run:
     """
     first_a, first_b = a[0], b[0]
     rules_a, rules_b = ({f.rule for run in side for f in run.findings} for side in (a, b))
-    unchecked_a, unchecked_b = _unchecked(a, first_b), _unchecked(b, first_a)
+    unchecked_a, unchecked_b = _unchecked_rules(a, first_b), _unchecked_rules(b, first_a)
     b_has_steps = first_b.lead is not None and len(first_b.lead.counted) > 0
     gone_rules = {
         f.rule
@@ -47,7 +47,7 @@ def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], rows_of_run:
     return FindingChanges(fixed, new, tuple(one_sided))
 
 
-def _unchecked(runs: Sequence[RunResult], other: RunResult) -> set[str]:
+def _unchecked_rules(runs: Sequence[RunResult], other: RunResult) -> set[str]:
     """Return the rules that none of ``runs`` could check.
 
     They include the rules of findings of ``other`` that need samples which ``runs`` do not have.

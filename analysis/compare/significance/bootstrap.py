@@ -120,7 +120,7 @@ def _block_medians(runs: Sequence[F64], blocks: Sequence[int], resamples: int) -
     return np.concatenate(medians)
 
 
-def _thinned(steps: F64) -> F64:
+def _thin(steps: F64) -> F64:
     return steps if len(steps) <= MAX_STEPS else steps[np.linspace(0, len(steps) - 1, MAX_STEPS).astype(np.int64)]
 
 
@@ -136,7 +136,7 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
     interval exactly. Equal series give a width of 0.
     """
     change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
-    a, b = ([_thinned(steps) for steps in runs] for runs in (a, b))
+    a, b = ([_thin(steps) for steps in runs] for runs in (a, b))
     medians, longest, stretches, missed = [], [], [], 1.0
     for runs in (a, b):
         blocks = [block_length(steps) for steps in runs]

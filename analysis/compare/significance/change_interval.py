@@ -32,7 +32,7 @@ def change_interval(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], chan
     The two sides' errors are assumed to be independent.
     """
     (down_a, up_a), (down_b, up_b) = _half_widths(a), _half_widths(b)
-    below, above = _combined(up_a, down_b), _combined(down_a, up_b)
+    below, above = _combine(up_a, down_b), _combine(down_a, up_b)
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
 
 
@@ -123,7 +123,7 @@ def includes_zero(interval: Interval) -> bool:
 def _half_widths(runs: Sequence[MeasuredSteps]) -> tuple[float | None, float | None]:
     """Return how far the 95 % interval of a side's mean step time extends below and above it, in ms."""
     widths = [_half_width(run) for run in runs]
-    lower, upper = _combined(*(width[0] for width in widths)), _combined(*(width[1] for width in widths))
+    lower, upper = _combine(*(width[0] for width in widths)), _combine(*(width[1] for width in widths))
     return None if lower is None else lower / len(runs), None if upper is None else upper / len(runs)
 
 
@@ -151,6 +151,6 @@ def _part_of_width(run: MeasuredSteps) -> float:
     return PART_IF_HOST_LIMITS if run.source == "telemetry" else 1.0
 
 
-def _combined(*halves: float | None) -> float | None:
+def _combine(*halves: float | None) -> float | None:
     known_halves = [half for half in halves if half is not None]
     return math.hypot(*known_halves) if len(known_halves) == len(halves) else None

@@ -186,7 +186,7 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     of_line = positions_by(line[may_be_charged])
     for number, waits_of_line in positions_by(wait_line).items():
         rows = may_be_charged[of_line.get(number, _NONE)]
-        cut += _charged(pieces, rows, np.searchsorted(waits_of_line, started[rows]), waits_of_line, waits)
+        cut += _parts_of_waits(pieces, rows, np.searchsorted(waits_of_line, started[rows]), waits_of_line, waits)
     begin, end, index, payer = np.array(cut, dtype=np.int64).reshape(-1, 4).T
     unexplained = np.ones(len(pieces), bool)
     unexplained[index] = False
@@ -213,7 +213,7 @@ class _Charged(NamedTuple):
     wait: int
 
 
-def _charged(pieces: Pieces, rows: I64, started: I64, waits_of_line: I64, waits: Waits) -> list[_Charged]:
+def _parts_of_waits(pieces: Pieces, rows: I64, started: I64, waits_of_line: I64, waits: Waits) -> list[_Charged]:
     """Return the parts of ``rows`` that waits explain, in order.
 
     ``waits_of_line`` are the possible waits. ``started`` is, for each row, the number of waits that have begun before it. Rows that no wait

@@ -72,12 +72,12 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[ops_of_owner])[:-1]))
         begin = np.maximum(start[ops_of_owner], reach)  # Time that an earlier operation covers does not count.
         free = subtract(window, owned)
-        own_ns[ops_of_owner] = _covered(free, np.maximum(end[ops_of_owner], begin)) - _covered(free, begin)
+        own_ns[ops_of_owner] = _time_before(free, np.maximum(end[ops_of_owner], begin)) - _time_before(free, begin)
         owned = union(np.concatenate((owned.starts, start[ops_of_owner])), np.concatenate((owned.ends, end[ops_of_owner])))
     return own_ns
 
 
-def _covered(part: Intervals, until: I64) -> I64:
+def _time_before(part: Intervals, until: I64) -> I64:
     """Return the ns of ``part`` before each of the moments ``until``."""
     lengths = np.concatenate(([0], np.cumsum(part.ends - part.starts)))
     place = np.searchsorted(part.starts, until, side="right")

@@ -89,7 +89,7 @@ class Losses:
             for name, added in sums.items():
                 phases_of_device[name] = phases_of_device[name] + added if name in phases_of_device else added
         if problem is not None and any(estimate.replay_error is not None for estimate in self._estimates.values()):
-            quicker = _recorded(part, without_profiler(problem, recording_cost(events)))
+            quicker = _with_recorded_ids(part, without_profiler(problem, recording_cost(events)))
             explains = any(estimate.step_ns is not None for estimate in self._estimates.values())
             self.unprofiled, self.unexplained = (quicker, None) if explains else (None, quicker)
         return rows
@@ -135,7 +135,7 @@ def _whole_steps(device: DeviceSteps, among: slice) -> slice:
     return slice(first + int(starts[longest]), first + int(ends[longest]))
 
 
-def _recorded(part: DerivedPart, problem: ReplayProblem) -> ReplayProblem:
+def _with_recorded_ids(part: DerivedPart, problem: ReplayProblem) -> ReplayProblem:
     """Return a part's replay problem with the ids of the recording."""
     host, ops = problem.host, problem.ops
     return replace(

@@ -58,7 +58,7 @@ def phase_of_ops(events: TraceEvents, view: HostView) -> NDArray[np.int8]:
         own_phase[matching(names, pattern)[ops.name]] = PHASES.index(phase)
     own_phase = _without_closures(events, own_phase)
     engine_thread = view.lines.engine[ops.thread]
-    result = _inherited(own_phase, ops.parent)
+    result = _inherit(own_phase, ops.parent)
     result[(result < 0) & engine_thread] = PHASES.index("backward")
     return result
 
@@ -83,7 +83,7 @@ def _without_closures(events: TraceEvents, own_phase: NDArray[np.int8]) -> NDArr
     return own_phase
 
 
-def _inherited(own_phase: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
+def _inherit(own_phase: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
     """Return each entry's value, or that of its nearest ancestor if it has none (-1)."""
     ancestor = nearest(own_phase >= 0, parent, np.arange(len(own_phase)))
     return np.where(ancestor >= 0, own_phase[ancestor], own_phase) if len(own_phase) else own_phase.copy()
@@ -110,7 +110,7 @@ def phase_of_pieces(
         own_phase = np.full(len(facts.python_start), -1, dtype=np.int8)
         for name, pattern in FRAME_PHASES:
             own_phase[matching(events.names, pattern)[facts.python_name]] = PHASES.index(name)
-        of_frame = _inherited(own_phase, facts.python_parent)
+        of_frame = _inherit(own_phase, facts.python_parent)
         in_frame = np.where(place.frame >= 0, of_frame[place.frame], -1)
         phase = np.where(in_frame >= 0, in_frame, phase)
     for cause in CAUSES:

@@ -88,13 +88,13 @@ def phase_sums(
         inside = intersect(spans, counted)
         if not inside.total:
             continue
-        ops_of_phase = linked[_within(spans, launched)]
+        ops_of_phase = linked[_is_within(spans, launched)]
         on_device = union(events.gpu.start[ops_of_phase], events.gpu.end[ops_of_phase]).total
-        sums[name] = PhaseSums(inside.total, on_device, int(length[_within(spans, middle)].sum()))
+        sums[name] = PhaseSums(inside.total, on_device, int(length[_is_within(spans, middle)].sum()))
     return sums
 
 
-def _within(spans: Intervals, moments: I64) -> NDArray[np.bool_]:
+def _is_within(spans: Intervals, moments: I64) -> NDArray[np.bool_]:
     at = np.searchsorted(spans.starts, moments, side="right") - 1
     return (at >= 0) & (moments < spans.ends[np.maximum(at, 0)]) if len(spans.starts) else np.zeros(len(moments), bool)
 

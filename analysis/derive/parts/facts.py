@@ -43,7 +43,7 @@ def facts_of(work: ClassifiedWork) -> dict[str, Any]:
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
             **({"gpus_left_out": left_out} if left_out else {}),
-            **_lost(device, first=part.first),
+            **_lost_launches(device, first=part.first),
             "launches": int((in_counted if counted.any() else device.status == 0).sum()),
             "flops": device_flops(
                 events=events,
@@ -57,7 +57,7 @@ def facts_of(work: ClassifiedWork) -> dict[str, Any]:
     return facts
 
 
-def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
+def _lost_launches(device: DeviceSteps, *, first: bool) -> dict[str, int]:
     """Return the numbers of launches without a record on the GPU.
 
     These are three counts: the launches in counted steps (all launches in a trace without steps), the graph launches among

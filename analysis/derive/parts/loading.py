@@ -93,7 +93,7 @@ def load(
     """Read one part; ``spine`` and ``devices`` describe the full recording."""
     origin = spine.origin_ns
     gpu_ids, gpu = _gpu_ops(con, spine, bounds)
-    between = _between(con, "runtime_calls", "call_id", origin, bounds.host_view)
+    between = _ids_between(con, "runtime_calls", "call_id", origin, bounds.host_view)
     call_ids, calls = _with_others(con, read_calls, "call_id", origin, between, gpu.call)
     op_ids, ops = _operators(con, origin, bounds.host_view, np.concatenate([gpu.cpu_op, calls.cpu_op]))
     gpu = replace(gpu, call=_places(call_ids, gpu.call), cpu_op=_places(op_ids, gpu.cpu_op))
@@ -154,8 +154,8 @@ def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -
     ).fetchall()[0]
     host_time = (int(bounds.host_time.starts[0]), int(bounds.host_time.ends[0]))
     launching = {
-        "call_id": _between(con, "runtime_calls", "call_id", spine.origin_ns, host_time),
-        "cpu_op_id": _between(con, "cpu_ops", "cpu_op_id", spine.origin_ns, host_time),
+        "call_id": _ids_between(con, "runtime_calls", "call_id", spine.origin_ns, host_time),
+        "cpu_op_id": _ids_between(con, "cpu_ops", "cpu_op_id", spine.origin_ns, host_time),
     }
     outside_range = f"SELECT gpu_op_id AS id FROM gpu_ops WHERE (gpu_op_id < {first} OR gpu_op_id >= {behind})"
     other_ids = " UNION ALL ".join(
@@ -165,7 +165,7 @@ def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -
     return _with_others(con, read_gpu_ops, "gpu_op_id", spine.origin_ns, (first, behind), other_rows)
 
 
-def _between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, view: tuple[int, int]) -> tuple[int, int]:
+def _ids_between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, view: tuple[int, int]) -> tuple[int, int]:
     """Return the first id of the rows that start in a time range, and the last id plus one."""
     where = f"start_ns >= {view[0] + origin} AND start_ns < {view[1] + origin}"
     row = con.execute(f"SELECT coalesce(min({key}), 0), coalesce(max({key}) + 1, 0) FROM {table} WHERE {where}").fetchall()[0]
@@ -174,13 +174,13 @@ def _between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, 
 
 def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], requested: I64) -> tuple[I64, CpuOps]:
     """Read the operators that start in ``view``, the ``requested`` operators, and the ancestors of both."""
-    between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
+    between = _ids_between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, requested)
     # each pass adds one level of nesting; few operators cross the part's borders
     while len(missing_ids := _absent(ids, ops.parent)):
         more_ids, more_ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), missing_ids)
         order = np.argsort(ids := np.concatenate([ids, more_ids]), kind="stable")
-        ids, ops = ids[order], _joined(ops, more_ops, order)
+        ids, ops = ids[order], _join(ops, more_ops, order)
     return ids, ops
 
 
@@ -218,7 +218,7 @@ def _with_others(
     more_rows = read(con, origin, f"{key} IN (SELECT id FROM wanted) ORDER BY {key}")
     con.unregister("wanted")
     order = np.argsort(ids := np.concatenate([ids, missing_ids]), kind="stable")
-    return ids[order], _joined(rows, more_rows, order)
+    return ids[order], _join(rows, more_rows, order)
 
 
 def _absent(ids: I64, requested: I64) -> I64:
@@ -240,7 +240,7 @@ def _places(ids: I64, requested: I64) -> I64:
     return np.where(ids[at] == requested, at, -1)
 
 
-def _joined(rows: Rows, more_rows: Rows, order: I64) -> Rows:
+def _join(rows: Rows, more_rows: Rows, order: I64) -> Rows:
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(rows, name), getattr(more_rows, name)])[order] for name in type(rows).__dataclass_fields__
     }

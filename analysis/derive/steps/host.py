@@ -49,14 +49,14 @@ def find_host_steps(events: TraceEvents) -> HostSteps:
     The order is ProfilerStep, optimizer steps, a repeated user annotation, and repeated host work.
     """
     by_name = _annotations(events)
-    marked = _marked(events, by_name)
+    marked = _marked_by_profiler(events, by_name)
     if marked is not None:
         return marked
-    repeated = _repeated(events, by_name)
+    repeated = _repeated_annotations(events, by_name)
     if repeated:
         depth = _annotation_depth(events, np.flatnonzero(events.ops.annotation))
         name = min(
-            repeated, key=lambda n: (min(depth[i] for i in repeated[n]), len(repeated[n]), -_covered(events, repeated[n]), n)
+            repeated, key=lambda n: (min(depth[i] for i in repeated[n]), len(repeated[n]), -_total_time(events, repeated[n]), n)
         )
         return divided(events, _annotation_steps(events, name, repeated[name]), np.sort(events.ops.start[repeated[name]]))
     return _inferred_steps(events)
@@ -67,7 +67,7 @@ def marked_steps(events: TraceEvents) -> HostSteps | None:
 
     Of ``events.ops``, only the first row, all annotations and the backward pass are needed.
     """
-    return _marked(events, _annotations(events))
+    return _marked_by_profiler(events, _annotations(events))
 
 
 def _annotations(events: TraceEvents) -> dict[str, list[int]]:
@@ -77,7 +77,7 @@ def _annotations(events: TraceEvents) -> dict[str, list[int]]:
     return by_name
 
 
-def _marked(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | None:
+def _marked_by_profiler(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | None:
     events = with_ended_updates(events, [rows for name, rows in by_name.items() if name.startswith(UPDATE_NAME)])
     profiler = {name: rows for name, rows in by_name.items() if PROFILER_STEP.fullmatch(name)}
     updates = _updates(events, by_name)
@@ -175,7 +175,7 @@ def _fused_ns(events: TraceEvents, rows: list[int]) -> I64:
     return np.bincount(step[inside], kernel_ns[inside], minlength=len(rows)).astype(np.int64)
 
 
-def _repeated(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
+def _repeated_annotations(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
     """Return annotations that one thread repeats; names that differ only in their numbers count as one.
 
     An annotation must repeat on one thread, because a recording may contain several processes that mark their own steps.
@@ -281,5 +281,5 @@ def _annotation_depth(events: TraceEvents, marked: I64) -> dict[int, int]:
     return depth
 
 
-def _covered(events: TraceEvents, rows: list[int]) -> int:
+def _total_time(events: TraceEvents, rows: list[int]) -> int:
     return union(events.ops.start[rows], events.ops.end[rows]).total

@@ -57,12 +57,12 @@ def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals 
     columns = columns_of(
         con,
         f"""SELECT start_ns - {origin} AS start, name_id AS name FROM runtime_calls
-        WHERE gpu_ops = 0 AND name_id IN ({_listed(launching)}) ORDER BY start_ns""",
+        WHERE gpu_ops = 0 AND name_id IN ({_join_ids(launching)}) ORDER BY start_ns""",
     )
     start, graph = columns["start"].astype(np.int64), np.isin(columns["name"], graphs)
     short = _short_graphs(con, origin, graphs, steps) if steps is not None and graphs else start[:0]
     if len(start):
-        run = ~_captured(con, origin, names, start)
+        run = ~_is_captured(con, origin, names, start)
         start, graph = start[run], graph[run]
     silent = silent_operators(con, origin, launching, steps) if steps is not None else start[:0]
     if steps is not None and not len(silent):
@@ -84,7 +84,7 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
     rows = columns_of(
         con,
         f"""SELECT c.start_ns - {origin} AS start, g.name_id AS name, count(*) AS kernels
-        FROM gpu_ops g JOIN runtime_calls c USING (call_id) WHERE c.name_id IN ({_listed(graphs)}) GROUP BY ALL""",
+        FROM gpu_ops g JOIN runtime_calls c USING (call_id) WHERE c.name_id IN ({_join_ids(graphs)}) GROUP BY ALL""",
     )
     kinds: dict[int, dict[int, int]] = {}
     for start, name, kernels in zip(*(rows[key].tolist() for key in ("start", "name", "kernels")), strict=True):
@@ -116,7 +116,7 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
     return np.array(missing, np.int64)
 
 
-def _captured(con: duckdb.DuckDBPyConnection, origin: int, names: list[tuple[int, str]], start: I64) -> NDArray[np.bool_]:
+def _is_captured(con: duckdb.DuckDBPyConnection, origin: int, names: list[tuple[int, str]], start: I64) -> NDArray[np.bool_]:
     """Return which calls begin while a stream is captured.
 
     All threads count, because autograd launches from its own threads.
@@ -136,9 +136,9 @@ def _starts(con: duckdb.DuckDBPyConnection, origin: int, names: list[int]) -> I6
     """Return the start times of the calls with these names, ascending."""
     if not names:
         return np.zeros(0, np.int64)
-    sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({_listed(names)}) ORDER BY start_ns"
+    sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({_join_ids(names)}) ORDER BY start_ns"
     return columns_of(con, sql)["start"].astype(np.int64)
 
 
-def _listed(ids: list[int]) -> str:
+def _join_ids(ids: list[int]) -> str:
     return ", ".join(map(str, ids))

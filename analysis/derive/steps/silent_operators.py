@@ -65,10 +65,10 @@ def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: lis
     con.execute(sql, {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()})
     missing = _missing(con, steps)
     con.execute("DROP TABLE operators_of_steps")
-    return _unexplained(missing, columns_of(con, _WITHOUT_LAUNCH.format(origin=origin))["start"].astype(np.int64))
+    return _unexplained_launches(missing, columns_of(con, _WITHOUT_LAUNCH.format(origin=origin))["start"].astype(np.int64))
 
 
-def _unexplained(missing: I64, without_launch: I64) -> I64:
+def _unexplained_launches(missing: I64, without_launch: I64) -> I64:
     """Return the missing launches that operations without a launch do not explain.
 
     An operation runs after its operator. So after any time, launches that were lost alone are at most as many as operations

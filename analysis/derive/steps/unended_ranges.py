@@ -20,7 +20,7 @@ def ended(starts: I64, ends: I64, lasts: int | None = None) -> I64:
     """
     order = np.argsort(starts, kind="stable")
     closed, following = ends.copy(), np.append(starts[order][1:], np.iinfo(np.int64).max)
-    open_rows = _unended(ends[order], following)
+    open_rows = _is_unended(ends[order], following)
     until = following if lasts is None else np.minimum(following, starts[order] + lasts)
     closed[order[open_rows]] = until[open_rows]
     return closed
@@ -42,7 +42,7 @@ def with_ended_updates(events: TraceEvents, updates: list[list[int]]) -> TraceEv
     return replace(events, ops=replace(events.ops, end=ends))
 
 
-def _unended(ends: I64, following: I64) -> NDArray[np.bool_]:
+def _is_unended(ends: I64, following: I64) -> NDArray[np.bool_]:
     """Return which ranges were never popped.
 
     These are ranges that end together, except for the last of them, and ranges that end last of all. ``following`` are the

@@ -138,14 +138,14 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
     spent = cost.operator_ns * host.operators + cost.call_ns * host.calls + cost.python_call_ns * host.python_calls
     spent += np.where(host.launches, cost.launch_ns - cost.inside_ns, 0)
     new = np.maximum((MIN_SHARE * old).astype(np.int64), old - spent)
-    shrunk = _scaled(parts[:, slowed], np.minimum(new, old))
+    shrunk = _scale(parts[:, slowed], np.minimum(new, old))
     parts[:, slowed] = np.where(host.paced[:, None], shrunk, parts[:, slowed])
     parts[:, HOST_CAUSES.index("profiler")] = 0
     own_ns = np.maximum((MIN_SHARE * host.own).astype(np.int64), host.own - inside)
     return with_gap_parts(replace(problem, host=replace(host, own=own_ns)), parts)
 
 
-def _scaled(parts: I64, total: I64) -> I64:
+def _scale(parts: I64, total: I64) -> I64:
     """Return rows of ``parts`` scaled so that each sums exactly to ``total``.
 
     Each value is the difference of rounded running sums.

@@ -108,14 +108,14 @@ def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.boo
     slot_resume = np.where(
         slot >= 0, np.minimum(slot_resume, np.where(queued, slot_resume, start + own_ns - slot_start)), slot_resume
     )
-    wait_ptr, wait_op = _listed(targets, len(call))
+    wait_ptr, wait_op = _flatten(targets, len(call))
     return NodeWaits(own_ns, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own_ns), depth)
 
 
 def waited_for(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:
     """Return only wait_ptr and wait_op of the result of ``waits``."""
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
-    return _listed(_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds).by_node, len(call))
+    return _flatten(_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds).by_node, len(call))
 
 
 class _Targets(NamedTuple):
@@ -138,7 +138,7 @@ def _targets(
     return _Targets(targets, self_wait, staging)
 
 
-def _listed(targets: dict[int, I64], nodes: int) -> tuple[I64, I64]:
+def _flatten(targets: dict[int, I64], nodes: int) -> tuple[I64, I64]:
     counts = np.zeros(nodes + 1, dtype=np.int64)
     if targets:
         counts[np.fromiter(targets, np.int64) + 1] = [len(awaited) for awaited in targets.values()]

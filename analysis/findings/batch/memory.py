@@ -93,15 +93,17 @@ def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> li
 def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
     """Return the bytes of each block that grow with the batch."""
     start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
-    backward = _within(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0
+    backward = _spans_of_blocks(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0
     updates = recording.frame(_SPANS, [OPTIMIZER_STEP])
     used_until = updates["start_ns"].to_numpy(np.int64) if len(updates) else _ends_of_steps(recording, device)
-    gradients = (end > np.append(used_until, NEVER - 1)[np.searchsorted(used_until, start)]) | _accumulated(recording, blocks)
-    stays = (_within(updates, blocks) >= 0) | (backward & gradients)
+    gradients = (end > np.append(used_until, NEVER - 1)[np.searchsorted(used_until, start)]) | _is_accumulated(
+        recording, blocks
+    )
+    stays = (_spans_of_blocks(updates, blocks) >= 0) | (backward & gradients)
     return np.where(stays, 0.0, size - np.minimum(_fixed_bytes(recording, device, blocks), size))
 
 
-def _within(spans: pd.DataFrame, blocks: pd.DataFrame) -> np.ndarray:
+def _spans_of_blocks(spans: pd.DataFrame, blocks: pd.DataFrame) -> np.ndarray:
     """Return for each block the last of ``spans`` that began before the block on its thread.
 
     The value is -1 if this span ended before the block began.
@@ -120,7 +122,7 @@ def _ends_of_steps(recording: Recording, device: int) -> np.ndarray:
     return np.array(recording.rows("SELECT host_end_ns FROM steps WHERE device = ? ORDER BY 1", [device]), np.int64).reshape(-1)
 
 
-def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
+def _is_accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
     """Return which blocks autograd accumulated as a parameter's gradient.
 
     Each accumulation is matched with the latest earlier block of the gradient's size.
@@ -157,7 +159,7 @@ def _fixed_bytes(recording: Recording, device: int, blocks: pd.DataFrame) -> np.
         "WHERE starts_with(name, 'aten::') AND signature_id IN (SELECT unnest($1::INTEGER[])) ORDER BY start_ns, end_ns DESC",
         [list(sizes)],
     )
-    fixed_bytes, innermost = np.zeros(len(blocks)), _within(operators, blocks)
+    fixed_bytes, innermost = np.zeros(len(blocks)), _spans_of_blocks(operators, blocks)
     inside = np.flatnonzero(innermost >= 0)
     of_blocks = operators.iloc[innermost[inside]]
     operator_bytes = np.array([sizes[int(key)] for key in of_blocks["signature_id"]], float)

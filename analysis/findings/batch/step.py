@@ -95,7 +95,7 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
         return []
     best = context.rank.best
     limited = best.feeding is not None and best.feeding.limits(context.step_ms)
-    filled = _filled(context)
+    filled = _filling_overlap(context)
     # If the loader or the GPU limits the run, this explains why the step is longer than the replay, and not the host's speed.
     host = () if limited or filled else host_of_run(context.whatif, best)
     slow_host = hidden_host(context.whatif, best) if not host and min(factors, default=1.0) < 1 else 1.0
@@ -139,7 +139,7 @@ def larger_batches(context: RuleContext) -> list[AtBatch]:
     return at_batches(context, NEXT)
 
 
-def _filled(context: RuleContext) -> Overlap | None:
+def _filling_overlap(context: RuleContext) -> Overlap | None:
     """Return the overlap of the operations if they fill the run's step although the replay is shorter.
 
     None if they do not fill it, or if the replay takes as long.

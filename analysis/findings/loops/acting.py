@@ -164,9 +164,9 @@ def _acting(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts
     if open_ns is not None:
         spans.append((open_ns, int(parts["end_ns"].iloc[-1])))
     begin, end = (np.array(edge, np.int64) for edge in zip(*spans, strict=True))
-    ops = frame[_inside(frame["start_ns"].to_numpy(np.int64), begin, end)]
+    ops = frame[_are_inside(frame["start_ns"].to_numpy(np.int64), begin, end)]
     calls = context.recording.frame(_WAITS)
-    calls_inside = calls[_inside(calls["start_ns"].to_numpy(np.int64), begin, end)]
+    calls_inside = calls[_are_inside(calls["start_ns"].to_numpy(np.int64), begin, end)]
     learning = frame[~frame["gpu_op_id"].isin(ops["gpu_op_id"])]
     firsts = _after_acting(context.work, context.work["gpu_op_id"].isin(ops["gpu_op_id"]))
     steps = context.rank.counted
@@ -193,7 +193,7 @@ def _first_update(learning: pd.DataFrame, first: int, last: int) -> int:
     return int(inside[0]) if len(inside) else last
 
 
-def _inside(moments: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _are_inside(moments: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Return which ``moments`` lie in one of the sorted, disjoint intervals."""
     at = np.searchsorted(begin, moments, side="right") - 1
     return (at >= 0) & (moments < end[np.maximum(at, 0)])
@@ -220,21 +220,21 @@ def _remaining_edit(context: RuleContext, edit: Edit, acts: Acting) -> Edit | No
         case WithoutHostCause() | WithoutWaits() | FasterHost() | WithoutCalls():
             calls = edit.calls if edit.calls is not None else _every_call(context)
             remaining_ids = tuple(call for call in calls if call not in acts.calls)
-            return _with(edit, calls=remaining_ids) if remaining_ids else None
+            return _with_values(edit, calls=remaining_ids) if remaining_ids else None
         case WithoutOps() | ScaledOps():
             remaining_ids = tuple(op for op in edit.ops if op not in acts.ops)
-            return _with(edit, ops=remaining_ids) if remaining_ids else None
+            return _with_values(edit, ops=remaining_ids) if remaining_ids else None
         case TimedOps() | MoreLaunches():
             stays = [place for place, op in enumerate(edit.ops) if op not in acts.ops]
             columns = ("ops", "dur_ns", "low_ns", "high_ns") if isinstance(edit, TimedOps) else ("ops", "launches")
-            return _with(edit, **{name: _picked(getattr(edit, name), stays) for name in columns}) if stays else None
+            return _with_values(edit, **{name: _pick(getattr(edit, name), stays) for name in columns}) if stays else None
 
 
-def _with(edit: Edit, **changed: object) -> Edit:
+def _with_values(edit: Edit, **changed: object) -> Edit:
     return type(edit)(**{name: getattr(edit, name) for name in edit.__struct_fields__} | changed)
 
 
-def _picked(values: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
+def _pick(values: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
     return tuple(values[place] for place in places) if values else ()
 
 
@@ -255,4 +255,4 @@ def outside_acting(context: RuleContext, cause: str) -> float:
         return 1.0
     start, ns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     begin, end = (np.array(edge, np.int64) for edge in zip(*acts.spans, strict=True))
-    return float(ns[~_inside(start, begin, end)].sum() / max(ns.sum(), 1))
+    return float(ns[~_are_inside(start, begin, end)].sum() / max(ns.sum(), 1))

@@ -81,7 +81,7 @@ def driver_calls(context: RuleContext) -> DriverCalls:
     all_calls = calls(context, CALLS)
     if not all_calls.count:
         return DriverCalls(all_calls, 0)
-    if _uncached(context, all_calls.frame):
+    if _is_uncached(context, all_calls.frame):
         return DriverCalls(all_calls, 0, uncached=True)
     requests = _requests(context, all_calls.frame)
     retried = int(requests.loc[requests["again"], "step"].nunique())
@@ -96,7 +96,7 @@ def driver_calls(context: RuleContext) -> DriverCalls:
     return DriverCalls(all_calls, retried, *memory_state, expandable=expandable)
 
 
-def _uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
+def _is_uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
     """Return whether nearly every new tensor asks the driver, as without PyTorch's caching allocator."""
     takes = frame[~frame["name"].str.contains(GIVES_BACK)]
     ((asking, created),) = context.recording.rows(

@@ -154,12 +154,12 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
         "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",
         [calls, MAKERS],
     )
-    makers = makers[~makers["call_id"].isin(_filled(context, makers))]
+    makers = makers[~makers["call_id"].isin(_filling_calls(context, makers))]
     frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
     return CountedEvents(frame, pageable.steps)
 
 
-def _filled(context: RuleContext, makers: pd.DataFrame) -> set[int]:
+def _filling_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
     """Return the calls of ``makers`` whose tensor is filled with host data before the call.
 
     ``makers`` has the columns call_id and made_ns.

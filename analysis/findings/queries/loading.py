@@ -171,7 +171,7 @@ def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
 def quickest_ms(facts: UserFacts) -> float:
     """Return the loading time per step with the best number of workers, ms; 0 if they were not timed."""
     cost = sample_cost(facts)
-    return _paced(facts, cost, _best(facts, cost)).paced_ms if cost is not None else 0.0
+    return _paced_edit(facts, cost, _best(facts, cost)).paced_ms if cost is not None else 0.0
 
 
 def paced_by(facts: UserFacts, workers: int) -> WithoutHostCause | None:
@@ -180,7 +180,7 @@ def paced_by(facts: UserFacts, workers: int) -> WithoutHostCause | None:
     None if the workers were not timed.
     """
     cost = sample_cost(facts)
-    return _paced(facts, cost, workers) if cost is not None else None
+    return _paced_edit(facts, cost, workers) if cost is not None else None
 
 
 def most_that_help(facts: UserFacts) -> TimedWorkers | None:
@@ -191,7 +191,7 @@ def most_that_help(facts: UserFacts) -> TimedWorkers | None:
     cost = sample_cost(facts)
     if cost is None or (workers := _best(facts, cost)) <= (facts.loader_workers or 0):
         return None
-    return TimedWorkers(workers, _paced(facts, cost, workers))
+    return TimedWorkers(workers, _paced_edit(facts, cost, workers))
 
 
 def _best(facts: UserFacts, cost: SampleCost) -> int:
@@ -199,7 +199,7 @@ def _best(facts: UserFacts, cost: SampleCost) -> int:
     return max(range(1, MAX_WORKERS_PER_CORE * cores_of(facts) + 1), key=lambda workers: _rate(facts, cost, workers).value)
 
 
-def _paced(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
+def _paced_edit(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
     rate, samples = _rate(facts, cost, workers), facts.samples_per_step or cost.batch
     likely_ms, low_ms, high_ms = (1e3 * samples / per_s for per_s in (rate.value, rate.high, rate.low))
     return WithoutHostCause("data_wait", paced_ms=likely_ms, paced_at_least=low_ms, paced_at_most=high_ms)

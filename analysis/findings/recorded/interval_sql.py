@@ -16,7 +16,7 @@ def reach(intervals: str) -> str:
 
 def calls_within(intervals: str) -> str:
     """Return a SELECT of the runtime calls that began in any of ``intervals`` (see ``reach``)."""
-    return _within("runtime_calls", intervals)
+    return _select_within("runtime_calls", intervals)
 
 
 def launches_within(intervals: str) -> str:
@@ -24,10 +24,10 @@ def launches_within(intervals: str) -> str:
 
     These are at most half of all calls, so there is less to sort.
     """
-    return _within("(FROM runtime_calls WHERE gpu_ops > 0)", intervals)
+    return _select_within("(FROM runtime_calls WHERE gpu_ops > 0)", intervals)
 
 
-def _within(calls: str, intervals: str) -> str:
+def _select_within(calls: str, intervals: str) -> str:
     return (
         f"SELECT c.* FROM {calls} c ASOF JOIN ({reach(intervals)}) r ON r.thread_id = c.thread_id AND c.start_ns >= r.start_ns "
         "WHERE c.start_ns < r.end_ns"

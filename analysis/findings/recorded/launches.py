@@ -37,11 +37,11 @@ class Moments:
                 rows, moments = self._of_thread[number]
                 on_thread = thread == number
                 first, last = np.searchsorted(moments, start[on_thread]), np.searchsorted(moments, end[on_thread])
-                inside.append(rows[_covered(first, last)])
+                inside.append(rows[_numbers_in(first, last)])
         return np.concatenate(inside) if inside else np.zeros(0, np.int64)
 
 
-def _covered(first: I64, last: I64) -> I64:
+def _numbers_in(first: I64, last: I64) -> I64:
     """Return the numbers in any of the ranges from ``first`` up to ``last``, each once, ascending."""
     order = np.argsort(first, kind="stable")
     first, last = first[order], np.maximum.accumulate(last[order]) if len(order) else last
@@ -60,7 +60,7 @@ class Keys:
     def of(self, keys: I64) -> I64:
         """Return the rows whose key is among ``keys``, each once."""
         keys = np.unique(keys)
-        return self._rows[_covered(np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, side="right"))]
+        return self._rows[_numbers_in(np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, side="right"))]
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
         fix = followed_by(fix, cheaper_advice(facts).sentence)
     changes = tuple(replace(change.filled(workers=str(workers)), of_run=False) for change in CHANGES)
     fix = followed_by(fix, workers_needed(facts, fed_ms))
-    return _LoaderAdvice(delayed, fix, [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
+    return _LoaderAdvice(delayed, fix, [edit], f"{ALWAYS_FED}{_paced_note(workers, edit)}", changes, True)
 
 
 def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
@@ -171,13 +171,13 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
     else:
         edits, bounded = (
             [useful_workers.edit],
-            _bounded(useful_workers.workers, useful_workers.edit) if useful_workers.ms > (fed_ms or 0.0) else "",
+            _paced_note(useful_workers.workers, useful_workers.edit) if useful_workers.ms > (fed_ms or 0.0) else "",
         )
     fix = followed_by(fix, workers_needed(facts, fed_ms))
     return _LoaderAdvice(delayed, fix, edits, f"{ALWAYS_FED}{bounded}", changes, bool(limit or timed))
 
 
-def _bounded(workers: int, edit: WithoutHostCause) -> str:
+def _paced_note(workers: int, edit: WithoutHostCause) -> str:
     return PACED.format(workers="One worker takes" if workers == 1 else f"{workers} workers take", ms=in_words(edit.paced_ms))
 
 

@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if count < MANY or context.step_ms is None:
         return
     exposed_ms = float(after["exposed_ns"].sum()) / steps / 1e6
-    edits = _overlapped(context, after)
+    edits = _overlap_edit(context, after)
     predicted = context.predict_ms(edits) if edits else None
     gains = predicted is not None and context.share(context.step_ms - predicted) >= FEW_LINES.share
     calls_ms = 0.0 if gains else _calls_ms(context)
@@ -92,7 +92,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _overlapped(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
+def _overlap_edit(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
     """Return the edit that reduces each all-reduce to its cost during the backward pass.
 
     Empty if all gradients fit into the last bucket.

@@ -71,7 +71,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     broken = breaks(context)
     log = context.run.compile_log
     if abandoned := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
-        yield _abandoned(context, abandoned)
+        yield _abandoned_finding(context, abandoned)
     if (calls := uncompiled(context)) >= MIN_PER_STEP:
         yield _uncompiled_calls(context, calls, log)
     if broken.per_step < MIN_PER_STEP:
@@ -107,7 +107,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _abandoned(context: RuleContext, entries: list[CompileReason]) -> Evidence:
+def _abandoned_finding(context: RuleContext, entries: list[CompileReason]) -> Evidence:
     """Return the finding on breaks after which no compiled code can continue.
 
     They cost the whole gain of compiling, which is not known.

@@ -202,7 +202,7 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
     also = ALSO_READ if set(calls).intersection(waiting_calls(context, READ_BACK)) else ""
     if kind == MASK_OPERATORS:
         return replace(READ_MASKS, how=READ_MASKS.how.format(operator=_operator(context, calls)) + also)
-    copied = _copied(context, calls) if kind == COPIES else []
+    copied = _copied_bytes(context, calls) if kind == COPIES else []
     if not copied or max(copied) <= SINGLE_VALUE_BYTES:
         return _of_single_values(context, calls)
     steps = max(len(context.rank.counted), 1)
@@ -231,7 +231,7 @@ def _operator(context: RuleContext, calls: tuple[int, ...]) -> str:
     return str(rows[0][0]).removeprefix("aten::") if rows else "nonzero"
 
 
-def _copied(context: RuleContext, calls: tuple[int, ...]) -> list[int]:
+def _copied_bytes(context: RuleContext, calls: tuple[int, ...]) -> list[int]:
     """Return the bytes of each copy to the host for which the counted steps wait in ``calls``."""
     copies = "SELECT g.bytes FROM step_gpu_ops g JOIN runtime_calls c USING (call_id) WHERE g.device = ? AND g.counted AND g.kind = 'memcpy' AND g.bytes > 0 "
     served = "AND c.cpu_op_id IN (SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])))"

@@ -99,7 +99,7 @@ class _ModelWidth:
         return {n: n // old * new for n in sizes if n % old == 0 and n // old <= MAX_MULTIPLES}
 
 
-def _aligned(size: int) -> int:
+def _next_aligned(size: int) -> int:
     """Return the multiple of PADDED_TO next to a width or head size.
 
     If none is near, return the next multiple of ALIGNMENT_16_BIT.
@@ -124,8 +124,8 @@ def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | No
             continue
         widths = [n for n in multiples if n in odd]
         if base > MAX_HEAD or not widths:
-            return _ModelWidth((base, _aligned(base)), None, tuple(multiples))
-        width, head = widths[0], (base, _aligned(base))
+            return _ModelWidth((base, _next_aligned(base)), None, tuple(multiples))
+        width, head = widths[0], (base, _next_aligned(base))
         follow = tuple(n for n in multiples if n > width and n % width == 0)
         return _ModelWidth((width, width // base * head[1]), head, follow)
     return None

@@ -87,7 +87,7 @@ CAPTURED = (
 )
 
 
-def _captured(context: RuleContext) -> Evidence | None:
+def _captured_evidence(context: RuleContext) -> Evidence | None:
     """Return the evidence on an optimizer in a CUDA graph that launches kernels for single numbers.
 
     A capturable foreach optimizer keeps a step count for each parameter on the GPU, and works on each count with separate kernels.
@@ -123,7 +123,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """
     steps = context.work_steps
     names = [name for name in optimizers(context.recording) if name in WITH_FOREACH]
-    if not optimizers(context.recording) and (captured := _captured(context)) is not None:
+    if not optimizers(context.recording) and (captured := _captured_evidence(context)) is not None:
         yield captured
     if not names:
         return  # PyTorch has no fused or foreach form of other optimizers.
@@ -137,7 +137,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     ]
     if len(single) < MANY_KERNELS * steps:
         return
-    edits = _fused(single, context)
+    edits = _fusing_edits(single, context)
     name = names[0] if len(names) == 1 else None
     predicted = context.predict_ms(edits)
     if predicted is not None and context.step_ms and context.is_trifle(context.step_ms - predicted):
@@ -160,7 +160,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _fused(single: pd.DataFrame, context: RuleContext) -> list[Edit]:
+def _fusing_edits(single: pd.DataFrame, context: RuleContext) -> list[Edit]:
     """Return the edits that replace each step's ``single`` kernels by a few fused kernels.
 
     Adam's new kernels take the kernel model's time for this number of values on the run's GPU. The number comes from the kernels

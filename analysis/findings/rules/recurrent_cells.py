@@ -69,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(cost):
         return
     name = str(cells.frame["name"].iloc[0]).removeprefix("aten::").removesuffix("_cell").split("_")[0].upper()
-    other_edits = _around(context, cells.frame, cell_passes)
+    other_edits = _edits_of_other_work(context, cells.frame, cell_passes)
     yield Evidence(
         Advice(
             f"{name} cells are called one by one, {cells.count:.0f} per step: {in_words(cost)} of each step, forward and backward",
@@ -119,7 +119,7 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
     return context.work.iloc[np.sort(context.launches.during(np.array(nodes.ids, np.int64)))]
 
 
-def _around(context: RuleContext, cells: pd.DataFrame, cell_passes: Passes) -> list[Edit]:
+def _edits_of_other_work(context: RuleContext, cells: pd.DataFrame, cell_passes: Passes) -> list[Edit]:
     """Return the edits that run the loop's other work once for all time steps, not once per time step."""
     edits: list[Edit] = []
     own_ids = set(cell_passes.both["gpu_op_id"].tolist())
@@ -184,14 +184,14 @@ def _time_products(
     alone = calls.iloc[:0] if of_weights else calls.iloc[1::2]
     together = calls.drop(alone.index)
     recorded = part.groupby("flop_op_id")["dur_ns"].sum()
-    each = _between(estimate(work, gpu), estimate(slow, gpu))
-    whole = _between(*(estimate(_batched(either, len(together), of_weights), gpu) for either in (work, slow)))
+    each = _widened_to(estimate(work, gpu), estimate(slow, gpu))
+    whole = _widened_to(*(estimate(_batched_work(either, len(together), of_weights), gpu) for either in (work, slow)))
     for rows, time, calls_in_one in ((alone, each, 1), (together.iloc[:1], whole, len(together))):
         for row in rows.itertuples():
             _keep(row, time, int(recorded[row.flop_op_id]) * calls_in_one, kept_ids, edges)
 
 
-def _between(likely_time: KernelTimeEstimate | None, slow: KernelTimeEstimate | None) -> KernelTimeEstimate | None:
+def _widened_to(likely_time: KernelTimeEstimate | None, slow: KernelTimeEstimate | None) -> KernelTimeEstimate | None:
     """Return ``likely_time`` with its interval extended to that of ``slow``; None if either is unknown."""
     return replace(likely_time, high=max(likely_time.high, slow.high)) if likely_time is not None and slow is not None else None
 
@@ -204,7 +204,7 @@ def _keep(
         durations.append(max(min(round(getattr(time, edge) * 1e6), recorded_ns), 1) if time is not None else recorded_ns)
 
 
-def _batched(work: KernelWork, times: int, of_weights: bool) -> KernelWork:
+def _batched_work(work: KernelWork, times: int, of_weights: bool) -> KernelWork:
     product = work.products[0]
     longer = replace(product, k=product.k * times) if of_weights else replace(product, m=product.m * times)
     return replace(work, products=(longer,), bytes=work.bytes * times)

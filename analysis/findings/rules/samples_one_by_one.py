@@ -56,7 +56,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     loop = context.once(sample_loop)
     if loop is None:
         return
-    launched = [_launched(context, part["cpu_op_id"].tolist()) for _, part in loop.calls.groupby("step")]
+    launched = [_launched_ops(context, part["cpu_op_id"].tolist()) for _, part in loop.calls.groupby("step")]
     work = pd.concat(launched)
     # In a damaged trace, autograd sequence numbers repeat, so a kernel may appear in the passes of two steps.
     work = work[~work.index.duplicated()]
@@ -86,7 +86,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _launched(context: RuleContext, calls: Sequence[int]) -> pd.DataFrame:
+def _launched_ops(context: RuleContext, calls: Sequence[int]) -> pd.DataFrame:
     """Return the GPU operations launched between a step's first and last model call, forward and backward.
 
     The column ``backward`` separates the two.

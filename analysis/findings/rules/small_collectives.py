@@ -48,10 +48,10 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if many small collectives are exposed, or if each costs the host a call."""
-    yield from list(_exposed(context)) or _called_one_by_one(context)
+    yield from list(_exposed_evidence(context)) or _called_one_by_one(context)
 
 
-def _exposed(context: RuleContext) -> Iterator[Evidence]:
+def _exposed_evidence(context: RuleContext) -> Iterator[Evidence]:
     lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
     if context.share(lost) < FEW_LINES.share:
         return  # The host's calls may still cost time, which ``_called_one_by_one`` checks.

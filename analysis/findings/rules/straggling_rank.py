@@ -122,13 +122,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             confidence="medium" if straggler.as_recorded or straggler.at_most else "high",
             severity="warning" if straggler.at_most else None,
             rows=[*waits, *rows],
-            predicted=None if straggler.at_most else _predicted(context, communication, straggler, context.step_ms - gain),
+            predicted=None if straggler.at_most else _prediction(context, communication, straggler, context.step_ms - gain),
             own_ms=straggler.own_ms,
             waited_share=_waited_share(context, communication, straggler),
         )
     elif communication.split is not None:
         yield _of_split(context, communication.split, [*waits, *rows])
-    elif (skewed := _skewed(communication, context.step_ms)) is not None:
+    elif (skewed := _skewed_rank(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
         apart_ms = _waits_apart_ms(communication)
         similar = apart_ms is not None and apart_ms < SKEW_SHARE * context.step_ms
@@ -170,7 +170,7 @@ def _note(straggler: Straggler) -> str:
     )
 
 
-def _predicted(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> Predicted:
+def _prediction(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> Predicted:
     """Return the step after the change, with the error of replayed gains and the spread of such runs."""
     step_ms = context.step_ms or after_ms
     off_ms = min(GAIN_OFF * (step_ms - after_ms), STEP_OFF * after_ms)
@@ -274,7 +274,7 @@ def _waits_apart_ms(communication: Communication) -> float | None:
     return max(known_ms) - min(known_ms) if len(known_ms) == len(waits) else None
 
 
-def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:
+def _skewed_rank(communication: Communication, step_ms: float) -> RankWaits | None:
     """Return the rank that the others wait for in the profile; None if no rank leads or in a pipeline."""
     if communication.pipeline:
         return None

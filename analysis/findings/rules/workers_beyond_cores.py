@@ -60,16 +60,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     host = context.run.telemetry.host
     waits = host.means.get("main_waits_pct") if host else None
     if host is not None and waits is not None and waits >= STARVED_PCT:
-        yield _starved(context, host, waits)
+        yield _starved_finding(context, host, waits)
         return
     workers, cores = (host.means.get(column) if host else None for column in ("workers", "cores"))
     cpu = host.cpu_pct if host else None
     if host is None or workers is None or cores is None or cpu is None:
         timed = tuple(_by_timing(context.run.manifest.facts))
-        yield from timed or _crowded(host, context.run, _loads_inline_ms(context))
+        yield from timed or _evidence_of_crowding(host, context.run, _loads_inline_ms(context))
         return
     if workers <= cores or cpu < CORES_FULL_PCT:
-        yield from _crowded(host, context.run, _loads_inline_ms(context))
+        yield from _evidence_of_crowding(host, context.run, _loads_inline_ms(context))
         return
     yield Evidence(
         Advice(
@@ -94,7 +94,7 @@ def _fewer(cores: float) -> Action:
     )
 
 
-def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence:
+def _starved_finding(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence:
     """Return the finding on a main thread that waits ``waits_pct`` of the time for a core."""
     workers, cores, cpu = host.means.get("workers"), host.means.get("cores"), host.cpu_pct
     workers_note = f" with {in_number(workers, 'loader worker')}" if workers else ""
@@ -121,7 +121,7 @@ def _loads_inline_ms(context: RuleContext) -> float:
     return context.lost_ms("data_wait") if inline else 0.0
 
 
-def _crowded(host: HostLoad | None, run: RunResult, loads_ms: float) -> Iterator[Evidence]:
+def _evidence_of_crowding(host: HostLoad | None, run: RunResult, loads_ms: float) -> Iterator[Evidence]:
     """Yield the evidence that all cores are busy and tasks wait for one.
 
     The training's own wait is not known. Nothing if the finding on the loader, for which the loop waits ``loads_ms`` of each
@@ -168,7 +168,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield the findings for a run without GPU work, by the loader's own times, else by the host's."""
     timed = tuple(_by_timing(result.manifest.facts))
     loads_ms = host_parts(result).get(HOST_LOADING, 0.0)
-    for evidence in timed or _crowded(result.telemetry.host, result, loads_ms):
+    for evidence in timed or _evidence_of_crowding(result.telemetry.host, result, loads_ms):
         yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)
 
 

@@ -53,7 +53,7 @@ def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost]
         for observation in host.observed:
             is_lead_gpu = host.recording_id == sampled.recording_id and sampled.device in observation.devices
             state, reason = (
-                _judged(observation, result, lead, findings)
+                _judgement(observation, result, lead, findings)
                 if is_lead_gpu
                 else ("telemetry alone", "The profile is of another GPU.")
             )
@@ -80,7 +80,7 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     yield TelemetryStatement(title, state, reason)
 
 
-def _judged(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> StateAndReason:
+def _judgement(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> StateAndReason:
     """Return the state of a statement about the profiled GPU, and the reason for it."""
     if observation.kind == "utilization-sawtooth":
         return _sawtooth(observation, result, lead, findings)

@@ -142,7 +142,7 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
         if work_s >= MIN_WORK_S
         else ""
     )
-    evidence = f"Between the jobs, work stops and memory use falls to that of a GPU without a process. {_listed(gpus, jobs)}{outside_in_words} {_diagnosed(jobs)} Each GPU's averages cover its longest job."
+    evidence = f"Between the jobs, work stops and memory use falls to that of a GPU without a process. {_list_in_words(gpus, jobs)}{outside_in_words} {_diagnosis_note(jobs)} Each GPU's averages cover its longest job."
     gpu_hours = len(reused) * idle / 3600
     return Observation(
         kind="several-jobs",
@@ -179,7 +179,7 @@ def _on_different_gpus(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]
         start_ns=jobs[0].start_ns,
         end_ns=max(job.end_ns for job in jobs),
         title=f"{len(jobs)} jobs in this log, on different GPUs and at different times",
-        evidence=f"{_listed(gpus, jobs)} {_diagnosed(jobs)} Each GPU's averages cover its job.",
+        evidence=f"{_list_in_words(gpus, jobs)} {_diagnosis_note(jobs)} Each GPU's averages cover its job.",
         action=(
             "Use",
             "the GPUs without a job",
@@ -199,13 +199,13 @@ def _during(gpu: DeviceSamples, job: SampledJob) -> NDArray[np.bool_]:
     return (gpu.times >= job.start_ns) & (gpu.times <= job.end_ns)
 
 
-def _listed(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> str:
+def _list_in_words(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> str:
     listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MAX_LISTED]))
     further = f"; and {len(jobs) - MAX_LISTED} more" if len(jobs) > MAX_LISTED else ""
     return f"After the log's start: {listed}{further}."
 
 
-def _diagnosed(jobs: Sequence[SampledJob]) -> str:
+def _diagnosis_note(jobs: Sequence[SampledJob]) -> str:
     if len(jobs) > MAX_DIAGNOSED:
         return f"Only the {MAX_DIAGNOSED} longest are diagnosed, each on its own."
     return "Each is diagnosed on its own."

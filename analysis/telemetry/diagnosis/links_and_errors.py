@@ -34,7 +34,7 @@ def links_and_errors(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         yield from _lost_gpu(gpu, gpus)
 
 
-def _observed(
+def _observation(
     gpu: DeviceSamples, kind: str, title: str, evidence: str, action: tuple[str, str, str], **fields: object
 ) -> Observation:
     defaults: dict[str, object] = {
@@ -65,7 +65,7 @@ def _link(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observa
             if unit == "lanes"
             else f"generation {current:.0f} instead of {possible:.0f}"
         )
-        yield _observed(
+        yield _observation(
             gpu, "narrow-pcie-link", f"The PCIe link of {_gpu_name(gpu, len(gpus))} has {values}",
             f"This is so in {count_of_samples(int(reduced.sum()), int(recorded.sum()))} in which the GPU works. "
             f"Copies between host and GPU can then take {possible / current if unit == 'lanes' else 2 ** (possible - current):.2g} times as long.",
@@ -86,7 +86,7 @@ def _errors(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
         if count < (1 if kind == "uncorrected" else MIN_CORRECTED):
             continue
         rise_times = gpu.times[recorded][1:][rises > 0]
-        yield _observed(
+        yield _observation(
             gpu, "memory-errors", f"{_gpu_name(gpu, total, start=True)} had {count:,.0f} {kind} memory error{'' if count == 1 else 's'}",
             f"The ECC counter rises {in_times(int((rises > 0).sum()))} in the recording.",
             ("Tell", "the operator of the host", ": a GPU with uncorrected errors gives wrong results or stops the job.") if kind == "uncorrected"
@@ -103,7 +103,7 @@ def _xid(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
     for number in np.unique(values[values > 0]).astype(int).tolist():
         first = int(np.flatnonzero(values == number)[0])
         meaning = f": {XIDS[number]}" if number in XIDS else ""
-        yield _observed(
+        yield _observation(
             gpu, "xid-error", f"{_gpu_name(gpu, total, start=True)} reported Xid {number}{meaning}",
             "It is there from the first sample, so it may be older than the recording." if first == 0
             else f"It appears {duration(float(gpu.times[first] - gpu.times[0]) / 1e9)} after the recording's start.",
@@ -124,7 +124,7 @@ def _processes(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
     highest_count = float(np.nanmax(values))
     always = share > 0.95
     times = gpu.times[several]
-    yield _observed(
+    yield _observation(
         gpu, "several-processes", f"{highest_count:.0f} processes use {_gpu_name(gpu, total)} {percent(share)} of the time",
         f"{count_of_samples(int(several.sum()), len(several))[0].upper()}{count_of_samples(int(several.sum()), len(several))[1:]} have more than one process. They do not show whose processes these are.",
         ("Check", "whose processes they are", ": a foreign one takes time from the job." if not always else ": workers of one job are ordinary, a foreign job is not."),
@@ -140,7 +140,7 @@ def _lost_gpu(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Obs
     continuing = sum(end > last - LOST_S * 1e9 for end in ends)
     if missing < max(LOST_S, LOST_PERIODS * gpu.period_s) or continuing < len(gpus) / 2:
         return
-    yield _observed(
+    yield _observation(
         gpu, "gpu-lost", f"GPU {gpu.device} has no samples after {duration((gpu.times[-1] - min(int(g.times[0]) for g in gpus)) / 1e9)}",
         f"The samples of {continuing} other GPU{'' if continuing == 1 else 's'} go on for {duration(missing)}. A GPU that fell off the bus, or a driver that no longer reads it, looks like this.",
         ("Check", f"whether GPU {gpu.device} still answers", ": nvidia-smi -L, and the kernel's log (dmesg). A job on it cannot go on."),

@@ -48,7 +48,7 @@ def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         elif throttled:
             explained |= {gpu.device for gpu, _ in throttled}
             yield from (
-                _reduced(kind, gpu, mask, unthrottled[gpu.device] or _peer_clock(gpu, gpus, unthrottled), len(gpus))
+                _reduced_clock(kind, gpu, mask, unthrottled[gpu.device] or _peer_clock(gpu, gpus, unthrottled), len(gpus))
                 for gpu, mask in throttled
             )
     for name in dict.fromkeys(gpu.name for gpu in gpus):  # Models differ in their clocks.
@@ -93,7 +93,9 @@ def _clock_ratio(clock: float | None, unthrottled: float | None) -> float | None
     return min(clock / unthrottled, 1.0) if clock is not None and unthrottled else None
 
 
-def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], unthrottled: float | None, gpu_count: int) -> Observation:
+def _reduced_clock(
+    kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], unthrottled: float | None, gpu_count: int
+) -> Observation:
     clock, unthrottled = gpu.mean("clock_sm_mhz", mask), unthrottled or _highest([gpu])
     share, ratio = gpu.share(mask), _clock_ratio(clock, unthrottled)
     slowed_ratio = ratio if ratio is not None and ratio < 1 - MIN_CLOCK_LOSS else None

@@ -102,8 +102,8 @@ def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
     inner = np.flatnonzero(loop)[1:-1]
     values = level[inner]
     line = np.polyfit(inner, values, 1)
-    by_line = _explained(values, np.asarray(np.polyval(line, inner), np.float64))
-    by_parabola = _explained(values, np.asarray(np.polyval(np.polyfit(inner, values, 2), inner), np.float64))
+    by_line = _explained_share(values, np.asarray(np.polyval(line, inner), np.float64))
+    by_parabola = _explained_share(values, np.asarray(np.polyval(np.polyfit(inner, values, 2), inner), np.float64))
     at, by_step = _step(values)
     part = max(len(values) // 5, 1)
     stepped = by_step >= STEP_FIT and by_step > by_line
@@ -124,7 +124,7 @@ def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
     )
 
 
-def _explained(values: F64, fit: F64) -> float:
+def _explained_share(values: F64, fit: F64) -> float:
     """Return the share of the scatter that a fit explains."""
     return 1 - float(((values - fit) ** 2).sum() / max(((values - values.mean()) ** 2).sum(), 1e-12))
 
@@ -132,7 +132,7 @@ def _explained(values: F64, fit: F64) -> float:
 def _step(values: F64) -> tuple[int, float]:
     """Return the index that best splits the values into two levels, and the scatter that it explains."""
     fits = [
-        (at, _explained(values, np.where(np.arange(len(values)) < at, values[:at].mean(), values[at:].mean())))
+        (at, _explained_share(values, np.where(np.arange(len(values)) < at, values[:at].mean(), values[at:].mean())))
         for at in range(MIN_LEVEL_WINDOWS, len(values) - MIN_LEVEL_WINDOWS + 1)
     ]
     return max(fits, key=lambda fit: fit[1])

@@ -42,7 +42,7 @@ def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Sig
     """Return the rhythm of the finest scale that shows one; None if no scale does."""
     for scale in SCALES:
         if scale > 1:
-            times, values = _averaged(times, values, scale if scale == SCALES[1] else scale // SCALES[1])
+            times, values = _average(times, values, scale if scale == SCALES[1] else scale // SCALES[1])
         if len(times) < MIN_SAMPLES:
             return None
         step = spacing * scale
@@ -56,7 +56,7 @@ def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Sig
 def explained(times: F64, values: F64, spacing: float, period: float) -> float:
     """Return the share of the variance that a pattern of ``period`` explains."""
     pieces = _pieces(times, spacing)
-    return _explained(times=times, values=values, pieces=pieces, period=period, step=spacing, harmonics=MIN_HARMONICS)
+    return _explained_share(times=times, values=values, pieces=pieces, period=period, step=spacing, harmonics=MIN_HARMONICS)
 
 
 def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
@@ -69,7 +69,7 @@ def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
     return power
 
 
-def _averaged(times: F64, values: F64, n: int) -> tuple[F64, F64]:
+def _average(times: F64, values: F64, n: int) -> tuple[F64, F64]:
     count = len(times) // n * n
     return times[:count].reshape(-1, n)[:, -1], values[:count].reshape(-1, n).mean(axis=1)
 
@@ -93,17 +93,17 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> SignalPer
     lines = _peaks(frequencies, power)
     if not lines:
         return None
-    scored = [(_explained(times=times, values=values, pieces=pieces, period=p, step=step, harmonics=1), p) for p in lines]
+    scored = [(_explained_share(times=times, values=values, pieces=pieces, period=p, step=step, harmonics=1), p) for p in lines]
     best = max(score for score, _ in scored)
     period = next(p for score, p in sorted(scored, key=lambda x: -x[1]) if score >= best - SAME_SCORE)
-    score = _explained(times=times, values=values, pieces=pieces, period=period, step=step, harmonics=MIN_HARMONICS)
+    score = _explained_share(times=times, values=values, pieces=pieces, period=period, step=step, harmonics=MIN_HARMONICS)
     if score < MIN_REGULARITY:
         return None
     rejected = tuple(p for p in lines if p < 0.75 * period)
-    return SignalPeriod(_refined(times, values, pieces, period), score, rejected)
+    return SignalPeriod(_refine(times, values, pieces, period), score, rejected)
 
 
-def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> float:
+def _refine(times: F64, values: F64, pieces: list[slice], period: float) -> float:
     """Return the period near ``period`` at which the fundamental is strongest, over full windows."""
     tried_periods = period * np.linspace(0.96, 1.04, 81)
     power = np.zeros(len(tried_periods))
@@ -141,7 +141,7 @@ def _peaks(frequencies: F64, power: F64) -> list[float]:
     return [1 / float(frequencies[i]) for i in sorted(strong, key=lambda i: -power[i])[:CANDIDATES]]
 
 
-def _explained(times: F64, values: F64, pieces: list[slice], period: float, step: float, harmonics: int) -> float:
+def _explained_share(times: F64, values: F64, pieces: list[slice], period: float, step: float, harmonics: int) -> float:
     """Return the share of variance that a pattern of this period explains, part by part."""
     within = total = 0.0
     for piece in pieces:

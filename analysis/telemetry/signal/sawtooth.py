@@ -112,7 +112,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     by_count = _period_by_count(times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high)
     if by_count is not None:
         rhythm = replace(rhythm, period=by_count)
-    return _judged(times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, span=span)
+    return _judge(times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, span=span)
 
 
 def renewal(values: F64) -> int:
@@ -174,7 +174,7 @@ def _period_by_count(times: F64, values: F64, period: float, spacing: float, low
     return float(distance.mean())
 
 
-def _judged(
+def _judge(
     *, times: F64, values: F64, spacing: float, shortest: float, rhythm: SignalPeriod, tile: bool, span: SignalRange
 ) -> Sawtooth:
     cycles = float(times[-1] - times[0]) / rhythm.period

@@ -64,7 +64,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
         headline.between_steps(result),
     )
     larger = _larger_later(stairs, choice, lead, result) if choice == first_choice(stairs, result) else ""
-    whole = _whole(stairs, choice, first, findings, result) or instead(lead)
+    whole = _title_parts(stairs, choice, first, findings, result) or instead(lead)
     return Title(pieces, " ".join(filter(None, (whole, larger))), " ".join(filter(None, under)))
 
 
@@ -156,7 +156,7 @@ def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
     return [("text", f"{headline}: {start}"), ("then", after), ("text", " ")]
 
 
-def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:
+def _title_parts(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:
     """Return what precedes the first change, the step after all chosen ones, and the first one's cost."""
     changed, count = stairs.choices[choice], choice.bit_count()
     every = len(stairs.changes) if choice & ~stairs.planned_choice else stairs.planned

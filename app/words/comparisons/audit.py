@@ -28,14 +28,17 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
     """
     step_ms = result.metrics["best_step_time_ms"].value
     lines = [
-        (row.label, _explained(row, step_ms) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
+        (
+            row.label,
+            _value_and_factors(row, step_ms) if row.reading.value is not None else f"not known: {row.reading.why_missing}",
+        )
         for row in audit(result)
         if result.lead is not None or row.reading.value is not None
     ]
     return lines if len(lines) > 1 else []
 
 
-def _explained(row: AuditRow, step_ms: float | None) -> str:
+def _value_and_factors(row: AuditRow, step_ms: float | None) -> str:
     """Return a line's value, range and factors, such as "≈ 17.5 J (16.4 to 18.5 J): 541 W × 32.3 ms"."""
     text, reading = shown(row, row.reading), row.reading
     if reading.low is not None and reading.high is not None:

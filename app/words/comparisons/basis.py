@@ -19,7 +19,7 @@ def bases(comparison: Comparison) -> tuple[str, str]:
     An example is "A: step time from the run's own step marks, 30 profiled steps, 8 loader workers".
     """
     a, b = (
-        f"{name}: " + ", ".join(filter(None, (_sources_of(side, sources), _profiled(side), _workers(side))))
+        f"{name}: " + ", ".join(filter(None, (_sources_of(side, sources), _profiled_steps(side), _workers(side))))
         for name, side, sources in zip("AB", (comparison.a, comparison.b), comparison.sources, strict=True)
     )
     return a, b
@@ -30,7 +30,7 @@ def _sources_of(side: Side, sources: Sequence[StepSource]) -> str:
     return f"step time from {times}{' and '.join(STEP_SOURCES[source].name for source in sources)}"
 
 
-def _profiled(side: Side) -> str:
+def _profiled_steps(side: Side) -> str:
     count = sum(len(measured.steps_ms) for measured in side.measured)
     return fmt.many(count, "profiled step") if count else "no profiled steps"
 

@@ -35,7 +35,7 @@ def rows(chain: RunChain) -> list[list[str]]:
     changes = [
         ("No longer found", [", ".join(change.fixed) or "nothing" for change in chain.changes]),
         (f"Predicted gain{_of_what(chain)}", [_ms(change.predicted_gain_ms) for change in chain.changes]),
-        (f"Measured gain{_of_what(chain)}", [_measured(change) for change in chain.changes]),
+        (f"Measured gain{_of_what(chain)}", [_measured_in_words(change) for change in chain.changes]),
         ("Of the first run's time", _shares(chain)),
     ]
     return lines + [[label, fmt.MISSING, *cells] for label, cells in changes]
@@ -78,6 +78,6 @@ def _ms(value: float | None) -> str:
     return fmt.MISSING if value is None else fmt.signed(fmt.duration_ms(value), value) if value else "none"
 
 
-def _measured(change: ChainChange) -> str:
+def _measured_in_words(change: ChainChange) -> str:
     gain = _ms(change.measured_gain_ms)
     return gain if change.measured_gain_ms is None or change.verdict not in NOTES else f"{gain} ({NOTES[change.verdict]})"

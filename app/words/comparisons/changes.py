@@ -81,7 +81,7 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             (
-                _short(row.label),
+                _shorten(row.label),
                 float(row.ns_a) / 1e6,
                 float(row.ns_b) / 1e6,
                 float(row.change_ns) / 1e6,
@@ -97,7 +97,7 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
     )
 
 
-def _short(label: str) -> str:
+def _shorten(label: str) -> str:
     """Return a kernel's C++ name shortened as on the Kernels screen; other labels are only cleaned."""
     return short(label, NAME) if "<" in label else fmt.clean(label, NAME)
 
@@ -108,7 +108,7 @@ def match_title(rows: tuple[Match, ...], kind: str) -> str:
         return f"No {kind}'s time changed by as much as {fmt.share(MIN_PART)} of the step"
     first = rows[0]
     change = float(first.change_ns) / 1e6
-    return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} per step"
+    return f"The {kind} time that changed most: {_shorten(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} per step"
 
 
 def host_operators(comparison: Comparison) -> list[ComparisonRow]:
@@ -130,7 +130,7 @@ def metric_rows(comparison: Comparison) -> list[ComparisonRow]:
 
     If a GPU worked on only one side, both sides must have the metric.
     """
-    return reasons_once([_metric_row(c, comparison) for c in _known(comparison)])
+    return reasons_once([_metric_row(c, comparison) for c in _known_changes(comparison)])
 
 
 def _metric_row(change: MetricChange, comparison: Comparison) -> ComparisonRow:
@@ -138,7 +138,7 @@ def _metric_row(change: MetricChange, comparison: Comparison) -> ComparisonRow:
     return ComparisonRow(label(key), fmt.reading(key, change.a), fmt.reading(key, change.b), marked_change(change, comparison))
 
 
-def _known(comparison: Comparison) -> list[MetricChange]:
+def _known_changes(comparison: Comparison) -> list[MetricChange]:
     worked = comparison.a.gpu_worked and comparison.b.gpu_worked
     enough = any if worked else all
     return [c for c in comparison.metrics if enough(reading.value is not None for reading in (c.a, c.b))]
@@ -149,7 +149,7 @@ def changed_rows(comparison: Comparison) -> tuple[list[ComparisonRow], int]:
 
     The largest relative change comes first.
     """
-    known_changes = _known(comparison)
+    known_changes = _known_changes(comparison)
     changed = [c for c in known_changes if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
     changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
     return reasons_once([_metric_row(c, comparison) for c in changed]), len(known_changes) - len(changed)

@@ -25,13 +25,15 @@ def rest(comparison: Comparison) -> str:
     """Return which conditions are the same on both sides, and which are not recorded on both."""
     by_key = {pair.key: pair for pair in comparison.conditions}
     expected = {key: name for key, name in EXPECTED.items() if key not in OF_SEVERAL_GPUS or _several_gpus(by_key)}
-    same = [name for key, name in expected.items() if key in by_key and _known(by_key[key]) and not _differs(key, comparison)]
-    unknown = [name for key, name in expected.items() if key not in by_key or not _known(by_key[key])]
+    same = [
+        name for key, name in expected.items() if key in by_key and _both_known(by_key[key]) and not _differs(key, comparison)
+    ]
+    unknown = [name for key, name in expected.items() if key not in by_key or not _both_known(by_key[key])]
     lines = [("The same on both sides", same), ("Not recorded on both sides", unknown)]
     return " ".join(f"{what}: {', '.join(names)}." for what, names in lines if names)
 
 
-def _known(pair: ConditionPair) -> bool:
+def _both_known(pair: ConditionPair) -> bool:
     return pair.a is not None and pair.b is not None
 
 

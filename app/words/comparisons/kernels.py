@@ -62,13 +62,13 @@ def _families(rows: Sequence[Match]) -> list[_Family]:
 def _spoken(family: _Family) -> str:
     a, b = (float(sum(getattr(row, f"ns_{side}") for row in family.rows)) / 1e6 for side in "ab")
     name = categories.named(family.category)
-    facts = ", ".join(filter(None, (_more(family.rows), _most(family))))
+    facts = ", ".join(filter(None, (_count_difference(family.rows), _main_operator(family))))
     if not a or not b:
         return f"{name} in {'B' if b else 'A'} alone, {fmt.duration_ms(a or b)} per step ({facts})"
     return f"{name} {fmt.duration_ms(a)} → {fmt.duration_ms(b)} per step ({facts})"
 
 
-def _more(rows: Sequence[Match]) -> str:
+def _count_difference(rows: Sequence[Match]) -> str:
     """Return the rounded difference of the number of kernels per step; "the same number" if it is zero."""
     more = round(float(sum(row.count_b - row.count_a for row in rows)))
     if not more:
@@ -76,7 +76,7 @@ def _more(rows: Sequence[Match]) -> str:
     return f"{fmt.count(abs(more))} {'more' if more > 0 else 'fewer'}"
 
 
-def _most(family: _Family) -> str:
+def _main_operator(family: _Family) -> str:
     """Return the operator (or name) of the kernels that contributed most to the family's change."""
     way = 1 if family.change_ms > 0 else -1
     row = max(family.rows, key=lambda row: way * row.change_ns)

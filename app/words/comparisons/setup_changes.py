@@ -40,7 +40,7 @@ def rows(comparison: Comparison) -> list[ComparisonRow]:
         for place, difference in enumerate(effect.differences):
             lines.append(
                 ComparisonRow(
-                    *_named(difference, comparison.b),
+                    *_topic_and_values(difference, comparison.b),
                     _explains(effect, comparison) if place == 0 else "part of the same change",
                 )
             )
@@ -83,7 +83,7 @@ def nothing(comparison: Comparison) -> str | None:
     return "The recordings do not show what was changed."
 
 
-def _named(difference: SetupDifference, b: Side) -> tuple[str, str, str]:
+def _topic_and_values(difference: SetupDifference, b: Side) -> tuple[str, str, str]:
     """Return the topic of a difference and its value on each side.
 
     Another finding of B may give the same advice as one of A.
@@ -155,7 +155,7 @@ def tested(comparison: Comparison) -> str | None:
     fixes = [actions.get(rule, fmt.heading(rule)) for rule in prediction.rules]
     listed = {action(each.finding) for effect in comparison.effects for each in effect.differences if each.finding is not None}
     advice = "" if listed.issuperset(fixes) else "; ".join(fixes)
-    predicted = _predicted(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
+    predicted = _prediction_in_words(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
     off = prediction.measured_ms / prediction.predicted_ms - 1
     outside = not (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
     missed = outside and prediction.tried is None
@@ -167,10 +167,10 @@ def tested(comparison: Comparison) -> str | None:
         return f"{sentence} B also differs in other ways ({also}). The prediction does not include this, so the result does not test it."
     if prediction.tried is not None:
         return f"{sentence} B uses another number ({prediction.tried:g}), so the result does not test the prediction."
-    return " ".join(filter(None, (sentence, _why_missed(comparison, prediction) if missed else None)))
+    return " ".join(filter(None, (sentence, _missed_part(comparison, prediction) if missed else None)))
 
 
-def _why_missed(comparison: Comparison, prediction: Prediction) -> str | None:
+def _missed_part(comparison: Comparison, prediction: Prediction) -> str | None:
     """Return the part of the step in which the prediction was wrong; None without parts.
 
     A prediction changes the parts that its advice acts on, and leaves the others as they are.
@@ -206,7 +206,7 @@ def _came_to(comparison: Comparison, ms: float) -> str:
     return f"{'estimated' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {sources}"
 
 
-def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:
+def _prediction_in_words(ms: float, low_ms: float | None, high_ms: float | None) -> str:
     """Return a predicted step time with its interval, such as "≈ 6.50 ms (5.60 to 8.70 ms)"."""
     span = f" ({fmt.span_ms(low_ms, high_ms)})" if low_ms is not None and high_ms is not None else ""
     return f"≈\u00a0{fmt.duration_ms(ms)}{span}"
@@ -224,7 +224,7 @@ def _unseen(comparison: Comparison) -> str | None:
         return None
     return (
         f"B has no profile that shows whether it follows A's first advice, {action(first)}: predicted "
-        f"{_predicted(first.predicted_step_ms, first.predicted_low_ms, first.predicted_high_ms)}; "
+        f"{_prediction_in_words(first.predicted_step_ms, first.predicted_low_ms, first.predicted_high_ms)}; "
         f"B takes {about(comparison.b, comparison.sources[1])}{fmt.duration_ms(measured)}."
     )
 

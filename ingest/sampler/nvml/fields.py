@@ -84,11 +84,11 @@ def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
     return (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,)
 
 
-def _corrected(nvml: Any, handle: Any) -> tuple[Value, ...]:
+def _corrected_errors(nvml: Any, handle: Any) -> tuple[Value, ...]:
     return (int(nvml.nvmlDeviceGetTotalEccErrors(handle, CORRECTED, SINCE_LOADED)),)
 
 
-def _uncorrected(nvml: Any, handle: Any) -> tuple[Value, ...]:
+def _uncorrected_errors(nvml: Any, handle: Any) -> tuple[Value, ...]:
     return (int(nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, SINCE_LOADED)),)
 
 
@@ -138,8 +138,8 @@ SOURCES = (
     NvmlCall(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 5.0, 30.0, on_mig=False),
     NvmlCall(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 5.0, 30.0, on_mig=False),
     NvmlCall(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 5.0, 30.0, on_mig=False),
-    NvmlCall(("ecc_corrected_count",), "nvmlDeviceGetTotalEccErrors", _corrected, 10.0, 30.0, on_mig=False),
-    NvmlCall(("ecc_uncorrected_count",), "nvmlDeviceGetTotalEccErrors", _uncorrected, 10.0, 30.0, on_mig=False),
+    NvmlCall(("ecc_corrected_count",), "nvmlDeviceGetTotalEccErrors", _corrected_errors, 10.0, 30.0, on_mig=False),
+    NvmlCall(("ecc_uncorrected_count",), "nvmlDeviceGetTotalEccErrors", _uncorrected_errors, 10.0, 30.0, on_mig=False),
     NvmlCall(("pcie_gen", "pcie_width"), "nvmlDeviceGetCurrPcieLinkGeneration", _link, 10.0, 30.0, on_mig=False),
     NvmlCall(("pcie_max_gen", "pcie_max_width"), "nvmlDeviceGetMaxPcieLinkGeneration", _best_link, 30.0, 120.0, on_mig=False),
     NvmlCall(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit", _power_limit, 30.0, 120.0, on_mig=False),

@@ -138,7 +138,7 @@ def _json_lines(first: str, text: Iterator[str], table: SampleTable) -> Iterator
     except (ValueError, RecursionError):
         whole = None
     if isinstance(whole, dict) and all(isinstance(v, dict) for v in whole.values()) and whole:
-        yield from _transposed(whole)  # pandas' default orient: column → row → value
+        yield from _transpose(whole)  # pandas' default orient: column → row → value
         return
     for line in (first, *text):
         if not line.strip():
@@ -152,7 +152,7 @@ def _json_lines(first: str, text: Iterator[str], table: SampleTable) -> Iterator
             yield record
 
 
-def _transposed(columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _transpose(columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     rows = dict.fromkeys(key for column in columns.values() for key in column)
     for row in rows:
         yield {name: column.get(row) for name, column in columns.items()}

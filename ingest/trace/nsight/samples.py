@@ -34,7 +34,9 @@ def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> 
     the GPU. Quantities that are measured in two parts (reads and writes) are summed.
     """
     metric_of = {
-        key: (device, column) for key, column in _known(trace).items() if (device := device_of(key[0] & GPU_BITS)) is not None
+        key: (device, column)
+        for key, column in _known_columns(trace).items()
+        if (device := device_of(key[0] & GPU_BITS)) is not None
     }
     parts: SampleParts = {}
     cells = 0
@@ -45,14 +47,14 @@ def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> 
             rows = usable & (kind == key[0]) & (metric == key[1])
             cells += int(rows.sum())
             pieces = parts.setdefault(metric_of[key], {}).setdefault(key, [])
-            pieces.append((time[rows], _scaled(metric_of[key][1], value[rows])))
+            pieces.append((time[rows], _scale(metric_of[key][1], value[rows])))
         if cells > MAX_SAMPLES:
             trace.note("samples_many", "", cells)
             return None
     return sample_table(parts) if parts else None
 
 
-def _known(trace: NsightTrace) -> dict[tuple[int, int], str]:
+def _known_columns(trace: NsightTrace) -> dict[tuple[int, int], str]:
     """Return the columns of the known metrics, by (typeId, metricId)."""
     columns = {name: column for name, (column, _) in names_in("nsight_systems").items()}
     column_of: dict[tuple[int, int], str] = {}
@@ -68,7 +70,7 @@ def _known(trace: NsightTrace) -> dict[tuple[int, int], str]:
     return column_of
 
 
-def _scaled(column: str, value: I64) -> NDArray[np.float64]:
+def _scale(column: str, value: I64) -> NDArray[np.float64]:
     if not column.startswith("clock"):
         return value.astype(np.float64)
     unsigned = np.where(value < 0, value + WRAPS, value)

@@ -174,7 +174,7 @@ class BlockSorter:
         external = integers([a.external for a in args])
         if b'"external id"' in text:
             external = np.where(external == NULL, integers([a.external_2021 for a in args]), external)
-        device = _filled(small_integers([a.device for a in args]), events, "pid")
+        device = _fill(small_integers([a.device for a in args]), events, "pid")
         self._block.contexts += Counter(zip(integers([a.context for a in args]).tolist(), device.tolist(), strict=True))
         self._put("graph_annotations", graph_annotations(events, text, start, self._names))
         self._put(
@@ -183,7 +183,7 @@ class BlockSorter:
                 "kind": np.full(len(events), GPU_KINDS.index(kind), np.int8),
                 "name_id": self._name_ids(events, kineto_names(kind, events, text)),
                 "device": device,
-                "stream": real_streams(_filled(integers([a.stream for a in args]), events, "tid"), events, text),
+                "stream": real_streams(_fill(integers([a.stream for a in args]), events, "tid"), events, text),
                 "start": start,
                 "dur": dur,
                 "correlation": integers([a.correlation for a in args]),
@@ -203,7 +203,7 @@ class BlockSorter:
 
     def _gpu_annotations(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         missing = np.full(len(events), NULL)
-        device, stream = _filled(missing.copy(), events, "pid"), _filled(missing, events, "tid")
+        device, stream = _fill(missing.copy(), events, "pid"), _fill(missing, events, "tid")
         columns: Columns = {"name_id": self._name_ids(events), "device": device, "stream": stream, "start": start, "dur": dur}
         self._put("gpu_annotations", columns)
 
@@ -218,8 +218,8 @@ class BlockSorter:
             "syncs",
             {
                 "kind": np.array(kinds, np.int32),
-                "device": _filled(small_integers([a.device for a in args]), events, "pid"),
-                "stream": _filled(integers([a.stream for a in args]), events, "tid"),
+                "device": _fill(small_integers([a.device for a in args]), events, "pid"),
+                "stream": _fill(integers([a.stream for a in args]), events, "tid"),
                 "start": start,
                 "dur": dur,
                 "correlation": integers([a.correlation for a in args]),
@@ -288,7 +288,7 @@ class BlockSorter:
         self._put("edges", {key: values[~bad] for key, values in columns.items()})
 
 
-def _filled(values: I64, events: list[Event], field: str) -> I64:
+def _fill(values: I64, events: list[Event], field: str) -> I64:
     """Fill NULLs of ``values`` (device, stream) with the number in ``field`` ("stream 7"), else 0."""
     for i in np.flatnonzero(values == NULL):
         digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))

@@ -190,14 +190,14 @@ def rows_of_devices(devices: Any, uuids: Any) -> Iterator[dict[str, Any]]:
     for i, device in enumerate(devices[:MAX_DEVICES] if isinstance(devices, list) else []):
         if not isinstance(device, dict):
             continue
-        number = _small(device.get("id"))
+        number = _or_none(device.get("id"))
         row: dict[str, Any] = {
             "device": i if number is None else number,
             "name": str(device["name"]) if device.get("name") else None,
         }
         row["uuid"] = _text(named.get(str(row["device"])))
         for column, keys in DEVICE_FIELDS.items():
-            read = _integer if column.endswith("_bytes") else _small
+            read = _integer if column.endswith("_bytes") else _or_none
             row[column] = next((v for key in keys if (v := read(device.get(key))) is not None), None)
         yield row
 
@@ -235,8 +235,8 @@ def facts_of(trace: TorchTrace) -> dict[str, Any]:
     return {
         "vendor": vendor_of(trace),
         "host": _text(metadata.get("host_name")),
-        "rank": _small(job.get("rank")),
-        "world_size": _small(job.get("world_size")),
+        "rank": _or_none(job.get("rank")),
+        "world_size": _or_none(job.get("world_size")),
         "backend": _text(job.get("backend")),
         "nccl_version": _text(job.get("nccl_version")),
         "trace_id": _text(metadata.get("trace_id")),
@@ -268,7 +268,7 @@ def _integer(value: Any) -> int | None:
     return None if number == NULL else number
 
 
-def _small(value: Any) -> int | None:
+def _or_none(value: Any) -> int | None:
     number = int(small_integers([value])[0])
     return None if number == NULL else number
 

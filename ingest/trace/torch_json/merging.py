@@ -90,16 +90,16 @@ class _Rank:
         is_metadata = bytes(fields["ph"]) == METADATA
         if is_metadata and bytes(fields.get("name", NOTHING)) in OF_PROCESS:
             thread = None  # these events contain no thread
-            fields["tid"] = _whole(0)
+            fields["tid"] = _raw_integer(0)
         if process is not None:
-            fields["pid"] = _whole(self._process(bytes(process)))
+            fields["pid"] = _raw_integer(self._process(bytes(process)))
             if thread is not None:
-                fields["tid"] = _whole(self._thread(bytes(process), bytes(thread)))
+                fields["tid"] = _raw_integer(self._thread(bytes(process), bytes(thread)))
         if "ts" in fields:
             fields["ts"] = self._time(fields["ts"])
         for key in ("id", "bind_id"):
             if key in fields:
-                fields[key] = _whole(_number_of(bytes(fields[key])) * self._ranks + self._position)
+                fields[key] = _raw_integer(_number_of(bytes(fields[key])) * self._ranks + self._position)
         if is_metadata and process is not None and "args" in fields:
             self._metadata(fields, bytes(process), bytes(thread) if thread is not None else None)
         return fields
@@ -168,5 +168,5 @@ def _text(value: bytes) -> str:
     return value.strip(b'"').decode(errors="replace")
 
 
-def _whole(number: int) -> Raw:
+def _raw_integer(number: int) -> Raw:
     return Raw(b"%d" % number)

@@ -101,7 +101,7 @@ class OperatorArguments:
         if not rare.any():
             return usual
         further = self._any(list(compress(events, rare.tolist())), calls)
-        return {key: _merged(rare, further[key], values) for key, values in usual.items()}
+        return {key: _merge(rare, further[key], values) for key, values in usual.items()}
 
     def _usual(self, events: list[Event]) -> Columns | None:
         """Return the columns if all events have only usual arguments in kineto's order; else None."""
@@ -192,7 +192,7 @@ def _ids(args: Sequence[OpArgs]) -> Columns:
     }
 
 
-def _merged(rare: NDArray[np.bool_], further: NDArray[np.generic], usual: NDArray[np.generic]) -> NDArray[np.generic]:
+def _merge(rare: NDArray[np.bool_], further: NDArray[np.generic], usual: NDArray[np.generic]) -> NDArray[np.generic]:
     result = np.empty(len(rare), usual.dtype)
     result[rare], result[~rare] = further, usual
     return result

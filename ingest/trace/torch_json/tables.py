@@ -78,7 +78,7 @@ class TorchTrace:
         for table, columns in block.columns:
             for column, values in columns.items():
                 if column in ID_KINDS or (table == "syncs" and column == "kind"):
-                    columns[column] = _mapped(values, id_mapping.ids[ID_KINDS.get(column, "sync_kinds")])
+                    columns[column] = _map_ids(values, id_mapping.ids[ID_KINDS.get(column, "sync_kinds")])
                 elif column == "collective" and len(self.collectives):
                     columns[column] = np.where(values < 0, values, values + np.int32(len(self.collectives)))
             self.tables[table].add(columns)
@@ -116,7 +116,7 @@ class TorchTrace:
         )
 
 
-def _mapped(values: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.int32]:
+def _map_ids(values: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.int32]:
     if not len(ids):
         return values
     return np.where(values < 0, np.int32(-1), ids[values])

@@ -45,12 +45,12 @@ def test_a_terminal_shows_the_headline_in_colour_and_a_pipe_does_not(monkeypatch
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(output, "sys", SimpleNamespace(stdout=terminal))
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert output._emphasised("name\nheadline\nrest", 1) == "name\n\x1b[36m\x1b[1mheadline\x1b[0m\nrest"
+    assert output._emphasise("name\nheadline\nrest", 1) == "name\n\x1b[36m\x1b[1mheadline\x1b[0m\nrest"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert output._emphasised("name\nheadline", 1) == "name\nheadline"
+    assert output._emphasise("name\nheadline", 1) == "name\nheadline"
     monkeypatch.delenv("NO_COLOR")
     terminal.isatty = lambda: False
-    assert output._emphasised("name\nheadline", 1) == "name\nheadline"
+    assert output._emphasise("name\nheadline", 1) == "name\nheadline"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -214,13 +214,13 @@ def test_a_repeat_of_the_base_run_that_hangs_is_reported(session: TrialSession, 
 
 def test_a_command_without_steps_says_so(session: TrialSession) -> None:
     arguments = command.try_parser().parse_args(["train.py"])
-    assert command._refused(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=endings.NO_STEP)
+    assert command._refusal(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=endings.NO_STEP)
     hidden = ran("ended", bundle=None, tail="Traceback …\nModuleNotFoundError: No module named 'torch'\n\n")
     assert hidden.why_unmeasured.endswith("The last line of its output is: ModuleNotFoundError: No module named 'torch'")
-    few = command._refused(session, ran("ended", took_ms=[1000.0] * 9), arguments) or ""
+    few = command._refusal(session, ran("ended", took_ms=[1000.0] * 9), arguments) or ""
     assert "Only 9 training steps can be measured, and about 20 are needed. Use a larger --seconds" in few
     failed = ran("failed", bundle=None, why="The training ended with exit code 1: ValueError")
-    assert "exit code 1: ValueError" in (command._refused(session, failed, arguments) or "")
+    assert "exit code 1: ValueError" in (command._refusal(session, failed, arguments) or "")
 
 
 def test_one_rank_without_proof_means_no_effect(session: TrialSession, monkeypatch: pytest.MonkeyPatch) -> None:

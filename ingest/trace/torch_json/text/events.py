@@ -29,7 +29,7 @@ class Event(msgspec.Struct, gc=False):
     args: Raw = NO_ARGS
 
 
-def _tagged(phase: str) -> type[msgspec.Struct]:
+def _event_type(phase: str) -> type[msgspec.Struct]:
     """Return an event type for one phase.
 
     Arrows between events are a third of all events. Their fields are not decoded, because nothing is measured with them.
@@ -46,7 +46,7 @@ FLOWS = ("s", "t", "f")
 # Category that arrows of a phase get here → key under which they are counted.
 ARROWS = {f"\0{phase}": f"ph {phase}" for phase in FLOWS}
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
-FORMS = {phase: _tagged(phase) for phase in PHASES}
+FORMS = {phase: _event_type(phase) for phase in PHASES}
 USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))
 BY_PHASE = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 

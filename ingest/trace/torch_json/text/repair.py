@@ -29,7 +29,7 @@ def repair(text: bytes) -> tuple[bytes, set[str]]:
         text = named
     parts, position = [], 0
     for match in STRING.finditer(text):
-        parts += [_outside(text[position : match.start()], done), _inside(match.group(), done)]
+        parts += [_outside(text[position : match.start()], done), _repair_inside(match.group(), done)]
         position = match.end()
     parts.append(_outside(text[position:], done))
     mended = b"".join(parts)
@@ -51,7 +51,7 @@ def _outside(text: bytes, done: set[str]) -> bytes:
     return mended
 
 
-def _inside(text: bytes, done: set[str]) -> bytes:
+def _repair_inside(text: bytes, done: set[str]) -> bytes:
     mended = text
     if CONTROL.search(mended):
         mended = CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], mended)

@@ -148,7 +148,7 @@ def test_with_one_step_per_side_the_block_is_the_series():
 
 def test_long_series_are_thinned_evenly():
     long = np.arange(2001.0)
-    assert statistics._thinned(long[:2000]) is not None and len(statistics._thinned(long[:2000])) == 2000
-    thinned = statistics._thinned(long)
+    assert statistics._thin(long[:2000]) is not None and len(statistics._thin(long[:2000])) == 2000
+    thinned = statistics._thin(long)
     assert len(thinned) == 2000 and thinned[0] == 0 and thinned[-1] == 2000
     assert np.diff(thinned).max() <= 2
