@@ -42,7 +42,7 @@ def causes(comparison: Comparison) -> None:
 
 def changed_and_next(comparison: Comparison) -> None:
     """Show what was changed, and next to it what remains and the limits, if there are any."""
-    following = [("What remains", filter(None, (setup_changes.left(comparison),)), cards.text)]
+    following = [("What remains", list(filter(None, (setup_changes.left(comparison),))), cards.text)]
     following += [("Limits of this comparison", limits.sentences(comparison, profiles=False), cards.caution)]
     shown = [(title, list(lines), show) for title, lines, show in following]
     if not any(lines for _, lines, _ in shown):

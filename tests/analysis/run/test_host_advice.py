@@ -97,7 +97,7 @@ def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
     # training process while it computes, 0.9 + 0.1 · 0.8 = 0.98 ms a sample, and the model's error is 10 %: 16 · 0.98 ÷ 4 ÷ 1.1.
     # High: in a measured case, the training computed on the cores that the workers took. Its step was 1.9 times the prediction.
     assert (finding.predicted_low_ms, finding.predicted_high_ms) == pytest.approx((3.5636, 8.8), rel=1e-4)
-    assert "(3.56 to 8.80\xa0ms), " in text.text(result)
+    assert "(80\xa0% interval: 3.56 to 8.80\xa0ms), " in text.text(result)
     assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it on a core.")
     assert finding.changes[0].after == "loader = DataLoader(dataset, …, num_workers=4, persistent_workers=True)"
     assert headline(result) == "Load batches in 4 worker processes: 20.0 → ≈\u00a04.40\u00a0ms"
