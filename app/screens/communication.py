@@ -132,7 +132,7 @@ def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
             fmt.duration_ms(float(row["exposed_ms_per_step"])),
             fmt.duration_ms(float(row["ms_per_step"])),
             f"{row['calls_per_step']:.3g}",
-            f"{row['bus_gb_s']:.0f}\u00a0GB/s" if pd.notna(row["bus_gb_s"]) else "not known",
+            f"{row['bus_gb_s']:.0f}\u00a0GB/s on the bus" if pd.notna(row["bus_gb_s"]) else "not known",
         )
         for _, row in shown.iterrows()
     ]

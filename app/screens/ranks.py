@@ -39,7 +39,7 @@ def main() -> None:
     of_many = communication.job_ranks is not None
     other = rank_panels.late_in_the_profile(result, communication)
     if other is not None:  # the map contradicts the headline, so the bars of the run come first
-        _side_by_side(result, communication)
+        _side_by_side(result, communication, in_profile=True)
         cards.caution(other)
     if len(communication.rows) or communication.heat is not None:  # representatives may have no common collective
         rank_panels.heat(result, communication)
@@ -57,8 +57,11 @@ def main() -> None:
         frame.link("communication", "Which collectives run, and how fast", icon=":material/lan:")
 
 
-def _side_by_side(result: RunResult, communication: Communication) -> None:
-    """Show how long each rank computes and waits."""
+def _side_by_side(result: RunResult, communication: Communication, *, in_profile: bool = False) -> None:
+    """Show how long each rank computes and waits.
+
+    With ``in_profile``, the title says that it is only about the profiled steps, because the rest of the run differs.
+    """
     shown = _shown(result, communication)
     estimated = all(any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger) for rank in shown)
     unprofiled = estimated and basis.switch(result.lead or shown[0]) == "unprofiled"
@@ -69,6 +72,8 @@ def _side_by_side(result: RunResult, communication: Communication) -> None:
     finding = charts.title(rows, numbered=not communication.stragglers)
     if communication.job_ranks is not None:
         finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
+    if in_profile:
+        finding = f"In the profiled steps {finding[0].lower()}{finding[1:]}"
     unit = "ms per step, ≈ without the profiler" if unprofiled else f"{words.unit_of(shown[0])}, as profiled"
     panel.show_bars(charts.side_by_side(rows, finding, unit, dark=frame.dark()), "ranks")
 

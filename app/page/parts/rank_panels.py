@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from sawtooth.analysis.ranks.heatmap import Level, pooled, rank_steps, waits_between
@@ -17,6 +19,7 @@ from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 
 RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
+LABELLED = 24  # Ranks or steps: the labels of more would overlap.
 JOBS_LINKED = 3  # Runs with several ranks that a page without ranks links to.
 SKEW_SHARE = 0.03  # share of a profiled step: a smaller lead in lateness is not mentioned
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
@@ -30,7 +33,10 @@ def heat(result: RunResult, communication: Communication) -> None:
         measure = controls.choice("Measure", charts.MEASURES, "heat", label_shown=False)
         level = controls.choice("Rows", levels, "rows", label_shown=False) if len(levels) > 1 else "rank"
     rows = pooled(table, level)
-    picked = panel.show(charts.heat(rows, measure, dark=frame.dark()), "heat-map", select="points", name="ranks-and-steps")
+    chart = charts.heat(rows, measure, dark=frame.dark())
+    late = {f"rank {rank}" for straggler in communication.stragglers for rank in straggler.ranks}
+    _label(chart.figure, rows, late if level == "rank" and late_in_the_profile(result, communication) is None else set())
+    picked = panel.show(chart, "heat-map", select="points", name="ranks-and-steps")
     cards.small("Click a square to open its rank on the timeline.")
     if picked and picked.points:
         rank = int(picked.points[0]["customdata"][0])
@@ -40,6 +46,17 @@ def heat(result: RunResult, communication: Communication) -> None:
             return
         current_result.choose_rank(position)
         frame.switch("timeline", run=result.manifest.id)
+
+
+def _label(figure: go.Figure, rows: pd.DataFrame, late: Collection[str]) -> None:
+    """Mark the late ranks at the left of a map, and write what all names of steps begin with only once."""
+    labels, steps = (list(dict.fromkeys(rows[column])) for column in ("label", "step"))
+    if late and len(labels) <= LABELLED:
+        marked = [f"<b>late: {label}</b>" if label in late else label for label in labels]
+        figure.update_yaxes(tickvals=labels, ticktext=marked)
+    names = [step.rpartition(" ") for step in steps]
+    if len(steps) <= LABELLED and len(common := {name for name, _, _ in names}) == 1 and (name := common.pop()):
+        figure.update_xaxes(tickvals=steps, ticktext=[number for _, _, number in names], title={"text": fmt.plain(name)})
 
 
 def other_jobs(view: str) -> None:

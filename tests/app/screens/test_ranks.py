@@ -46,6 +46,7 @@ def test_a_late_rank_is_highlighted_and_a_click_opens_it(app_data: DataFolder, t
     squares, between = (chart["data"] for chart in charts(test)[:2])
     assert [f"<span>rank {i}</span>" in text for i in range(5)] == [True] * 4 + [False]
     assert squares[0]["y"] == [f"rank {i}" for i in range(4)]
+    assert charts(test)[0]["layout"]["yaxis"]["ticktext"] == ["rank 0", "rank 1", "rank 2", "<b>late: rank 3</b>"]
     assert squares[1]["mode"] == "markers"
     assert between[0]["x"] == between[0]["y"] == ["node0000", "node0001"]
     by_host = opened("ranks", run, rows="by host", heat="Own time")
