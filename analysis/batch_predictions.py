@@ -36,7 +36,10 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
 
 
 def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
-    """Return the prediction for a batch ``times`` that of ``run``; None if its trace does not allow one."""
+    """Return the prediction for a batch ``times`` as large as the batch of ``run``.
+
+    None if its trace does not allow one.
+    """
     lead = run.lead
     if lead is None:
         return None
@@ -47,7 +50,10 @@ def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
 
 
 def step_at_batch(run: RunResult, times: float, library: Library) -> float | None:
-    """Return the step time in ms for a batch ``times`` that of ``run``; None without a prediction."""
+    """Return the step time in ms for a batch ``times`` as large as the batch of ``run``.
+
+    None without a prediction.
+    """
     batch = at_batch(run, times, library)
     return batch.step_ms if batch is not None else None
 

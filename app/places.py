@@ -124,7 +124,7 @@ def moved_work(query: str) -> str | None:
 
 
 def _parameters_of_work(path: str, parameters: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the parameters of Kernels, Operators or Modules as those of Work."""
+    """Return the parameters of Kernels, Operators or Modules as parameters of Work."""
     now = {"by": [_GROUPED_BY[path]]} if path != "kernels" else {}
     for key, values in parameters.items():
         if key in _SEARCHES:

@@ -55,7 +55,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 def draft(folder: Path) -> Iterator[Path]:
     """Provide a temporary path inside ``folder``.
 
-    It is removed at the end unless ``commit`` renamed it. The errors are those of ``scratch``.
+    It is removed at the end unless ``commit`` renamed it. It raises the same errors as ``scratch``.
     """
     with scratch(folder) as place:
         yield place / "draft"

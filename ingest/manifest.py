@@ -37,7 +37,7 @@ RecordingKind = Literal["trace", "telemetry", "marks", "compile", "memory"]
 
 
 class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One recording of a run and its role in it.
+    """One recording of a run, and its role in this run.
 
     For telemetry, ``offset_ns`` is added to its times to convert them to the clock of the traces. ``interval_ns`` is the time between
     samples of a file without times. Both are set only if a user entered them. ``samples`` is True for a trace that also contains telemetry.
@@ -93,8 +93,8 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A batch size that ``find_batch_size`` tried.
 
-    It has the step time with minimum and maximum, the optimizer's part of it, and the peak of allocated bytes. Without ``step_ms``, the batch did
-    not fit into memory.
+    It has the step time with minimum and maximum, the optimizer's part of the step, and the peak of allocated bytes. Without
+    ``step_ms``, the batch did not fit into memory.
     """
 
     batch: Amount

@@ -45,7 +45,7 @@ Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # Writes t
 class IngestProgress:
     """The progress of an ingest.
 
-    The bytes are those of the original file. ``stage`` is reading, linking, keeping (storing the source) or done.
+    The bytes are the content of the original file. ``stage`` is reading, linking, keeping (storing the source) or done.
     """
 
     stage: str
@@ -226,7 +226,7 @@ def _store_source(opened: Source, target: Path) -> None:
 def _collector_off() -> Iterator[None]:
     """Turn off the garbage collector, which would double the time of an ingest.
 
-    It would examine millions of events again and again, and none of them is in a reference cycle.
+    It would examine millions of events again and again, and no event is in a reference cycle.
     """
     enabled = gc.isenabled()
     gc.disable()

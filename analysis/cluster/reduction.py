@@ -43,7 +43,7 @@ class JobOverview:
     * ``ranks``: one row per rank. Columns: position, rank, device, host, id, source, step_ms, wait_ms, late_ms, last_share,
       clock_offset_ns, clock_error_ns (None if unknown). A position is the number of the row.
     * ``heat``: as in ``ranks.heatmap.rank_steps``.
-    * ``stragglers``, ``split``: their ``positions`` are those of ``ranks``.
+    * ``stragglers``, ``split``: their ``positions`` refer to ``ranks``.
     * ``representatives``: the positions of at most 16 typical or unusual ranks.
     * ``unmatched``: the number of communication calls without a partner on other ranks.
     * ``slowdown``: as in ``stages.Unequal``; None for jobs without a pipeline or without a common end of the step.

@@ -30,8 +30,8 @@ F64 = NDArray[np.float64]
 class Unequal:
     """The cost of unequal work for a pipeline.
 
-    ``slowdown`` is the step time ÷ the step time with equal work. ``stragglers`` has the rank or stage that explains most of it;
-    it is empty if none does.
+    ``slowdown`` is the step time ÷ the step time with equal work. ``stragglers`` has the rank or stage that explains most of
+    this time; it is empty if none does.
     """
 
     slowdown: float
@@ -69,8 +69,8 @@ def unequal(
 def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
     """Return the job's calls with step, stage, place in the step, and the usual own time before them.
 
-    ``usual`` is the mean own time (ns) of all ranks in the stage at this place. ``others`` is that of the stage's other ranks; it
-    equals ``usual`` in a stage with one rank.
+    ``usual`` is the mean own time (ns) of all ranks in the stage at this place. ``others`` is the mean of the stage's other
+    ranks; it equals ``usual`` in a stage with one rank.
     """
     stage = np.zeros(job.ranks, np.int64)
     for number, positions in enumerate(members):

@@ -56,7 +56,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding
 
-GPU_VARIES = 0.08  # Share of a step's work. If nothing changed, clocks in a long run are up to 8 % below those of a short run.
+GPU_VARIES = 0.08  # Share of a step's work. If nothing changed, clocks in a long run are up to 8 % lower than in a short run.
 
 
 @dataclass(frozen=True)

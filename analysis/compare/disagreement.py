@@ -23,7 +23,7 @@ def disagreement(
     *,
     is_shown: bool,
 ) -> str | None:
-    """Return a sentence if the profiles' change differs from that of the best step times.
+    """Return a sentence if the profiles and the best step times show different changes.
 
     They differ if the signs are opposite, or if the ratios of B to A differ by more than 10 %. Otherwise return None.
     Swapping the sides gives the same answer.

@@ -15,7 +15,7 @@ GPU_BESIDE_CPU, STEP_TIME_SOURCE = "gpu_work", "step_time_source"  # The keys of
 CLOCK_DIFFERS = 0.03  # Boost clocks of one GPU vary by 1 to 2 % with temperature.
 # FLOPs follow from shapes: equal work gives exactly equal counts. Sampled steps may differ by an incomplete batch.
 WORK_DIFFERS = 0.01
-MAX_COUNTED = 0.9  # FLOP coverage. Below it, a side may seem to do less work only because less of it is counted.
+MAX_COUNTED = 0.9  # FLOP coverage. Below it, a side may seem to do less work only because the count is incomplete.
 # A difference in any of these changes a step.
 OTHER_STEP = frozenset({GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"})
 MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # No advice changes these, but step times depend on them.

@@ -103,8 +103,8 @@ def device_flops(
     launches, that device gets operators without kernels too.
 
     Returns ``flops``, ``by_dtype`` and ``operators`` (the number of counted operators), all without recomputation, and
-    ``recomputed_flops``. ``kernel_ns`` is the time of GEMM, convolution and attention kernels in counted steps. ``covered_ns`` is
-    the part of it whose FLOPs are known. ``union_ns`` is the time in which such kernels run inside the steady window.
+    ``recomputed_flops``. ``kernel_ns`` is the time of GEMM, convolution and attention kernels in counted steps. ``covered_ns``
+    is the part of ``kernel_ns`` with known FLOPs. ``union_ns`` is the time in which such kernels run inside the steady window.
     """
     ops_of_device = device.ops
     is_flop = classes.among("category", FLOP_CATEGORIES)[ops_of_device]

@@ -35,9 +35,9 @@ class Fragmentation:
 class Failed:
     """An allocation that failed: its ``size`` and the memory at that time, in bytes.
 
-    ``cached_free_bytes`` and ``largest_free_bytes`` are the free cache of its stream, ``other_streams_bytes`` that of other
-    streams. ``fitted_bytes`` is the largest allocation that would have succeeded: the larger of ``largest_free_bytes`` and the
-    driver's free memory.
+    ``cached_free_bytes`` and ``largest_free_bytes`` are the free cache of its stream, ``other_streams_bytes`` the free cache of
+    other streams. ``fitted_bytes`` is the largest allocation that would have succeeded: the larger of ``largest_free_bytes``
+    and the driver's free memory.
     """
 
     size: int

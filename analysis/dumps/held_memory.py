@@ -1,7 +1,7 @@
 """The use of a GPU's memory at its peak, the cache's fragmentation, and failed allocations.
 
-The peak is that of the recorded events. Events before the recording, or dropped from the allocator's buffer, are not included.
-Sizes are rounded up as in the allocator, so the sums are equal to those of ``torch.cuda.memory_allocated``.
+The peak is computed from the recorded events. Events before the recording, or dropped from the allocator's buffer, are not
+included. Sizes are rounded up as in the allocator, so the sums equal ``torch.cuda.memory_allocated``.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def _less_sure_if_distorted(context: RuleContext, finding: Finding) -> Finding:
 def _withheld(rule: Rule, run: RunResult) -> NotChecked | None:
     """Return why a rule is not checked if a check of the recordings failed; None if it can be checked.
 
-    A failed check excludes the rules that read the evidence which it concerns.
+    A failed check excludes the rules that read its evidence.
     """
     check = next((check for check in run.failed if not rule.reads.isdisjoint(check.evidence)), None)
     if check is None:

@@ -189,8 +189,8 @@ def limited_confidence(
 ) -> Confidence:
     """Return the confidence in a finding, limited by the interval of its prediction.
 
-    ``confidence`` is that of the cause alone. A predicted step has high confidence only with a narrow interval and a measured
-    step. ``estimated`` means that today's step is not measured, but comes from a replay without the profiler's cost.
+    ``confidence`` is the confidence of the cause alone. A predicted step has high confidence only with a narrow interval and a
+    measured step. ``estimated`` means that today's step is not measured, but comes from a replay without the profiler's cost.
     """
     if confidence != "high" or predicted_ms is None:
         return confidence

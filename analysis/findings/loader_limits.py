@@ -48,7 +48,7 @@ BUCKETED = CodeChange(
 # to allocate a new block.
 SAME_SHAPES = "Give batches the same shape, so that pinned memory is reused."
 # Speed at which one thread of the training receives, pins and frees the batches of all workers. Measured: 2.8 GB/s on the host
-# of an H100, and 157 MB in 53.6 ms on that of an H200.
+# of an H100, and 157 MB in 53.6 ms on the host of an H200.
 THREAD_BYTES_PER_NS = 2.9
 ALLOCATES = 3.0  # If pinning is this many times slower than THREAD_BYTES_PER_NS, most of its time is allocation.
 MOSTLY_PINS = 0.5  # Pinning limits the loader if it runs during at least this share of the loop's waits.

@@ -113,7 +113,7 @@ class Evidence:
 class Judgement:
     """How severe evidence is for a step, and what its change gains.
 
-    The fields are those of a finding. ``note`` says why there is no prediction.
+    The fields have the same names as in a finding. ``note`` says why there is no prediction.
     """
 
     severity: Severity

@@ -51,7 +51,7 @@ def _declared_pairs(rule: Rule) -> list[tuple[str, str]]:
 
 
 def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
-    """Return the rules whose change must come before that of ``slug``, declared by either rule."""
+    """Return the rules whose change must come before the change of ``slug``, declared by either rule."""
     by_slug = {rule.slug: rule for rule in rules}
     needed = [other.to for other in by_slug[slug].needs] if slug in by_slug else []
     others = [rule.slug for rule in by_slug.values() for other in rule.comes_before if other.to == slug and not other.behind]
@@ -231,7 +231,8 @@ def _gains_alone(context: RuleContext, finding: Finding) -> bool:
 def _parts_first(order: _Order, rule_of: dict[str, Rule]) -> None:
     """Move a general finding directly after the first finding about a part of it.
 
-    The general finding gets at most the severity of that part. If the part covers most of it, it becomes "info".
+    The general finding gets at most the severity of that part. If the part covers most of the general finding, this becomes
+    "info".
     """
     for general, finding in enumerate(order.findings):
         parts = (

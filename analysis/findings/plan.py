@@ -17,7 +17,8 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
     The first step of the plan has the time that its finding predicts. A fix without a gain is tried once more after the others,
     because they may have removed the reason. The plan omits fixes that cannot be replayed, findings of low confidence, and fixes
     whose gain at their place is not sure. Only a change that others need may start the plan without a sure gain. A change that
-    must come before a fix is a separate step, even if the replay finds no gain in it. The plan is empty without a replay.
+    must come before a fix is a separate step, even if the replay predicts no gain for this change. The plan is empty without a
+    replay.
     """
     if whatif is None or best.ms is None:
         return ()
@@ -62,14 +63,14 @@ def _with_needed(steps: Sequence[PlanStep], findings: Sequence[Finding]) -> list
 
 
 def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the earlier findings whose change must be made before that of ``finding``."""
+    """Return the earlier findings whose change must be made before the change of ``finding``."""
     if not finding.needs_first:
         return []
     return [f for f in findings[: findings.index(finding)] if f.rule in finding.needs_first]
 
 
 def with_doubt(step: PlanStep, earlier: Sequence[PlanStep], least_ms: float) -> PlanStep:
-    """Return ``step`` with an interval that is relatively as wide as that of any step before it.
+    """Return ``step`` with an interval that is relatively as wide as the interval of any earlier step.
 
     The interval stays below the previous step's high end, and above ``least_ms``, the GPU's own work after this step. The
     uncertainty of an earlier change remains after further changes.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Threshold:
-    """Smallest share that a rule reports, and the reason for it.
+    """Smallest share that a rule reports, and the reason for this limit.
 
     It is a share of the step, or of the quantity ``of``.
     """

@@ -95,7 +95,7 @@ class Pauses:
         return self.ms_per_step / (step_ms if self.in_step else step_ms + self.ms_per_step)
 
     def left_out(self, step_ms: float) -> str:
-        """Return sentences on these pauses: how long they are, and the mean step time including them."""
+        """Return sentences on the length of these pauses, and on the mean step time including the pauses."""
         per_pause = " each" if len(self.ms) > 1 else ""
         return (
             f"Between steps, the loop {DOES[self.reason]} {in_times(len(self.ms))} ({self.long}{per_pause}). The step time does not include these pauses. "
@@ -126,8 +126,8 @@ def pauses_of(
 ) -> tuple[Pauses, ...]:
     """Return the pauses between steps, by reason.
 
-    ``counted_ns`` are the step times in the mean. ``left_out_ns`` are times of spans that were left out of it. Both are matched
-    with ``spans`` by value, because times in nanoseconds are almost always distinct.
+    ``counted_ns`` are the step times in the mean. ``left_out_ns`` are times of spans that the mean does not include. Both are
+    matched with ``spans`` by value, because times in nanoseconds are almost always distinct.
     """
     counted, left_out = set(counted_ns.tolist()), set(left_out_ns.tolist())
     usual_ns = [_without_first_wait(span) for span in spans if span.ns in counted and span.phase not in REASONS]
@@ -160,8 +160,8 @@ def _without_first_wait(span: StepSpan) -> int:
 def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
     """Return ``step`` with its trust lowered to caution if a user's own timing may exceed its interval.
 
-    A user who times a training leaves out evaluations, but not other pauses. The trust is lowered if the step time plus those
-    pauses that it does not include is above the interval.
+    A user who times a training leaves out evaluations, but not other pauses. The trust is lowered if the step time plus the
+    pauses outside the step time is above the interval.
     """
     left_out_ms = sum(pause.ms_per_step for pause in pauses if not pause.in_step and pause.reason != "evaluation")
     if step.value is None or step.high is None or step.value + left_out_ms <= step.high:

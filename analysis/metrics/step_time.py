@@ -188,7 +188,7 @@ def _with_note(reading: Reading, *notes: str) -> Reading:
 def _strongest(
     ranked: list[StepTimeEvidence], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
 ) -> tuple[StepSource, Reading]:
-    """Return source and reading of the strongest evidence; those of the trace if there is no stronger one."""
+    """Return source and reading of the strongest evidence, which is the trace if nothing is stronger."""
     for evidence in ranked:
         if evidence.ms is None or evidence.source == "estimate":
             continue

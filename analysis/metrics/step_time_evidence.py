@@ -19,7 +19,7 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
 FLOOR_MARGIN = 0.96  # The same kernels were up to 4 % faster outside the profile, rarely more.
-SUSTAINED = 1.08  # Clocks of a long run are up to 8 % below the clocks of a profile's few steps.
+SUSTAINED = 1.08  # Clocks in a long run are up to 8 % below the clocks in a profile of few steps.
 GPU_BOUND = 1.12  # If no profiled step takes more than this multiple of the GPU's own work, the host has no influence.
 # Factors from 147 host-limited runs. The replay without the profiler was too long by more than the first factor for two of them. It
 # was too short by more than the second for four (1.67 to 4.3 times): three with loaders, one on a slower host. The next value was 1.39.
@@ -130,7 +130,7 @@ class StepWork:
 
     @property
     def occupied_ns(self) -> float:
-        """The GPU's time for a step's kernels with their dispatch, except that of graphs' kernels.
+        """The GPU's time for a step's kernels, with the dispatch of kernels outside graphs.
 
         No run is much faster than this.
         """

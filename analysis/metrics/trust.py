@@ -16,7 +16,7 @@ from sawtooth.analysis.metrics.reading import Reading, lowered
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words, percent
 
-ORPHANS_CAUTION = 0.05  # Share of GPU time without a launch. More than this is a larger error than those of other numbers.
+ORPHANS_CAUTION = 0.05  # Share of GPU time without a launch. Above it, the error is larger than the errors of other numbers.
 MAX_ORPHANS = 0.50  # If more of the GPU time has no launch, the steps of most operations are unknown.
 UNKNOWN_CAUTION = 0.10  # This share of undecided compute time changes the tensor-core share by up to ten percentage points.
 GRAPH_CAUTION = 0.50  # If graphs launch more of the GPU time, attribution by operator covers less than half of it.

@@ -94,7 +94,10 @@ class Tools:
         )
 
     def _recording(self, result: RunResult, rank: int | None) -> str:
-        """Return the recording's id of ``rank``; without a rank, that of the lead, else the run's first."""
+        """Return the recording's id of ``rank``.
+
+        Without a rank, the recording of the lead rank, else the run's first recording.
+        """
         recordings = result.manifest.recordings
         if rank is not None:
             at = next((each.id for each in result.manifest.traces if each.rank == rank), None)

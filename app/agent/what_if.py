@@ -55,7 +55,7 @@ class Changes:
 
     @property
     def own(self) -> bool:
-        """Whether there are other changes than those of findings."""
+        """Whether there are changes that do not come from findings."""
         return bool(self.lost_time or self.kernels or self.host_time_factor is not None or self.cuda_graph)
 
 

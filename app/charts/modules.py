@@ -19,7 +19,7 @@ ROOT = "step"
 def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     """Draw A's module tree with widths of A's times, coloured by B's change.
 
-    ``rows`` are those of ``module_changes``.
+    ``rows`` come from ``module_changes``.
     """
     placed = rows[rows["module"].notna() | (rows["parent"].isna() & (rows["ms_a"] > 0))]
     whole = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())

@@ -52,7 +52,7 @@ def roofline(
 ) -> tuple[Chart, *tuple[go.Figure, ...]]:
     """Draw operators below the roofline: those that multiply, then those that only move data.
 
-    ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first. ``peaks`` are TFLOP/s by dtype,
+    ``rows`` come from ``sawtooth.analysis.knowledge.roofline``, largest opportunity first. ``peaks`` are TFLOP/s by dtype,
     and ``bandwidth`` is bytes per second. ``unused`` are higher peaks of dtypes that no operator uses.
     """
     rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float))

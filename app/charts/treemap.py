@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^_\s]+_?\s?|_")  # A name may break after each.
 class Tile(NamedTuple):
     """One rectangle: the names from the outermost frame to it, its ms, and the owner of most of its time.
 
-    ``owner`` is empty for a frame, whose time is that of the tiles inside it.
+    ``owner`` is empty for a frame. Its time is the sum of the tiles inside the frame.
     """
 
     path: tuple[str, ...]

@@ -131,7 +131,7 @@ def _after_all(result: RunResult) -> tuple[float, float, float] | None:
 def _parts(result: RunResult) -> list[tuple[str, str | None, float]]:
     """Return owner, cause and share of the step's parts, as in the Verdict's bar.
 
-    Without GPU work, the parts are those of the host.
+    Without GPU work, the parts are the host's.
     """
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:

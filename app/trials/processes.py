@@ -48,7 +48,7 @@ class Training:
         return [each for each in by_pid.values() if _lives(each)]
 
     def runs_python(self) -> bool:
-        """Return whether the first process or a child of it is a Python."""
+        """Return whether the first process or one of its children is a Python."""
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
             return any(_is_python(each) for each in (first, *first.children(recursive=True)))
@@ -68,8 +68,8 @@ class Training:
     def end(self) -> list[str]:
         """Kill the run's processes and wait until they, their ports and their GPU memory are gone.
 
-        Returns a sentence about each one that remains. The processes are killed, because many scripts save a checkpoint when
-        they get SIGTERM.
+        Returns a sentence about each process, port and memory that remains. The processes are killed, because many scripts save
+        a checkpoint when they get SIGTERM.
         """
         processes = self.processes()
         ports = _ports(processes)

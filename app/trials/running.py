@@ -39,7 +39,7 @@ MIB = 1 << 20
 # A loader's worker passes tensors through a socket at TMPDIR/pymp-12345678/listener-12345678, whose path has at most 107 bytes.
 LONGEST_TMPDIR, SHORT = 107 - len("/pymp-12345678/listener-12345678"), "/tmp"
 BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
-PROFILE_S = 30.0  # Time that the profile may take in addition to that of the steps.
+PROFILE_S = 30.0  # Time that the profile may take in addition to the time of the steps.
 FIRST_STEP_S = 1800.0  # Longest start of the base run: loading a data set or compiling may take long.
 
 
@@ -267,7 +267,7 @@ def _environment(order: RunRequest, parts: Path, temporary: str) -> dict[str, st
 
 
 def _notes(parts: Path) -> list[Mapping[str, Any]]:
-    """Return the notes of all ranks; without ranks, those of the process with the most step marks."""
+    """Return the notes of all ranks; without ranks, the marks of the process with the most step marks."""
     marks = sorted(parts.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     names = [path.stem.removeprefix("marks-").partition(".")[0] for path in ranked or marks[:1]]

@@ -20,7 +20,7 @@ class Trial:
 
     Times are in ms per step, and costs are relative to the base runs.
 
-    The prediction of a single change is that of its finding. ``after_base`` is the index of the base run before the trial.
+    The prediction of a single change comes from its finding. ``after_base`` is the index of the base run before the trial.
     """
 
     candidates: list[Candidate]
@@ -61,7 +61,7 @@ class Trial:
 
     @property
     def times_work(self) -> float:
-        """The work of a step divided by that of the base run; not 1 if the batch is larger."""
+        """The work of a step divided by the work of a step of the base run; not 1 if the batch is larger."""
         return next((float(each.values["times"]) for each in self.candidates if each.slug == BATCH), 1.0)
 
 

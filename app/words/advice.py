@@ -112,7 +112,7 @@ def gain_and_step(result: RunResult, finding: Finding) -> str:
 
 
 def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
-    """Return a note if earlier changes make this one's gain much smaller or larger, else None."""
+    """Return a note if earlier changes make the gain of ``finding`` much smaller or larger, else None."""
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."

@@ -247,7 +247,7 @@ def mfu_peak(metrics: Mapping[str, Reading]) -> str:
 
 
 def is_by_dtype(metrics: Mapping[str, Reading]) -> bool:
-    """Return whether the MFU's peak is that of the operators' dtypes, some below 16 bit."""
+    """Return whether the MFU's peak is the peak of the operators' dtypes, some below 16 bit."""
     return any(BY_DTYPE in note for note in metrics["mfu"].notes)
 
 

@@ -83,8 +83,8 @@ def _limited_staircase(result: RunResult, computed: Staircase | None, change: Fi
     """Return the staircase of a change with an upper limit, but without a predicted gain.
 
     None if there is a plan, or no such limit.
-    The limit removes the waits that the finding explains, then the longest other waits. If there are
-    no such waits, it removes the longest compute.
+    The limit removes the waits that the finding explains, then the longest other waits. Without such waits, the change removes
+    the longest compute.
     """
     if computed is None or computed.planned or change.claims != "ceiling" or result.withdrawn_by is not None:
         return None

@@ -24,7 +24,7 @@ class _Stacks:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._seen: dict[int, int] = {}  # by id(), because a pickle stores each stack once and refers to it
+        self._seen: dict[int, int] = {}  # The key is id(), because a pickle stores each stack once and refers to this object.
 
     def number(self, frames: Any) -> int:
         """Return the number of a stack; -1 for one without frames."""

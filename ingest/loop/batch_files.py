@@ -52,10 +52,9 @@ def loading_of(folder: Path, training: int | None = None) -> Loading | None:
     """Return the loader's measurements from the files in ``folder``; None if there are too few batches.
 
     ``training`` is a process id. Only files of its child processes are used. If there are none, all files are used.
-    If there are several datasets, the dataset with the most samples is used. Times are those of its slowest worker, because workers
-    deliver batches in turn and the faster workers wait.
-    Each process's first batch and batches without samples are ignored. The first epoch is ignored if it read from the disk and later
-    epochs read from the page cache.
+    If there are several datasets, the dataset with the most samples is used. The times of its slowest worker are used, because
+    workers deliver batches in turn and the faster workers wait. Each process's first batch and batches without samples are
+    ignored. The first epoch is ignored if it read from the disk and later epochs read from the page cache.
     """
     by_loader: dict[tuple[str, int], list[ProcessBatches]] = defaultdict(list)
     written = _processes(folder)

@@ -27,7 +27,7 @@ POSITIONAL = "arguments without a name"
 
 
 def command_of(command: Sequence[str], notes: str) -> list[str]:
-    """Return the command that `sawtooth run` started; [] for runs that were not recorded by it.
+    """Return the command that `sawtooth run` started; [] for runs that `sawtooth run` did not record.
 
     Old runs do not store ``command``. For those, it is read from the first line of ``notes``.
     """

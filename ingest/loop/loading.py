@@ -14,7 +14,8 @@ COMPUTING_SHARE = 0.8  # Computing limits a loader if at least this share of a s
 WAITING_SHARE = 0.5  # Waiting limits a loader if less than this share of a sample's time is spent on a core.
 MAX_WORKERS_PER_CORE = 4  # Workers that mostly wait can share a core.
 NORMAL_90 = 1.645  # Half-width of a 90 % confidence interval in standard errors, for normally distributed values.
-# Relative speed of a virtual core that shares a physical core with another one. Virtual machines do not show which cores share.
+# Relative speed of a virtual core that shares a physical core with another virtual core. Virtual machines do not show which
+# cores share.
 SHARED_CORE = 0.65
 # Relative average speed of a core if several workers compute, because they also share clocks, caches and memory. Going from one worker
 # to 4, 8, 12 and 14 gave 0.72 to 0.89 on two hosts with 16 virtual cores (one with an H100, one with an H200).
@@ -77,8 +78,8 @@ def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Loader
     One thread pins their batches.
     ``cost`` was measured with ``seen`` workers. If more workers compute, each core becomes slower, because the workers share clocks, caches
     and memory. If fewer workers compute, each core becomes faster.
-    If ``workers`` is larger than ``seen``, the low end of the interval assumes that two workers share each core. The high end assumes that
-    the workers can use all ``cores``, including those of the training.
+    If ``workers`` is larger than ``seen``, the low end of the interval assumes that two workers share each core. The high end
+    assumes that the workers can use all ``cores``, including the training's cores.
     """
     error = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_ERROR, 0.9)
     speed = low_speed = high_speed = 1.0

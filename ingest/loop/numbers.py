@@ -12,7 +12,7 @@ def significant(value: float, figures: int = 3) -> str:
     """
     if not value or not math.isfinite(value):
         return f"{value:g}"
-    # The exponent is that of the rounded value, because 99.96 rounds to 100, which has three digits.
+    # The exponent comes from the rounded value, because 99.96 rounds to 100, which has three digits.
     exponent = int(f"{value:.{figures - 1}e}".split("e")[1])
     decimals = max(figures - 1 - exponent, 0)
     text = f"{value:,.{decimals}f}"

@@ -21,7 +21,7 @@ Source = Literal[
     "table",  # titles of CSV tables of any tool, in the plain form of sawtooth.ingest.telemetry.headers
     "gpustat",
 ]
-Names = Mapping[str, float]  # A source's name of the quantity → the factor from its unit to that of the column.
+Names = Mapping[str, float]  # A source's name of the quantity → the factor from its unit to the column's unit.
 
 MIB = float(1 << 20)
 MHZ = 1e-6  # Factor from hertz to megahertz.

@@ -54,8 +54,8 @@ class ClockCorrection:
 def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrection) -> RecordingRef:
     """Return ``ref`` with the offset that follows from ``correction``.
 
-    ``clock`` and ``first_ns`` are those of its recording. A correction that the file does not need (such as a zone for absolute times)
-    changes nothing. Raises UsageError for an invalid zone, time or interval.
+    ``clock`` and ``first_ns`` are copied from its recording. A correction that the file does not need (such as a zone for
+    absolute times) changes nothing. Raises UsageError for an invalid zone, time or interval.
     """
     correction.check()
     shift = _nanoseconds(correction.shift_s or 0.0, "shift")

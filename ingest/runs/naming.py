@@ -29,8 +29,8 @@ MAX_FOLDERS_UP = 3  # Folders further up describe the machine, not the run.
 def identifying_name(path: str) -> str | None:
     """Return a name that identifies a recording: its file's name without suffixes, or its folder's.
 
-    The folder is used if the file has a common name such as ``trace``. None if neither name identifies it. The name of a home folder is that
-    of its user, so it does not identify a recording.
+    The folder is used if the file has a common name such as ``trace``. None if neither name identifies it. A home folder has
+    the name of its user, which does not identify a recording.
     """
     folder, _, file = path.replace("\\", "/").rpartition("/")
     if _identifies(name := SUFFIXES.sub("", file)):

@@ -1,4 +1,7 @@
-"""The Sawtooth version that recorded a file; a newer recorder may write data that this one ignores."""
+"""The Sawtooth version that recorded a file.
+
+A newer recorder may write data that this Sawtooth ignores.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ class _Origin:
 def misfits(folder: DataFolder, run: Manifest, new_ids: Collection[str]) -> list[str]:
     """Return a sentence for each telemetry recording that does not fit any trace of ``run``.
 
-    Only recordings in ``new_ids`` are checked. A recording does not fit if its time, host or GPU model differs from that of every trace.
+    Only recordings in ``new_ids`` are checked. A recording does not fit if its time, host or GPU model differs from every
+    trace.
     """
     telemetry = [ref for ref in run.telemetry if ref.kind == "telemetry" and ref.id in new_ids]
     traces = [origin for ref in run.traces if telemetry and (origin := _origin(folder, ref)) is not None]

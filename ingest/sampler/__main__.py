@@ -53,7 +53,8 @@ def process_alive(pid: int) -> bool:
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: SamplerClock | None = None, caller: Any = None) -> int:
     """Run the sampler with ``arguments``; return the exit code.
 
-    The exit code is that of the wrapped command, or 0 without a command. After an error, which is printed on stderr, it is 2.
+    The exit code is the exit code of the wrapped command, or 0 without a command. After an error, which is printed on stderr,
+    it is 2.
     """
     options = build_parser().parse_args(arguments)
     if options.command[:1] == ["--"]:

@@ -40,7 +40,7 @@ def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
 
 
 def rows_below(header: Header, lines: Iterable[bytes]) -> list[list[str]]:
-    """Return those of the first rows, after the first line, that have the header's number of cells."""
+    """Return the first rows after the header that have the header's number of cells."""
     rows = [cells(line, header.delimiter) for line in itertools.islice(text_of(iter(lines)), 1, DECIDING_ROWS)]
     return [row for row in rows if len(row) == len(header.titles) and [cell.strip() for cell in row] != header.titles]
 

@@ -59,7 +59,10 @@ def behind(prefix: re.Pattern[bytes], line: bytes) -> int:
 
 
 def _lines_without(prefix: re.Pattern[bytes], lines: Iterator[bytes], dated: bool) -> Iterator[bytes]:
-    """Yield the lines without ``prefix``; if ``dated``, each new time of it comes first, as its own line."""
+    """Yield the lines without ``prefix``.
+
+    If ``dated``, each new time in the prefix becomes a line before its line.
+    """
     first: bytes | None = None
     last: bytes | None = None
     for line in lines:

@@ -33,7 +33,7 @@ class TraceTables(Protocol):
 
     @property
     def tables(self) -> dict[str, SpooledTable]:
-        """Columns are those of the store's tables, with ids instead of texts.
+        """The columns are the same as in the store's tables, with ids instead of texts.
 
         ``sawtooth.ingest.trace.tables`` lists them.
         """

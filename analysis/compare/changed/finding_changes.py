@@ -11,7 +11,7 @@ from sawtooth.analysis.compare.waterfall import RunRow, is_gone
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.overlapping_findings import same_time
 
-MOSTLY_THERE = 0.5  # Share of a finding's time. A run that still loses more of it did not fix it.
+MOSTLY_THERE = 0.5  # Share of a finding's time. A run that still loses more than this share did not fix the finding.
 
 
 class FindingChanges(NamedTuple):
@@ -78,9 +78,9 @@ def followed_findings(
 ) -> list[Finding]:
     """Return the ``fixed`` findings of ``run`` whose advice the other side followed.
 
-    ``traits`` are those of the run's side and of the other side. More work per step on the other side (``grown``) hides more of
-    the host's time. Findings about a cause then do not count as fixed. If several findings are about the same lost time, only
-    one of them is returned.
+    ``traits`` are the traits of the run's side and of the other side. More work per step on the other side (``grown``) hides
+    more of the host's time. Findings about a cause then do not count as fixed. If several findings are about the same lost
+    time, only one of them is returned.
     """
     followed = [finding for finding in fixed if not unfollowed(finding, *traits)]
     return [

@@ -2,7 +2,7 @@
 
 Main operators, called products here, are matrix products, convolutions, recurrent layers, embeddings and layer norms.
 
-These shapes include those of the weights, which stay the same when the batch size or the code changes.
+These shapes include the weights, which stay the same when the batch size or the code changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEWEST = 4  # Smallest number of shapes. With fewer, any two networks of square 
 # at least 0.33 (widths padded from 4093 to 4096), and usually all shapes. Different models can share as much if they have common
 # sizes, up to 0.67 (a GPT and a T5). So ``same_model`` also compares the weights.
 OF_ONE_MODEL = 0.3
-MIN_SCALED = 2  # Shapes that scale by the same ratio. A single one may do so by chance.
+MIN_SCALED = 2  # Shapes that scale by the same ratio. A single shape may scale by chance.
 SAME_RATIO = (
     0.02  # Difference of the ratio's logarithm. Work that does not grow with the batch is less than 2 % of the operations.
 )

@@ -171,7 +171,7 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
 
     Without the wait, the host would have run ahead by its duration. If a piece is shorter than its wait, the remaining duration
     may explain later pieces of the same part of ``window``. The latest wait is used first. A wait that ended before the window
-    explains nothing in it, because idle time before the window has already used its duration.
+    explains nothing inside the window, because idle time before the window has already used its duration.
     """
     if not len(waits.start):
         return pieces

@@ -84,7 +84,7 @@ def _without_closures(events: TraceEvents, own_phase: NDArray[np.int8]) -> NDArr
 
 
 def _inherit(own_phase: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
-    """Return each entry's value, or that of its nearest ancestor if it has none (-1)."""
+    """Return each entry's value, or the value of its nearest ancestor if the entry has none (-1)."""
     ancestor = nearest(own_phase >= 0, parent, np.arange(len(own_phase)))
     return np.where(ancestor >= 0, own_phase[ancestor], own_phase) if len(own_phase) else own_phase.copy()
 

@@ -26,7 +26,7 @@ class LostLaunches:
     """Launches without a record on the GPU.
 
     ``start`` is the host time of each, ascending, relative to the events' origin. ``graph`` is true if it launched a CUDA graph.
-    ``unseen`` is true if the launch itself is not in the trace; ``start`` is then that of its operator.
+    ``unseen`` is true if the launch itself is not in the trace; ``start`` is then the start of its operator.
     """
 
     start: I64 = field(default_factory=lambda: np.zeros(0, np.int64))

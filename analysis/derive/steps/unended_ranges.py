@@ -29,7 +29,7 @@ def ended(starts: I64, ends: I64, lasts: int | None = None) -> I64:
 def with_ended_updates(events: TraceEvents, updates: list[list[int]]) -> TraceEvents:
     """Return the events with each optimizer step that was never popped ended after the usual time.
 
-    ``updates`` are the rows of the steps of each optimizer. If none of them ended, the usual time is not known.
+    ``updates`` are the rows of the steps of each optimizer. If no step ended, the usual time is not known.
     """
     ends = events.ops.end.copy()
     for rows in (

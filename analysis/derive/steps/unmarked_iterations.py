@@ -1,8 +1,9 @@
-"""Find unmarked iterations of a loop that marks only some of them, for example every hundredth.
+"""Find unmarked iterations of a loop that marks only some iterations, for example every hundredth.
 
 A range around one iteration launches the same kernels as each unmarked iteration does. So the kernels between two ranges are
-those of one iteration, repeated one or more times. In a trace of the CPU alone, operators are compared instead of kernels. Gradient
-accumulation with one mark per step is different, because the optimizer's kernels are launched once for all micro-batches.
+the kernels of one iteration, repeated one or more times. In a trace of the CPU alone, operators are compared instead of
+kernels. Gradient accumulation with one mark per step is different, because the optimizer's kernels are launched once for all
+micro-batches.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 
-MAX_HOST_SPEED = 3.0  # The search covers host speeds from a third to three times that of the trace.
+MAX_HOST_SPEED = 3.0  # The search covers host speeds from a third to three times the speed in the trace.
 SEARCH_HALVINGS = 10  # Steps of the bisection of that range; they give a precision of 0.2 %.
 # Upper limit of the host's time ÷ its time in the replay, while the GPU hides it. One of nine loops had 1.75.
 SLOWEST_HOST = 1.8

@@ -243,8 +243,8 @@ class _Kernels:
     """Kernels of ``RuleContext.work``, grouped by kind for the prediction.
 
     ``stay`` marks the rows that do not grow. ``kind`` is the kind of each row, ``first`` the first row of each kind.
-    ``beside`` is how many kernels run on average during those of a kind, including themselves. ``launches`` is the number of
-    kernels per call of their operator. ``parameter_shapes`` has the shapes of parameters, also transposed.
+    ``beside`` is how many kernels run on average during a kernel of each kind, including this kernel. ``launches`` is the
+    number of kernels per call of their operator. ``parameter_shapes`` has the shapes of parameters, also transposed.
     """
 
     stay: np.ndarray

@@ -127,7 +127,7 @@ def _adds_bias(row: Any) -> bool:
 def _fused_share(dims: Any, gpu: GpuPeaks, trains: bool) -> KernelTimeEstimate | None:
     """Return the time of one product in a fused attention: half of a forward pass with two products.
 
-    The upper bound includes BACKWARD_SLOWER, because a product of the backward pass may take longer. The lower bound is that of
+    The upper bound includes BACKWARD_SLOWER, because a product of the backward pass may take longer. The lower bound comes from
     cuDNN's kernels with a causal mask, which compute half of a square matrix.
     """
     forward = _kernels_ms(dims, gpu, "flash", backward=False)

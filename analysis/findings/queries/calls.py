@@ -19,12 +19,13 @@ from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer, launched_inside
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # One time step of a recurrent network.
-# Operators that factorize, solve or invert a matrix. Their errors, and those of the products around them, grow with the
-# matrix' condition number.
+# Operators that factorize, solve or invert a matrix. The errors of these operators and of the products around them grow with
+# the matrix' condition number.
 FACTORIZES = (
     r"^aten::_?(linalg_(cholesky|lu|qr|svd|eig|inv|solve|lstsq|pinv|ldl)|cholesky|triangular_solve|lu_solve|svd|inverse)"
 )
-# Operators of torch.linalg, and autograd nodes of their backward passes. Those that only multiply matrices are not among them.
+# Operators of torch.linalg, and autograd nodes of their backward passes. Operators that only multiply matrices are not in this
+# list.
 LINEAR_ALGEBRA = (
     r"^aten::_?(linalg_([^mv]|matrix_exp)|cholesky|triangular_solve|lu_solve|svd|inverse|pinverse|logdet|slogdet|ormqr)"
     r"|^(Linalg|Cholesky|TriangularSolve|LuSolve|Svd|Inverse|Logdet|Slogdet|Ormqr)\w*Backward\d*$"

@@ -20,7 +20,7 @@ FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
 GRAPH_LAUNCH = r"GraphLaunch"
 PRODUCTS = ("gemm", "conv", "attention")
 LOSS = ("aten::_log_softmax", "aten::_log_softmax_backward_data")
-SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; one fused kernel does so once.
+SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; one fused kernel reads and writes it once.
 EXPONENTIAL = frozenset(("aten::exp",))
 # With an exponential, these reductions are a softmax in separate operators, not an activation.
 OVER_ROWS = frozenset(("aten::sum", "aten::amax", "aten::max", "aten::logsumexp"))
@@ -152,9 +152,10 @@ def between_products(
 
 
 def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
-    """Return the time of the few kernels that replace those of ``durations``.
+    """Return the time of the few kernels that replace the kernels with these ``durations``.
 
-    Together they take as long as the longest of them. Each takes at least ``shortest_ns``, or its own time if that is less.
+    Together the new kernels take as long as the longest old kernel. Each takes at least ``shortest_ns``, or its own time if
+    that is less.
     """
     longest = np.sort(durations)[::-1][:COMPILED_KERNELS]
     return max(int(durations.max()), int(np.minimum(longest, shortest_ns).sum()))

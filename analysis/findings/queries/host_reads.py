@@ -72,7 +72,7 @@ def begins_polling(context: RuleContext, calls: tuple[int, ...]) -> bool:
 
 # The last three implement ``tolist()``, ``cpu()`` and ``numpy()``.
 READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"
-# Operators that summarize a tensor for the host to read or to test. None of them computes a loss, so training does not need
+# Operators that summarize a tensor for the host to read or to test. No such operator computes a loss, so training does not need
 # their results.
 SUMMARIES = r"^aten::(norm|linalg_vector_norm|histc|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
 # Results that no backward pass needs: counts of true values, and out-of-place figures from a single number, such as the

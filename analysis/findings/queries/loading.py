@@ -71,9 +71,9 @@ class HiddenTime:
 
 
 def hidden_time(context: RuleContext) -> HiddenTime | None:
-    """Return the time of the run's steps that the profiled steps do not show; None if they show all of it.
+    """Return the time of the run's steps that the profiled steps do not show.
 
-    The run's step time comes from its stopwatch or step marks, else from telemetry.
+    None if the profiled steps show all waits. The run's step time comes from its stopwatch or step marks, else from telemetry.
     """
     fit, best = context.rank.represents, context.rank.best
     estimate = best.estimate.value

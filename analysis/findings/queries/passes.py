@@ -29,7 +29,7 @@ SELECT g.gpu_op_id FROM gpu_ops g JOIN up ON up.leaf = g.cpu_op_id WHERE node AN
 
 @dataclass(frozen=True)
 class Passes:
-    """Rows of ``RuleContext.work`` that some operators launched, and those of their backward passes."""
+    """Rows of ``RuleContext.work`` that some operators launched, and rows of their backward passes."""
 
     forward: pd.DataFrame
     backward: pd.DataFrame
@@ -41,9 +41,9 @@ class Passes:
 
 
 def passes(context: RuleContext, operators: Sequence[int]) -> Passes:
-    """Return the launches of these operators, at any depth, and those of their backward passes.
+    """Return the launches of these operators, at any depth, and of their backward passes.
 
-    The backward passes include those of all operators that they called.
+    The backward passes of all called operators are included.
     """
     if not len(operators):
         return Passes(context.work.iloc[:0], context.work.iloc[:0])

@@ -176,7 +176,7 @@ def chosen(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.DataFra
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
-    """Return the kernel time of ``rows`` in ms per step; time in which several of them run counts once."""
+    """Return the kernel time of ``rows`` in ms per step; time in which several rows run counts once."""
     return union(rows["start_ns"], rows["end_ns"]).total / 1e6 / max(steps, 1)
 
 

@@ -68,7 +68,7 @@ def _stale_lines(recording: Recording) -> set[str]:
 
 
 def without_stale_lines(recording: Recording, names: Sequence[str]) -> list[str]:
-    """Return the frames, without their line number if it is not that of the function's first line."""
+    """Return the frames, without their line number if it is not the line of the function's definition."""
     stale = stale_lines(recording) if names else set()
     return [without_line(name) if name in stale else name for name in names]
 

@@ -38,7 +38,10 @@ def _both_known(pair: ConditionPair) -> bool:
 
 
 def _differs(key: str, comparison: Comparison) -> bool:
-    """Return whether a condition differs; the command and the environment differ if any part of them does."""
+    """Return whether a condition differs.
+
+    The command and the environment differ if any of their parts differs.
+    """
     parts = {"program": "argument ", ENVIRONMENT: "variable "}
     return any(
         pair.differs and (pair.key == key or pair.key.startswith(parts.get(key, "never "))) for pair in comparison.conditions

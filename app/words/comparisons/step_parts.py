@@ -10,7 +10,7 @@ from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
 
-# Time in which the GPU has no work; the run's time beyond its profiled steps counts as such.
+# Time in which the GPU has no work; the run's time beyond its profiled steps counts as time without work.
 WAITING = ("idle", OUTSIDE_PROFILE)
 Step = Literal["run", "profiled"]  # The step that a waterfall divides.
 

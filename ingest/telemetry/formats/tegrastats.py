@@ -38,7 +38,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every line. The memory is that of GPU and CPU together."""
+    """Read every line. The memory is shared by GPU and CPU."""
     table = SampleTable()
     times, rows = Timestamps(table), SampleRows(COLUMNS)
     dated = PrintoutTimes(table, "tegrastats")

@@ -78,7 +78,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 class _Shares:
     """Collects activities of DCGM and GPM, which W&B writes as ratios or as percent, by its version.
 
-    They are ratios if the largest of them is at most RATIO_LIMIT.
+    The values are ratios if the largest value is at most RATIO_LIMIT.
     """
 
     def __init__(self) -> None:

@@ -58,7 +58,7 @@ class DeviceNumbering:
     def device_of(self, gpu: int) -> int | None:
         """Return the device number that operations use for the host's GPU ``gpu``.
 
-        None if the processes list their GPUs and this one is not among them.
+        None if the processes list their GPUs without this GPU.
         """
         return self.number_of.get(gpu) if self.number_of else gpu
 

@@ -31,7 +31,7 @@ THREAD = attrgetter("pid", "tid")
 
 @dataclass
 class BlockColumns:
-    """Columns of the events of one block, by table; ids are those of one ``BlockSorter``."""
+    """Columns of the events of one block, by table; all ids come from one ``BlockSorter``."""
 
     events: int = 0
     columns: list[tuple[str, Columns]] = field(default_factory=list)

@@ -126,7 +126,7 @@ class OperatorArguments:
         return True
 
     def _without_inputs(self, text: bytes) -> tuple[list[int], bytes]:
-        """Return the signatures of the inputs in ``text``, and the text with marks instead of them.
+        """Return the signatures of the inputs in ``text``, and the text with marks in place of the inputs.
 
         Raises one of DECODE_ERRORS.
         """

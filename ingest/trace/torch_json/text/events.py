@@ -32,7 +32,7 @@ class Event(msgspec.Struct, gc=False):
 def _event_type(phase: str) -> type[msgspec.Struct]:
     """Return an event type for one phase.
 
-    Arrows between events are a third of all events. Their fields are not decoded, because nothing is measured with them.
+    Arrows between events are a third of all events. Their fields are not decoded, because no measurement uses them.
     """
     fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
