@@ -101,7 +101,7 @@ def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
 
 def stalls_of(late: Straggler, ranks: Sequence[RankResult], communication: Communication) -> Stalls | None:
     """Return the few steps in which a single late rank stalls; None if it is late in most of them."""
-    if len(late.ranks) != 1 or not (len(communication.rows) or communication.heat is not None):
+    if late.in_most_steps or len(late.ranks) != 1 or not (len(communication.rows) or communication.heat is not None):
         return None
     rank = late.ranks[0] if late.ranks[0] is not None else late.positions[0]
     return stalls(rank_steps(ranks, communication), rank)

@@ -121,6 +121,7 @@ class Straggler:
     take, where that is the reason.
 
     ``at_most`` says that the replayed hosts hide the delay; ``gain_ms`` is then for hosts as fast as their error allows.
+    ``in_most_steps`` says that it takes longer in most of the profiled steps; False if in a few, or if not known.
     ``as_recorded`` says that it was found in the recorded collectives, without replays. In a job of many ranks, ``positions``
     are only those among the run's recordings, perhaps none.
     """
@@ -135,6 +136,7 @@ class Straggler:
     gain_ms: float
     at_most: bool = False
     as_recorded: bool = False
+    in_most_steps: bool = False
 
 
 @dataclass(frozen=True)

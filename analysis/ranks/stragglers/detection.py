@@ -7,25 +7,28 @@ Hosts that are replayed too slowly can hide a rank's excess kernel time. Then th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.joint_replay import JointReplay
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.excess import HIDES, excess_of, hide_waiting, longer_by_gap_ns, longer_ns, pauses_of
+from sawtooth.analysis.ranks.stragglers.excess import (
+    HIDES,
+    excess_of,
+    hide_waiting,
+    longer_by_gap_ns,
+    longer_ns,
+    pauses_of,
+)
+from sawtooth.analysis.ranks.stragglers.excess_time import ExcessTime
 from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, UNRECORDED, WORK, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.pacing import with_even_hosts
 from sawtooth.analysis.ranks.stragglers.reasons import (
-    Reason,
     needed,
-    reason_of_work,
     shared_work_ms,
-    shares_work,
     straggler,
     stragglers_of,
 )
@@ -34,57 +37,6 @@ from sawtooth.analysis.run.job import Straggler
 
 LEAST_SHARE = 0.03  # share of a step: a smaller gain is within the noise
 PAUSES = (UNRECORDED, "data_wait")  # Causes of pauses that are no part of a pipeline's design.
-
-F64 = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _ExcessTime:
-    """One rank's excess over its peers: mean ns per step, by part."""
-
-    position: int
-    excess: Mapping[OwnTimePart, float]
-    own: OwnTime
-    peers: tuple[OwnTime, ...]
-    shared_work_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
-    times: float = 1.0  # number of such stalls that the run has, on average, in as many steps as were profiled
-    stalls_once: bool = False  # whether the excess is a single stall that recurs outside the profile
-
-    @property
-    def own_ms(self) -> float:
-        return sum(self.excess.values()) / 1e6
-
-    @property
-    def marked_ms(self) -> float:
-        """The loss of one stall by the rank's marks, per profiled step; 0 if it does not stall once."""
-        return min(self.own_ms, self.own.slow_ns / 1e6 / len(self.own.steps)) if self.stalls_once else 0.0
-
-    @property
-    def shared_ms(self) -> float:
-        work_ms = sum(ns for part, ns in self.excess.items() if part.cause == WORK) / 1e6
-        return work_ms if work_ms and self.reason == WORK and shares_work(self.own, self.peers) else 0.0
-
-    def edits(self) -> list[Edit]:
-        shared_work_ns = {WORK: self.shared_work_ms * 1e6}
-        return [
-            self.own.edit_of(part, 1 - (ns - shared_work_ns.get(part.cause, 0.0)) / float(part.ns.mean()))
-            for part, ns in self.excess.items()
-        ]
-
-    @cached_property
-    def _reason(self) -> Reason:
-        part = max(self.excess, key=lambda p: self.excess[p])
-        if part.cause != WORK:
-            return part.cause, None
-        return reason_of_work(self.own, self.peers, float(part.ns.mean()) / 1e6, self.excess[part] / 1e6)
-
-    @property
-    def reason(self) -> str | None:
-        return self._reason[0]
-
-    @property
-    def kernel_ratio(self) -> float | None:
-        return self._reason[1]
 
 
 def find_stragglers(
@@ -111,7 +63,7 @@ def find_stragglers(
         return ()
     even = with_even_hosts(job, own, peers, max(step_ms, measured_ms or 0.0))
 
-    def gain_of(subset: Sequence[_ExcessTime]) -> float:
+    def gain_of(subset: Sequence[ExcessTime]) -> float:
         return max(_gain(job, recorded, subset, step_ms), _even_gain(even, subset, step_ms), _marked_gain(subset))
 
     if gain_of(late) < least_ms:
@@ -121,8 +73,15 @@ def find_stragglers(
     recorded_gain_larger = gain_of(late) > replayed_ms
     stragglers = stragglers_of(late, ranks, hosts, gain_of)
     times = {rank.position: rank.times for rank in late}
+    steady = {rank.position for rank in late if rank.in_most_steps}
     return tuple(
-        replace(rank, own_ms=rank.own_ms * often, gain_ms=rank.gain_ms * often, as_recorded=recorded_gain_larger)
+        replace(
+            rank,
+            own_ms=rank.own_ms * often,
+            gain_ms=rank.gain_ms * often,
+            as_recorded=recorded_gain_larger,
+            in_most_steps=steady.issuperset(rank.positions),
+        )
         for rank in stragglers
         for often in (times[rank.positions[0]] if len(rank.positions) == 1 else 1.0,)
     )
@@ -156,7 +115,7 @@ def recorded_stragglers(
     late = [rank for rank in late if rank.own_ms >= least_ms > 0 and comes_late[rank.position]]
     late = [replace(rank, shared_work_ms=ms) for rank, ms in zip(late, shared_work_ms(late, peers), strict=True)]
 
-    def gain_ms(subset: Sequence[_ExcessTime]) -> float:
+    def gain_ms(subset: Sequence[ExcessTime]) -> float:
         lost_ms = {rank.position: rank.own_ms - rank.shared_work_ms for rank in subset}
         return min(recorded.gain_ms({p: ms * 1e6 for p, ms in lost_ms.items()}), max(lost_ms.values()))
 
@@ -167,7 +126,7 @@ def recorded_stragglers(
 
 
 def _hidden_by_slow_hosts(
-    job: JointReplay, late: Sequence[_ExcessTime], ranks: Sequence[int | None], hosts: Sequence[str | None]
+    job: JointReplay, late: Sequence[ExcessTime], ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
     """Return the rank with the largest excess kernel time, if faster hosts show a gain without it.
 
@@ -186,7 +145,7 @@ def _hidden_by_slow_hosts(
     return (replace(straggler("rank", [single], hosts[worst.position], ranks, all_ms - replayed_ms), at_most=True),)
 
 
-def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _ExcessTime:
+def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> ExcessTime:
     """Return the excess of a rank over its peers.
 
     The stages of a pipeline have different work and different launches. But only one of them pausing for long is no part of that
@@ -204,23 +163,24 @@ def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns:
             excess[part] = excess_ns
         if excess_ns is not None and part.long and not (part.cause == UNRECORDED and hide_waiting(mine, others, excess_ns)):
             excess[part] = min(excess_ns, longer_ns(part.cause, mine, others))
+        if part.long and part.cause != UNRECORDED and others and CAUSE_OF[part.cause].slowed:
+            single, once = longer_by_gap_ns(part.cause, mine, others, least_ns)
+            excess[part] = max(excess.get(part, 0.0), min(single, float(part.ns.mean())))
         one_stall += [part] if once else []
-    for cause in sorted({cause for cause, _ in mine.longest_ns if CAUSE_OF[cause].slowed} if others else ()):
-        if alone and cause not in PAUSES:
-            continue
-        single, once = longer_by_gap_ns(cause, mine, others, least_ns, least_ns if alone else 0.0)
-        known = next((part for part in excess if part.long and part.cause == cause), None)
+    if others:  # Recording does not lengthen a stretch without calls, so it counts even if the GPU has work in the profile.
+        single, once = longer_by_gap_ns(UNRECORDED, mine, others, least_ns, least_ns if alone else 0.0)
+        known = next((part for part in excess if part.long and part.cause == UNRECORDED), None)
         if single > (excess[known] if known is not None else 0.0):
             excess = {part: ns for part, ns in excess.items() if part is not known}
-            excess[(pauses := pauses_of(mine, cause))] = single
+            excess[(pauses := pauses_of(mine))] = single
             one_stall += [pauses] if once else []
     excess = {part: ns for part, ns in excess.items() if ns > 0}
     once = bool(excess) and all(part in one_stall for part in excess)
     times = max(mine.expected_stalls, 1.0) if once else 1.0
-    return _ExcessTime(position, excess, mine, others, times=times, stalls_once=once)
+    return ExcessTime(position, excess, mine, others, times=times, stalls_once=once)
 
 
-def _wait_instead(late: _ExcessTime) -> bool:
+def _wait_instead(late: ExcessTime) -> bool:
     """Return whether the peers' hosts have about as much unrecorded time as the late rank loses.
 
     Losses that the profiler can cause do not count; losses of the loader, for example, count. A host that runs ahead of its GPU
@@ -233,7 +193,7 @@ def _wait_instead(late: _ExcessTime) -> bool:
     return theirs - late.own.long_gaps_ns.get(UNRECORDED, 0.0) >= HIDES * late.excess[part]
 
 
-def _wait_before(late: _ExcessTime) -> bool:
+def _wait_before(late: ExcessTime) -> bool:
     """Return whether the peers' hosts pause before their steps for about as long as the late rank loses.
 
     The late rank's pause is after the start of its step.
@@ -245,7 +205,7 @@ def _wait_before(late: _ExcessTime) -> bool:
     return theirs - late.own.pauses_ns(UNRECORDED, started=False) >= HIDES * late.excess[part]
 
 
-def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], step_ms: float) -> float:
+def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[ExcessTime], step_ms: float) -> float:
     """Return the gain of the job's step if ``late`` take no longer than their peers.
 
     Excess kernel work is shared with the peers where possible. Hosts may wait for a late rank without a recorded call, for
@@ -263,7 +223,7 @@ def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], 
     return max(gain_ms, seen_ms) if wait else seen_ms
 
 
-def _even_gain(even: JointReplay, late: Sequence[_ExcessTime], step_ms: float) -> float:
+def _even_gain(even: JointReplay, late: Sequence[ExcessTime], step_ms: float) -> float:
     """Return the gain with hosts of equal speed, for a step of ``step_ms``.
 
     The replay of ``even`` may have another step.
@@ -273,11 +233,11 @@ def _even_gain(even: JointReplay, late: Sequence[_ExcessTime], step_ms: float) -
     return min(gain_ms, sum(rank.own_ms for rank in late))
 
 
-def _marked_gain(late: Sequence[_ExcessTime]) -> float:
+def _marked_gain(late: Sequence[ExcessTime]) -> float:
     """Return the loss by the marks of a rank whose stall in the profile is one of their slow steps."""
     return max((rank.marked_ms for rank in late), default=0.0)
 
 
-def _replayed_gain(job: JointReplay, late: Sequence[_ExcessTime], step_ms: float) -> float:
+def _replayed_gain(job: JointReplay, late: Sequence[ExcessTime], step_ms: float) -> float:
     replayed_ms = job.step_ms({rank.position: rank.edits() for rank in late})
     return max(step_ms - replayed_ms, 0.0) if replayed_ms is not None else 0.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
-from sawtooth.analysis.ranks.stragglers.own_time import F64, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.own_time import F64, HOST_ERROR, LONG_GAP_NS, UNRECORDED, WORK, OwnTime, OwnTimePart
 
 OUTLIER_MADS = 6.0  # Median absolute deviations (as sigma) above the median. Of 1,000 equal ranks, none exceeds this limit.
 FEWEST_TO_SCATTER = 4  # Fewest peers whose spread can be measured.
@@ -57,6 +57,8 @@ def longer_by_gap_ns(
     long = excess >= STALL * len(excess) * least_ns
     enough, once = _is_enough(long, mine, excess)
     persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT
+    if long.sum() == 1 and not enough:  # a stall by chance
+        excess = np.where(long, np.median(excess), excess)
     return (float(excess.mean()) if enough or persists else 0.0), once
 
 
@@ -124,8 +126,8 @@ def hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bo
     return hidden >= HIDDEN_TIMES * mine.hidden_ns and hidden - mine.hidden_ns >= HIDES * lost_ns
 
 
-def pauses_of(mine: OwnTime, cause: str) -> OwnTimePart:
-    """Return all long gaps of ``cause``, also those in which the GPU has work."""
-    gaps = [mine.longest_ns[pause] for pause in mine.longest_ns if pause[0] == cause]
+def pauses_of(mine: OwnTime) -> OwnTimePart:
+    """Return all long gaps without a recorded cause, also those in which the GPU has work."""
+    gaps = [mine.longest_ns[pause] for pause in mine.longest_ns if pause[0] == UNRECORDED]
     ns = np.array([sum(float(of_step[i].sum()) for of_step in gaps) for i in range(len(mine.steps))])
-    return OwnTimePart(cause, ns, np.zeros(len(mine.steps)), long=True)
+    return OwnTimePart(UNRECORDED, ns, np.zeros(len(mine.steps)), long=True)

@@ -72,8 +72,8 @@ def _hosts(job: JointReplay, factors: Mapping[int, float]) -> EditsAt:
 def _launching(problem: ReplayProblem) -> tuple[int, ...]:
     """Return the calls before which the host does not pause for long."""
     host = problem.host
-    pauses = host.gap_parts[:, [HOST_CAUSES.index(UNRECORDED), HOST_CAUSES.index(LOADER)]].max(axis=1, initial=0)
-    calls: list[int] = host.call[np.asarray(pauses < LONG_GAP_NS)].tolist()
+    pauses = host.gap_parts[:, [HOST_CAUSES.index(UNRECORDED), HOST_CAUSES.index(LOADER)]].sum(axis=1)
+    calls: list[int] = host.call[(pauses < LONG_GAP_NS) | (2 * pauses < host.gap)].tolist()
     return tuple(calls)
 
 

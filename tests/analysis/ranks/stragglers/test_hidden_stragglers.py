@@ -54,6 +54,13 @@ def test_a_pause_is_not_hidden_by_the_slower_launches_of_another_host(tmp_path: 
     assert (found.ranks, found.reason) == ((1,), "python_host")
     assert found.own_ms == pytest.approx(2.0 - FLOOR_MS, rel=0.1)
     assert found.gain_ms == pytest.approx(found.own_ms, rel=0.2)
+    assert found.in_most_steps
+
+
+def test_a_single_long_stall_is_chance(tmp_path: Path) -> None:
+    """Rank 1 pauses once for 20 ms, and its marks show no other such step."""
+    traces = job(2, 2, Planted(launch_us=SLOWED_HOST, host_us={1: 20_000.0}, late_in=frozenset({3})), steps=9)
+    assert late(tmp_path, traces) == ()
 
 
 def test_slower_launches_of_a_host_alone_are_not_late(tmp_path: Path) -> None:
@@ -69,6 +76,7 @@ def test_a_stall_that_the_marks_repeat_costs_the_job_what_they_show(tmp_path: Pa
     (found,) = late(tmp_path, job(2, 2, planted, steps=9), slow=(0.25, 4.0))
     assert (found.ranks, found.reason) == ((1,), "python_host")
     assert found.gain_ms == pytest.approx((4.0 - FLOOR_MS) / 4, rel=0.1)
+    assert not found.in_most_steps
 
 
 def test_a_wait_on_the_cpu_for_another_rank_is_no_lateness(tmp_path: Path) -> None:

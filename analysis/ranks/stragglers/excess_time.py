@@ -1,0 +1,72 @@
+"""One rank's excess of own time over its peers, with its reason and the edits that remove it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT
+from sawtooth.analysis.ranks.stragglers.own_time import WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.reasons import Reason, reason_of_work, shares_work
+from sawtooth.analysis.replay.edits import Edit
+
+
+@dataclass(frozen=True)
+class ExcessTime:
+    """One rank's excess over its peers: mean ns per step, by part."""
+
+    position: int
+    excess: Mapping[OwnTimePart, float]
+    own: OwnTime
+    peers: tuple[OwnTime, ...]
+    shared_work_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
+    times: float = 1.0  # number of such stalls that the run has, on average, in as many steps as were profiled
+    stalls_once: bool = False  # whether the excess is a single stall that recurs outside the profile
+
+    @property
+    def own_ms(self) -> float:
+        """The excess per step."""
+        return sum(self.excess.values()) / 1e6
+
+    @property
+    def marked_ms(self) -> float:
+        """The loss of one stall by the rank's marks, per profiled step; 0 if it does not stall once."""
+        return min(self.own_ms, self.own.slow_ns / 1e6 / len(self.own.steps)) if self.stalls_once else 0.0
+
+    @property
+    def in_most_steps(self) -> bool:
+        """Whether its largest part is long in more than half of the steps, and not only in a few."""
+        part = max(self.excess, key=lambda p: self.excess[p])
+        return bool((part.ns >= part.ns.mean() / 2).mean() > PERSISTENT)
+
+    @property
+    def shared_ms(self) -> float:
+        """The kernel work that its peers can share."""
+        work_ms = sum(ns for part, ns in self.excess.items() if part.cause == WORK) / 1e6
+        return work_ms if work_ms and self.reason == WORK and shares_work(self.own, self.peers) else 0.0
+
+    def edits(self) -> list[Edit]:
+        """Return the edits that remove the excess, except for shared work."""
+        shared_work_ns = {WORK: self.shared_work_ms * 1e6}
+        return [
+            self.own.edit_of(part, 1 - (ns - shared_work_ns.get(part.cause, 0.0)) / float(part.ns.mean()))
+            for part, ns in self.excess.items()
+        ]
+
+    @cached_property
+    def _reason(self) -> Reason:
+        part = max(self.excess, key=lambda p: self.excess[p])
+        if part.cause != WORK:
+            return part.cause, None
+        return reason_of_work(self.own, self.peers, float(part.ns.mean()) / 1e6, self.excess[part] / 1e6)
+
+    @property
+    def reason(self) -> str | None:
+        """As in ``Straggler``."""
+        return self._reason[0]
+
+    @property
+    def kernel_ratio(self) -> float | None:
+        """As in ``Straggler``."""
+        return self._reason[1]
