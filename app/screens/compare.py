@@ -70,9 +70,10 @@ def main() -> None:
     first, second = panel.beside()
     with first:
         compare_proof.ratio(comparison)
+        compare_proof.changed(comparison)
     with second:
         compare_proof.causes(comparison)
-    compare_proof.changed_and_next(comparison)
+        compare_proof.remains(comparison)
     with st.container(gap="xsmall"):
         _folded(comparison)
     compare_sweep.show(choice, offered)

@@ -51,10 +51,10 @@ def main() -> None:
 
 def _without_answer(result: RunResult, check: FailedCheck) -> None:
     """Show what is known, what is not known, and what to do after a check withdrew the answer."""
-    known = [  # without bounds: of a few records, "busy ≥ 0.05 %" says nothing
+    known = [  # without bounds and assumed values: of a few records, "busy ≥ 0.05 %" says nothing
         f"{METRICS[key].label}: {fmt.reading(key, each)}"
         for key, each in result.metrics.items()
-        if each.value is not None and each.bound is None
+        if each.value is not None and each.bound is None and each.trust == "ok"
     ]
     unknown = [metric.label for metric in CARDS if (each := result.metrics[metric.key]).value is None or each.bound is not None]
     rules = fmt.many(len(result.not_checked), "rule")

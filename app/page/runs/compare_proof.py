@@ -8,7 +8,7 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import templates
 from sawtooth.app.charts import step_pair
 from sawtooth.app.charts.cause_changes import cause_changes
-from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page import cards, frame
 from sawtooth.app.theme import ACCENT, ALARM, PAGE
 from sawtooth.app.words.comparisons import intervals, limits, setup_changes, step_parts
 
@@ -40,26 +40,7 @@ def causes(comparison: Comparison) -> None:
             st.html(_HTML.causes(changes))
 
 
-def changed_and_next(comparison: Comparison) -> None:
-    """Show what was changed, and next to it what remains and the limits, if there are any."""
-    following = [("What remains", list(filter(None, (setup_changes.left(comparison),))), cards.text)]
-    following += [("Limits of this comparison", limits.sentences(comparison, profiles=False), cards.caution)]
-    shown = [(title, list(lines), show) for title, lines, show in following]
-    if not any(lines for _, lines, _ in shown):
-        _changed(comparison)
-        return
-    first, second = panel.beside()
-    with first:
-        _changed(comparison)
-    with second, st.container(gap="xxsmall"):
-        for title, lines, show in shown:
-            if lines:
-                cards.title(title)
-            for line in lines:
-                show(line)
-
-
-def _changed(comparison: Comparison) -> None:
+def changed(comparison: Comparison) -> None:
     """Show each change of the setup with its share of the difference, and the prediction that it tests."""
     with st.container(gap="xxsmall"):
         if rows := setup_changes.rows(comparison):
@@ -70,3 +51,17 @@ def _changed(comparison: Comparison) -> None:
                     cards.small(explains[0].upper() + explains[1:])
         for line in filter(None, (setup_changes.nothing(comparison), setup_changes.tested(comparison))):
             cards.text(line)
+
+
+def remains(comparison: Comparison) -> None:
+    """Show what to change next and the limits of the comparison, each if there is any."""
+    blocks = (
+        ("What remains", [line for line in (setup_changes.left(comparison),) if line], cards.text),
+        ("Limits of this comparison", limits.sentences(comparison, profiles=False), cards.caution),
+    )
+    for title, lines, show in blocks:
+        if lines:
+            with st.container(gap="xxsmall"):
+                cards.title(title)
+                for line in lines:
+                    show(line)
