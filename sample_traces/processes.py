@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +36,20 @@ TRAIN_S = 4.5  # The loop's length without its warm-up. The profile of five step
 LIMIT_S = 60.0  # A process that takes longer is stopped.
 
 
-def train(name: str, device: str, changed: bool) -> dict[str, object]:
+@dataclass(frozen=True)
+class Durations:
+    """Shortest duration of each stopwatch, time before the profile, and length of the loop, s."""
+
+    watch_s: float = WATCH_S
+    after_s: float = PROFILE_AFTER_S
+    length_s: float = TRAIN_S
+
+    def as_options(self) -> list[str]:
+        """Return the options of this script for these durations."""
+        return ["--watch", str(self.watch_s), "--after", str(self.after_s), "--length", str(self.length_s)]
+
+
+def train(name: str, device: str, changed: bool, durations: Durations) -> dict[str, object]:
     """Run a loop, and return the step times by a stopwatch before and after the profile."""
     import torch
 
@@ -57,18 +71,19 @@ def train(name: str, device: str, changed: bool) -> dict[str, object]:
     for _ in range(WARM_STEPS):
         step()
     began = time.perf_counter()
-    watches = [run(WATCH_S)]
-    run(TRAIN_S - 2 * WATCH_S)
-    watches.append(run(max(WATCH_S, TRAIN_S - (time.perf_counter() - began))))
+    watches = [run(durations.watch_s)]
+    run(durations.length_s - 2 * durations.watch_s)
+    watches.append(run(max(durations.watch_s, durations.length_s - (time.perf_counter() - began))))
     return {"step_s_pipelined": watches[0][1] / watches[0][0], "step_s_after_profile": watches[1][1] / watches[1][0]}
 
 
-def record(name: str, device: str, changed: bool, folder: Path) -> str:
+def record(name: str, device: str, changed: bool, folder: Path, durations: Durations) -> str:
     """Record one process into its folder, and return a line about it."""
     folder.mkdir(parents=True)
     bundle, truth = folder / "run.sawtooth", folder / "truth.json"
     own = [sys.executable, __file__, "--train", name, "--device", device, "--truth", str(truth), *["--changed"] * changed]
-    command = [*RECORDER, "--after", str(PROFILE_AFTER_S), "-o", str(bundle), *own]
+    own += durations.as_options()
+    command = [*RECORDER, "--after", str(durations.after_s), "-o", str(bundle), *own]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / "output.txt").open("w", encoding="utf-8") as output:
         try:
@@ -86,7 +101,9 @@ def record(name: str, device: str, changed: bool, folder: Path) -> str:
     return f"{1e3 * facts['step_s_pipelined']:.3f} ms before the profile, {1e3 * facts['step_s_after_profile']:.3f} ms after it"
 
 
-def main(out: Path, rounds: int, seconds: float, device: str, chosen: Sequence[str], *, changes: bool) -> None:
+def main(
+    out: Path, rounds: int, seconds: float, device: str, chosen: Sequence[str], durations: Durations, *, changes: bool
+) -> None:
     """Record round after round until the time is over."""
     began, took = time.monotonic(), [10.0]
     for number in range(1, rounds + 1):
@@ -96,7 +113,8 @@ def main(out: Path, rounds: int, seconds: float, device: str, chosen: Sequence[s
                     print(f"The time is over in round {number}.")
                     return
                 start = time.monotonic()
-                line = record(name, device, changed, out / str(number) / (f"{name}_changed" if changed else name))
+                folder = out / str(number) / (f"{name}_changed" if changed else name)
+                line = record(name, device, changed, folder, durations)
                 took.append(time.monotonic() - start)
                 print(f"{number} {name}{' changed' * changed}: {line}; {took[-1]:.1f} s", flush=True)
 
@@ -107,13 +125,19 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--watch", type=float, default=WATCH_S, help="seconds of each stopwatch")
+    parser.add_argument("--after", type=float, default=PROFILE_AFTER_S, help="seconds before the profile")
+    parser.add_argument("--length", type=float, default=TRAIN_S, help="seconds of the loop")
     parser.add_argument("--unchanged", action="store_true", help="do not record the changed loops")
     parser.add_argument("--loops", nargs="*", default=list(LOOPS), choices=list(LOOPS))
     parser.add_argument("--train", choices=list(LOOPS), help=argparse.SUPPRESS)
     parser.add_argument("--truth", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--changed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    durations = Durations(options.watch, options.after, options.length)
     if options.train:
-        options.truth.write_text(json.dumps(train(options.train, options.device, options.changed)), encoding="utf-8")
+        facts = train(options.train, options.device, options.changed, durations)
+        options.truth.write_text(json.dumps(facts), encoding="utf-8")
     else:
-        main(options.out, options.rounds, options.seconds, options.device, options.loops, changes=not options.unchanged)
+        out, rounds, seconds, device = options.out, options.rounds, options.seconds, options.device
+        main(out, rounds, seconds, device, options.loops, durations, changes=not options.unchanged)

@@ -32,10 +32,14 @@ def removes_excess(edits: Sequence[Edit]) -> bool:
 def applied_to_run(best_ms: float, now: MeanStep, after: MeanStep, edits: Sequence[Edit] = ()) -> float:
     """Return the run's step in ms after the change that the replay shows.
 
-    If the run's step is longer than the replay, the excess is the GPU's waiting. ``edits`` remove up to their ``excess_ms`` of it.
-    The rest changes by the same factor as the waiting in the replay, but does not grow.
+    If the run's step is longer than the replay, the excess is the GPU's waiting. ``edits`` remove up to their ``excess_ms`` of it. The
+    rest changes by the same factor as the waiting in the replay, but does not grow. If the excess is less than ``excess_ms``, the
+    replay of the other launches is too slow, so the missing part is removed from the waiting that remains.
     """
-    if best_ms <= now.ms or now.waits_ms <= 0:
-        return best_ms * after.ms / now.ms
     gone_ms = sum(edit.excess_ms for edit in edits if isinstance(edit, WithoutOps))
-    return after.ms + max(best_ms - now.ms - gone_ms, 0.0) * min(after.waits_ms / now.waits_ms, 1.0)
+    if best_ms <= now.ms or now.waits_ms <= 0:
+        return best_ms * (after.ms - min(gone_ms, max(after.waits_ms, 0.0))) / now.ms
+    left_ms = best_ms - now.ms - gone_ms
+    if left_ms < 0:
+        return after.ms + max(left_ms, -max(after.waits_ms, 0.0))
+    return after.ms + left_ms * min(after.waits_ms / now.waits_ms, 1.0)

@@ -241,7 +241,7 @@ def rate(count: int, of: int) -> str:
         return "0 of 0"
     z, share = 1.96, count / of
     middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    low, high = (max(round(end / (1 + z * z / of), 6), 0.0) for end in (middle - half, middle + half))
+    low, high = (max(round(end / (1 + z * z / of), 6), 0.0) + 0.0 for end in (middle - half, middle + half))
     return f"{count} of {of} ({100 * low:.2g} to {100 * high:.0f} %)"
 
 
