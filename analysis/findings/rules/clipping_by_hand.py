@@ -2,7 +2,7 @@
 
 What it checks
     Norms of single tensors outside the backward pass and the optimizer, and equally shaped tensors that are scaled or clamped
-    in place.
+    in place. Kernels between them that square or sum the norms one by one count as well.
 Why it costs time
     A norm and a multiplication for each parameter take two or three small kernels each. ``clip_grad_norm_`` needs only a few
     kernels for all parameters.
@@ -17,6 +17,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -34,6 +35,8 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
+# Operators that square and sum norms, which are single numbers on the GPU.
+SUMS = ("aten::pow", "aten::square", "aten::mul", "aten::add", "aten::add_")
 FEWEST = 8  # Tensors scaled per step. Fewer can be a loss or a buffer.
 REMAINING_KERNELS = 2  # Kernels that clip_grad_norm_ needs for the norms, and as many for scaling.
 
@@ -83,11 +86,28 @@ def _clipping(context: RuleContext) -> pd.DataFrame:
     work = context.work[context.work["operator"].isin((*NORMS, *SCALES))]
     if not len(work):
         return work
-    by_optimizer = launched_by_optimizer(context.recording, context.rank.device)
-    candidates = work[~(work["gpu_op_id"].isin(in_backward(context)) | work["gpu_op_id"].isin(by_optimizer))]
+    left_out = in_backward(context).union(launched_by_optimizer(context.recording, context.rank.device).tolist())
+    candidates = work[~work["gpu_op_id"].isin(left_out)]
     shape = candidates["dims"].map(first_shape)
     common_shapes = set(shape[candidates["operator"].isin(NORMS)]) & set(shape[candidates["operator"].isin(SCALES)]) - {()}
-    return candidates[shape.isin(common_shapes)]
+    clipping = candidates[shape.isin(common_shapes)]
+    sums = _sums(context.work[~context.work["gpu_op_id"].isin(left_out)], clipping)
+    if len(sums) < FEWEST * context.work_steps:
+        return clipping
+    return pd.concat([clipping, sums])
+
+
+def _sums(work: pd.DataFrame, clipping: pd.DataFrame) -> pd.DataFrame:
+    """Return the kernels over single numbers between the first norm and the last scaling of each step."""
+    norms = clipping[clipping["operator"].isin(NORMS)].groupby("step")["start_ns"].min()
+    scales = clipping[clipping["operator"].isin(SCALES)].groupby("step")["start_ns"].max()
+    numbers = work[work["operator"].isin(SUMS) & work["dims"].map(_is_number)]
+    between = (numbers["start_ns"] > numbers["step"].map(norms)) & (numbers["start_ns"] < numbers["step"].map(scales))
+    return numbers[between]
+
+
+def _is_number(dims: list[Any] | None) -> bool:
+    return bool(dims) and all(size == [] for size in dims or ())
 
 
 RULE = Rule(
