@@ -150,6 +150,7 @@ def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
         ("scan_loop", ["launch-bound"]),
         ("mixer_eager", ["elementwise-chains"]),
         ("sage_fp32", ["fp32-products", "tf32-off"]),
+        ("llama_adam_single", ["optimizer-not-fused"]),
     ],
 )
 def test_the_planted_problem_is_first(name: str, rules: list[str]) -> None:
