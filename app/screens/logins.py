@@ -58,13 +58,15 @@ def main() -> None:
 def _invite() -> None:
     cards.title("Invite somebody")
     cards.text("Send a link to one person. It logs in the first browser that opens it, within a day.")
-    target = st.text_input(
-        "Page that the link opens",
-        placeholder="an address of this server; if empty, the list of runs",
-        max_chars=2000,
-        width=480,
-    )
-    if not st.button("Make a link", icon=":material/add_link:", type="primary"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        target = st.text_input(
+            "Page that the link opens",
+            placeholder="an address of this server; if empty, the list of runs",
+            max_chars=2000,
+            width=480,
+        )
+        wanted = st.button("Make a link", icon=":material/add_link:", type="primary")
+    if not wanted:
         return
     parts = urlsplit(st.context.url or "http://localhost:8501/")
     st.code(link_to(settings().data, f"{parts.scheme}://{parts.netloc}{_page_of(target)}"), language=None, wrap_lines=True)
@@ -88,7 +90,7 @@ def _page_of(address: str) -> str:
 
 def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
     session = listed.session
-    user = f", user {session.user} of that machine" if session.user is not None else ""
+    user = f" (user id {session.user})" if session.user is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", border=True):
         with st.container():
             cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
