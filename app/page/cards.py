@@ -195,7 +195,7 @@ def empty_state(what: str, why: str, code: str | None = None, language: str | No
         title(what)
         paragraph(why)
         if code:
-            st.code(code, language=language)
+            st.code(code, language=language, wrap_lines=True)
 
 
 def problem(what: str, sentence: str) -> None:
