@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sawtooth.analysis.integrity import lost_records
-from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding, weakened
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding_check, weaken_metrics
 from sawtooth.analysis.metrics.reading import missing
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.metrics.trust import Diagnostic
@@ -19,12 +19,12 @@ def checked(rank: RankResult) -> RankResult:
     if not failed:
         return rank
     best, ledger, phases = rank.best, rank.ledger, rank.phases
-    if (decides := deciding(failed)) is not None:
+    if (decides := deciding_check(failed)) is not None:
         ledger, phases = [], []
         if decides.effects.get("best_step_time_ms") == "unknown":
             withdrawn = missing(decides.sentence)
             best = replace(best, reading=withdrawn, profiled=withdrawn, estimate=withdrawn, evidence=(), represented=True)
-    metrics = weakened(rank.metrics, failed)
+    metrics = weaken_metrics(rank.metrics, failed)
     return replace(rank, failed=failed, best=best, ledger=ledger, phases=phases, metrics=metrics)
 
 

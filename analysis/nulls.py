@@ -13,7 +13,7 @@ def none_if_null(value: Any) -> Any:
     return None if pd.isna(value) else value
 
 
-def decoded(cell: Any) -> Any:
+def decode_cell(cell: Any) -> Any:
     """Return the decoded content of a JSON cell; a list stays unchanged, other values become None."""
     if isinstance(cell, str):
         return json.loads(cell)

@@ -19,7 +19,7 @@ import pandas as pd
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.staircase import Staircase, staircase_of
-from sawtooth.analysis.store.calibration import calibrated
+from sawtooth.analysis.store.calibration import calibration_bytes
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import analysis_code
 from sawtooth.ingest.errors import SawtoothError
@@ -85,7 +85,7 @@ def cached_file(folder: DataFolder, manifest: Manifest, kind: str) -> Path:
 
     Its name depends on the recordings, the user's facts, the calibration of this machine's GPUs and our code.
     """
-    inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code())) + calibrated(folder)
+    inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code())) + calibration_bytes(folder)
     inputs += (manifest.summaries or "").encode()
     return folder.derived / f"{manifest.id}.{hashlib.sha256(inputs).hexdigest()[:12]}.{kind}"
 

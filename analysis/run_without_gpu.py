@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.integrity import lost_records
-from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding_check
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.metrics.trust import Diagnostic
@@ -80,7 +80,7 @@ def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bo
 
 def why_no_gpu_work(manifest: Manifest, library: Library, telemetry: RunTelemetry, failed: tuple[FailedCheck, ...]) -> str:
     """Return the reason why a run's traces have no GPU work."""
-    if (check := deciding(failed)) is not None:
+    if (check := deciding_check(failed)) is not None:
         return check.sentence
     if not any(ref.kind == "trace" for ref in manifest.recordings):
         return NO_TRACE

@@ -93,14 +93,14 @@ class OnDemand(TyperGroup):
             rest = importlib.import_module("sawtooth.app.commands.names").each_with_option(rest, "--to")
         if name is None:
             return name, command, rest
-        called, file = loaded(name), importlib.import_module("sawtooth.app.commands.settings_file")
+        called, file = load_command(name), importlib.import_module("sawtooth.app.commands.settings_file")
         file.check(COMMANDS)
         if name not in PARSED_BY_RECORDER:
             ctx.default_map = {name: file.of_command(name, called)}
         return name, called, rest
 
 
-def loaded(name: str) -> Any:
+def load_command(name: str) -> Any:
     """Return the command called ``name``, from its module."""
     module, attribute, _ = COMMANDS[name]
     entry = getattr(importlib.import_module(f"sawtooth.app.commands.{module}"), attribute)

@@ -87,7 +87,7 @@ def addresses(data: DataFolder) -> list[Served]:
     return [served for _, served in sorted(listening, key=lambda each: each[0], reverse=True)]
 
 
-def answering(data: DataFolder, within_s: float) -> Served | None:
+def answering_address(data: DataFolder, within_s: float) -> Served | None:
     """Return the first of ``addresses`` at which a server answers, or None."""
     return next((served for served in addresses(data) if served.answers(within_s)), None)
 

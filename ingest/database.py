@@ -55,7 +55,7 @@ def give_back(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _set_limits(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: Path | None) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET memory_limit = '{memory_limit}'")
-    connection.execute(f"SET temp_directory = '{quoted(scratch) if scratch else ''}'")
+    connection.execute(f"SET temp_directory = '{quote(scratch) if scratch else ''}'")
     connection.execute("SET threads = 1")
     return connection
 
@@ -77,7 +77,7 @@ def rows_of(path: Path, select: str) -> list[tuple[Any, ...]]:
     """
     connection = borrow(ROW_MEMORY)
     try:
-        connection.execute(f"ATTACH '{quoted(path)}' AS looked_into (READ_ONLY); USE looked_into")
+        connection.execute(f"ATTACH '{quote(path)}' AS looked_into (READ_ONLY); USE looked_into")
         rows = connection.execute(select).fetchall()
         connection.execute("USE memory; DETACH looked_into")
     except BaseException:
@@ -115,13 +115,13 @@ def attach_new(
     if layout in _layouts:
         path.write_bytes(_layouts[layout])
     options = f"STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES', BLOCK_SIZE {BLOCK_BYTES}"
-    connection.execute(f"ATTACH '{quoted(path)}' AS {name} ({options})")
+    connection.execute(f"ATTACH '{quote(path)}' AS {name} ({options})")
     connection.execute(f"SET search_path = '{search_path or f'{name}.main'}'")
     if layout not in _layouts:
         connection.execute(f"BEGIN; {layout} COMMIT; CHECKPOINT {name}")
         _layouts[layout] = path.read_bytes()
 
 
-def quoted(path: Path) -> str:
+def quote(path: Path) -> str:
     """Return ``path`` escaped for use between quotes in a statement."""
     return str(path).replace("'", "''")

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, common_share, other_layers
-from sawtooth.analysis.compare.changed.resized import resized
+from sawtooth.analysis.compare.changed.resized import resized_layers
 from sawtooth.analysis.compare.changed.same_program import HARDLY_ANY, shared_kernels
 from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS
@@ -51,9 +51,9 @@ def _resized_layers(a: Side, b: Side) -> Mapping[int, int]:
     """Return layer sizes that B changed slightly, by A's size; empty if the batch size may differ."""
     batches = [next((condition.number for condition in side.conditions if condition.key == "batch"), None) for side in (a, b)]
     if None not in batches:
-        return resized(a.products, b.products) if batches[0] == batches[1] else {}
+        return resized_layers(a.products, b.products) if batches[0] == batches[1] else {}
     weights_changed = bool(a.weights and b.weights and a.weights != b.weights)
-    return resized(a.products, b.products) if weights_changed else {}
+    return resized_layers(a.products, b.products) if weights_changed else {}
 
 
 def _nothing_in_common(a: Side, b: Side) -> bool:

@@ -99,7 +99,7 @@ class Sweep:
     predicted: tuple[BatchPrediction, ...] = ()
 
 
-def varied(manifests: Sequence[Manifest]) -> list[str]:
+def varied_settings(manifests: Sequence[Manifest]) -> list[str]:
     """Return the settings whose values differ between the runs, in alphabetical order."""
     settings = [manifest.all_settings for manifest in manifests]
     keys = {key for values in settings for key in values}
@@ -131,7 +131,7 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
     tried batch sizes. Raises UsageError also if no setting or several settings differ and none is named, or if a run lacks the
     setting.
     """
-    differing = varied([run.manifest for run in runs])
+    differing = varied_settings([run.manifest for run in runs])
     if setting is None and (len(runs) < 2 or BATCH in differing) and any(run.manifest.batches for run in runs):
         setting = BATCH
     if len(runs) < 2 and setting != BATCH:

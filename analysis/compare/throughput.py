@@ -11,7 +11,7 @@ from sawtooth.analysis.compare.reasons import WORK_DIFFERS, counted_flops
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.change_interval import ratio_interval
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, mean_of_all, scaled
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, mean_of_all, scale
 from sawtooth.analysis.run.model import RunResult
 
 
@@ -71,7 +71,7 @@ def throughput(
             continue
         if not ms_a or not ms_b or max(work_a, work_b) / min(work_a, work_b) - 1 <= WORK_DIFFERS:
             return None
-        b_for_work_of_a = [scaled(run, work_a / work_b) for run in measured_b]
+        b_for_work_of_a = [scale(run, work_a / work_b) for run in measured_b]
         decided = verdict(measured_a, b_for_work_of_a)
         interval = ratio_interval(measured_a, b_for_work_of_a, decided.ci95_ms) if decided.ci95_ms is not None else None
         return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, decided, interval)

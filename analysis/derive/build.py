@@ -23,13 +23,13 @@ from sawtooth.analysis.derive.lost.losses import Losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table
 from sawtooth.analysis.derive.operators import Sums, operator_sums, operator_table
 from sawtooth.analysis.derive.parts.cuts import parts_of
-from sawtooth.analysis.derive.parts.facts import added, facts_of, in_counted_steps
+from sawtooth.analysis.derive.parts.facts import add_facts, facts_of, in_counted_steps
 from sawtooth.analysis.derive.parts.part import DerivedPart
 from sawtooth.analysis.derive.parts.work import ClassifiedWork, Device, work_of
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, give_up_memory, quoted
+from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, give_up_memory, quote
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
@@ -62,14 +62,14 @@ def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
         except (SawtoothError, duckdb.Error) as error:  # a full disk and a damaged file raise the same error, so check the file
             if is_sound(source):
                 raise
-            raise damaged(recording_id) from error
+            raise damage_error(recording_id) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
             if not old.name.startswith(f"{target.stem}."):  # a file with this prefix has the sums of the current version
                 old.unlink(missing_ok=True)
     return target
 
 
-def damaged(recording_id: str) -> SawtoothError:
+def damage_error(recording_id: str) -> SawtoothError:
     """Return the error for a recording whose file is damaged."""
     return SawtoothError(
         f"The file of recording {recording_id} is damaged. Drop its trace again: this replaces the damaged file."
@@ -89,7 +89,7 @@ def derive(recording_file: Path, target: Path) -> None:
 def _write(recording_file: Path, temporary: Path) -> None:
     con = borrow(f"{MEMORY_MB}MB", temporary.parent)  # DuckDB spills into the draft's folder, which is always removed
     try:
-        con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
+        con.execute(f"ATTACH '{quote(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
         attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # The views read both databases.
         con.execute("USE r")  # only the writing connection has the derived file in its search path
@@ -176,7 +176,7 @@ class _Deriving:
         if part.parts == 1:
             self._store_sums(self._limit if many_operators else None)
         self._operators += _operators(work)
-        self._known = added(self._known, facts_of(work))
+        self._known = add_facts(self._known, facts_of(work))
         if part.parts == 1 and work.modules is not None and part.devices:
             self._store_next(tables.store_frame, "modules", _modules(work, work.modules))
         self._store_gaps()  # this part waits for the previous one, so that at most two parts are in memory

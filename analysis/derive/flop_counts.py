@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.classes import Classes, Signatures
 from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.operators import nearest
-from sawtooth.analysis.derive.recompute import recomputed
+from sawtooth.analysis.derive.recompute import is_recomputed_work
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.intervals import intersect, union
@@ -85,7 +85,12 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
     sparse = carrier_of[sparse_name[events.gpu.name]] if len(carrier_of) else carrier_of
     count[sparse[sparse >= 0]], dtype[sparse[sparse >= 0]] = np.nan, -1
     return FlopCounts(
-        carrier=carrier, again=recomputed(events, carrier), count=count, dtype=dtype, dtypes=dtypes, carrier_of=carrier_of
+        carrier=carrier,
+        again=is_recomputed_work(events, carrier),
+        count=count,
+        dtype=dtype,
+        dtypes=dtypes,
+        carrier_of=carrier_of,
     )
 
 

@@ -123,7 +123,7 @@ class CauseTimeline:
         return parts
 
 
-def matching(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def matches_of(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return, by name id, whether ``pattern`` is found in the name."""
     search = _matches if len(names) <= FEW_NAMES else _matches.__wrapped__
     return np.array([search(pattern, name) for name in names] or [False], dtype=bool)
@@ -157,7 +157,7 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     engine = np.zeros(threads, dtype=bool)
     if len(ops):  # the calling thread runs only a small part of the graph; autograd's own threads run nothing else
         outermost = (ops.parent < 0) & ~ops.annotation
-        by_engine = outermost & matching(events.names, ENGINE_OP)[ops.name]
+        by_engine = outermost & matches_of(events.names, ENGINE_OP)[ops.name]
         engine = np.bincount(ops.thread[by_engine], minlength=threads) * 2 > np.bincount(
             ops.thread[outermost], minlength=threads
         )
@@ -166,7 +166,7 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     per_thread = np.bincount(calls.thread[launches], minlength=threads)
     if not launches.any():
         return Lines(of_thread, engine)
-    steps = matching(events.names, re.compile(r"^ProfilerStep#|^Optimizer\.(step|zero_grad)#"))[ops.name] & ops.annotation
+    steps = matches_of(events.names, re.compile(r"^ProfilerStep#|^Optimizer\.(step|zero_grad)#"))[ops.name] & ops.annotation
     marked = np.bincount(ops.thread[steps], minlength=threads)
     main = int(np.lexsort((per_thread, marked > 0))[-1])
     of_thread[main] = 0
@@ -175,7 +175,7 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
         if thread == main or per_thread[thread] == 0:
             continue
         own_launches = launches & (calls.thread == thread)
-        line = (of_thread[calls.thread] == 0) & (launches | matching(events.names, SYNC_CALL)[calls.name])
+        line = (of_thread[calls.thread] == 0) & (launches | matches_of(events.names, SYNC_CALL)[calls.name])
         start, end = union(calls.start[line], calls.end[line])
         at = np.searchsorted(start, calls.start[own_launches], side="right") - 1
         inside = (at >= 0) & (calls.start[own_launches] < (end[np.maximum(at, 0)] if len(end) else 0))
@@ -210,7 +210,7 @@ def cause_timeline(
         marks = []
         for pattern, name, threads, start, end in sources:
             if pattern is not None and len(threads):
-                matching_rows = threads & matching(names, pattern)[name]
+                matching_rows = threads & matches_of(names, pattern)[name]
                 marks.append((start[matching_rows], end[matching_rows]))
         if on_host.computing is not None:
             matching_rows = op_here & _computes(events, on_host.computing)
@@ -235,7 +235,7 @@ def _computes(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_
     This is true if its name matches, it takes at least COMPUTES_AT_LEAST_NS, and its thread makes no call inside it.
     """
     ops, calls = events.ops, events.calls
-    fits = ~ops.annotation & (ops.end - ops.start >= COMPUTES_AT_LEAST_NS) & matching(events.names, pattern)[ops.name]
+    fits = ~ops.annotation & (ops.end - ops.start >= COMPUTES_AT_LEAST_NS) & matches_of(events.names, pattern)[ops.name]
     for thread in np.unique(ops.thread[fits]).tolist():
         candidates = np.flatnonzero(fits & (ops.thread == thread))
         called = np.sort(calls.start[calls.thread == thread])
@@ -262,7 +262,7 @@ def loads_code(events: TraceEvents, facts: HostFacts) -> NDArray[np.bool_]:
     overhead event of CUPTI for the loading. Other traces, such as traces of AMD GPUs, have only the long call.
     """
     calls, gpu = events.calls, events.gpu
-    launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
+    launches = matches_of(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
     loads = np.zeros(len(calls), dtype=bool)
     if not launches.any():
         return loads

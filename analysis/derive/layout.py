@@ -49,7 +49,7 @@ def events_of(prefix: str = "") -> str:
     )
 
 
-def summed() -> dict[str, str]:
+def sum_statements() -> dict[str, str]:
     """Return the SELECT statement of each table of sums; each table comes after the tables that it reads."""
     return {"launched": LAUNCHED, "flop_work": FLOP_WORK, **timeline_store.selects()}
 
@@ -57,4 +57,4 @@ def summed() -> dict[str, str]:
 @cache
 def derived_layout() -> str:
     """Return the statements that create a derived file; the recording's tables must be attached."""
-    return _SQL.read_text(encoding="utf-8").format(**summed())
+    return _SQL.read_text(encoding="utf-8").format(**sum_statements())

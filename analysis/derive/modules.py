@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import I32, I64, CpuOps, TraceEvents
 from sawtooth.analysis.derive.flop_counts import FlopCounts
-from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.host import HostFacts, matches_of
 from sawtooth.analysis.derive.operators import innermost, nearest, subtree_sums
 
 MODULE = re.compile(r"^nn\.Module: ")
@@ -67,7 +67,7 @@ class ModuleWork:
 
 def module_work(events: TraceEvents, facts: HostFacts) -> ModuleWork | None:
     """Assign each GPU operation to its module; None if neither module calls nor names are recorded."""
-    is_module = matching(events.names, MODULE)[facts.python_name] if len(facts.python_name) else np.zeros(0, bool)
+    is_module = matches_of(events.names, MODULE)[facts.python_name] if len(facts.python_name) else np.zeros(0, bool)
     if not is_module.any():
         return _in_graphs(ModuleWork.without_calls(len(events.gpu)), facts) if len(facts.annotated_op) else None
     in_backward = _is_backward(events.ops)

@@ -24,15 +24,15 @@ _BACKWARD_NODE = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|
 _CHECKPOINT_NODE = re.compile(r"checkpoint", re.IGNORECASE)
 
 
-def recomputed(events: TraceEvents, flop_operators: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def is_recomputed_work(events: TraceEvents, flop_operators: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which of ``flop_operators`` (aligned with cpu_op_id) repeat forward work inside backward."""
     ops = events.ops
     result = np.zeros(len(ops), bool)
     products = np.flatnonzero(flop_operators)
     if not len(products):
         return result
-    node = _matching(events, _BACKWARD_NODE)
-    checkpoint = node & _matching(events, _CHECKPOINT_NODE)
+    node = _has_name(events, _BACKWARD_NODE)
+    checkpoint = node & _has_name(events, _CHECKPOINT_NODE)
     enclosing, recorded = _innermost_node(ops.parent, ops.sequence, node, products)
     inside = enclosing >= 0
     is_recomputed = inside & recorded if (ops.sequence[~node] >= 0).any() else inside & checkpoint[np.maximum(enclosing, 0)]
@@ -42,7 +42,7 @@ def recomputed(events: TraceEvents, flop_operators: NDArray[np.bool_]) -> NDArra
     return result
 
 
-def _matching(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def _has_name(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     matches = np.fromiter((bool(pattern.search(name)) for name in events.names), bool, len(events.names))
     return matches[events.ops.name] if len(events.ops) else np.zeros(0, bool)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import duckdb
 
 from sawtooth.analysis.derive.build import MEMORY_MB, ensure_derived, memory_limit
-from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, summed
-from sawtooth.ingest.database import CORES, attach_new, borrow, quoted, rows_of
+from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, sum_statements
+from sawtooth.ingest.database import CORES, attach_new, borrow, quote, rows_of
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
@@ -59,10 +59,10 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
 def _write(recording: Path, derived: Path, temporary: Path, limit: str) -> None:
     con = borrow(f"{MEMORY_MB}MB", temporary.parent)
     try:
-        con.execute(f"ATTACH '{quoted(recording)}' AS r (READ_ONLY); ATTACH '{quoted(derived)}' AS d (READ_ONLY)")
+        con.execute(f"ATTACH '{quote(recording)}' AS r (READ_ONLY); ATTACH '{quote(derived)}' AS d (READ_ONLY)")
         attach_new(con, temporary, "s", "", "s.main,r.main,d.main")
         con.execute(f"SET memory_limit = '{limit}'; SET threads = {CORES}")
-        for table, select in summed().items():
+        for table, select in sum_statements().items():
             con.execute(f"CREATE TABLE s.{table} AS {select}{f' ORDER BY {_ORDER[table]}' if table in _ORDER else ''}")
         con.execute("USE memory; CHECKPOINT s; DETACH s")
     finally:

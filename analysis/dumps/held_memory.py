@@ -96,7 +96,7 @@ def _of_device(device: int, snapshot: Snapshot) -> DeviceMemory:
     )
 
 
-def rounded(size: int) -> int:
+def round_size(size: int) -> int:
     """Return the bytes that the allocator uses for a block of ``size``."""
     return -(-size // ROUND_BYTES) * ROUND_BYTES
 
@@ -111,10 +111,10 @@ def allocations_of(events: Sequence[AllocationEvent], segments: Sequence[Segment
         elif event.action == "free_requested":
             start, allocation = open_.pop(event.addr, (-1, None))
             allocations.append(
-                Allocation(event.addr, rounded(event.size), start, i, allocation.frames if allocation is not None else None)
+                Allocation(event.addr, round_size(event.size), start, i, allocation.frames if allocation is not None else None)
             )
     allocations += [
-        Allocation(address, rounded(allocation.size), start, None, allocation.frames)
+        Allocation(address, round_size(allocation.size), start, None, allocation.frames)
         for address, (start, allocation) in open_.items()
     ]
     for segment in segments:

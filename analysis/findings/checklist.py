@@ -151,7 +151,7 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
     lacking = {note.rule: note.because for note in run.not_checked if note.rule in technique.rules}
     undone = technique.undone is not None and _name(recording, technique.undone) is not None
     if technique.done and not undone and (name := _name(recording, technique.done)):
-        return Checked(technique, "done", f"the trace has {named(name)}{_in_part(lacking)}")
+        return Checked(technique, "done", f"the trace has {short_name(name)}{_in_part(lacking)}")
     needed = _name(recording, technique.needs) if technique.needs else None
     if technique.needs and not needed:
         return Checked(technique, "not applicable", f"the trace has no {technique.works_on}")
@@ -163,16 +163,16 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
     if (unseen := _unseen(technique, run, recording)) is not None:
         return Checked(technique, "not checked", unseen, technique.rules[0])
     if undone and technique.undone is not None and (ms := _ms_per_step(recording, technique.undone, run)) is not None:
-        name = named(_name(recording, technique.undone) or "")
+        name = short_name(_name(recording, technique.undone) or "")
         return Checked(technique, "nothing", f"{name} takes {in_words(ms)} of each step; {technique.hardly}")
-    looked_at = f"the trace has {named(needed)}; " if needed else ""
+    looked_at = f"the trace has {short_name(needed)}; " if needed else ""
     looked_for = ", ".join(
         _ABBREVIATION.sub(lambda short: short[0].upper(), rule.replace("-", " ")) for rule in technique.rules
     )
     return Checked(technique, "nothing", f"{looked_at}looked for {looked_for} and found none")
 
 
-def named(name: str) -> str:
+def short_name(name: str) -> str:
     """Return a name of the trace for a sentence, shortened if it is long.
 
     Of a C++ signature, only the function's name remains.

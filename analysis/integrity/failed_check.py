@@ -33,12 +33,12 @@ class FailedCheck:
     effects: Mapping[str, Effect] = field(default_factory=dict)
 
 
-def deciding(failed: Iterable[FailedCheck]) -> FailedCheck | None:
+def deciding_check(failed: Iterable[FailedCheck]) -> FailedCheck | None:
     """Return the first check that changes the answer about the run; None without one."""
     return next((check for check in failed if check.headline is not None), None)
 
 
-def weakened(metrics: Mapping[str, Reading], failed: Iterable[FailedCheck]) -> dict[str, Reading]:
+def weaken_metrics(metrics: Mapping[str, Reading], failed: Iterable[FailedCheck]) -> dict[str, Reading]:
     """Return ``metrics`` after the effects of the failed checks."""
     result = dict(metrics)
     for check in failed:

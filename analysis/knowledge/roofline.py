@@ -17,7 +17,7 @@ from sawtooth.analysis.knowledge.flops import is_flop_operator, peak_dtype
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_names import operator_category
 from sawtooth.analysis.knowledge.traffic import operator_bytes
-from sawtooth.analysis.nulls import decoded
+from sawtooth.analysis.nulls import decode_cell
 
 MOSTLY = 0.5  # An operator counts as using tensor cores if they have most of its kernel time.
 
@@ -58,7 +58,7 @@ def roofline(operators: pd.DataFrame, gpu: GpuPeaks | None) -> pd.DataFrame:
 
 
 def _place(table: pd.DataFrame, gpu: GpuPeaks, bandwidth: float) -> pd.DataFrame:
-    names, types = table["name"].tolist(), [decoded(cell) for cell in table["input_types"]]
+    names, types = table["name"].tolist(), [decode_cell(cell) for cell in table["input_types"]]
     mostly = (table["tensor_core_ns"] >= MOSTLY * table["time_ns"]).tolist()
     seconds = table["time_ns"].to_numpy(float) / 1e9
     achieved = table["flops"].to_numpy(float) / seconds
@@ -100,5 +100,8 @@ def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float
 
 def _bytes(operators: pd.DataFrame) -> np.ndarray:
     cells = zip(operators["name"], operators["input_dims"], operators["input_types"], operators["concrete_inputs"], strict=True)
-    sizes = [operator_bytes(name, decoded(dims), decoded(types), decoded(concrete)) for name, dims, types, concrete in cells]
+    sizes = [
+        operator_bytes(name, decode_cell(dims), decode_cell(types), decode_cell(concrete))
+        for name, dims, types, concrete in cells
+    ]
     return np.array([np.nan if b is None else b for b in sizes], dtype=float)

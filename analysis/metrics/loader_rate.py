@@ -85,7 +85,7 @@ def rate_of(facts: UserFacts) -> LoaderRate | None:
     return predict(cost, workers, cores_of(facts), workers)
 
 
-def feeding(facts: UserFacts) -> Feeding | None:
+def workers_time(facts: UserFacts) -> Feeding | None:
     """Return the workers' time for a step's batch; None without workers or without their times.
 
     A step is assumed to use one batch of the loader unless the user set the samples per step.

@@ -131,7 +131,7 @@ def _peak_of(dtype: str, gpu: GpuPeaks) -> float:
     return gpu.peak_tflops("fp32" if dtype == FP32_UNCERTAIN else dtype) or gpu.peak_16bit_tflops
 
 
-def achieved(measured: DeviceMeasurements) -> Reading:
+def achieved_rate(measured: DeviceMeasurements) -> Reading:
     """Return the achieved rate in TFLOP/s; it does not need a known peak."""
     rate = rate_of(measured)
     if isinstance(rate, FlopRate):
@@ -251,7 +251,7 @@ METRICS = (
         key="achieved_tflops", label="Achieved", unit="TFLOP/s", better="higher",
         definition="FLOPs per step ÷ best step time.",
         source="flops_per_step, best_step_time_ms.",
-        compute=achieved,
+        compute=achieved_rate,
         doubted_by=("lost_launches", "step_of_profile"),
     ),
 )  # fmt: skip

@@ -40,12 +40,12 @@ def readings_without_trace(telemetry: DeviceTelemetry | None, reason: str) -> di
 def possible_reading(metric: Metric, measured: DeviceMeasurements) -> Reading:
     """Return the reading of a metric; missing if its value is impossible."""
     try:
-        return possible(metric, metric.compute(measured))
+        return check_range(metric, metric.compute(measured))
     except (ArithmeticError, NotFiniteError):  # a division by zero, or an overflow
         return missing(f"It could not be computed, because {WRONG_INPUTS}.")
 
 
-def possible(metric: Metric, reading: Reading) -> Reading:
+def check_range(metric: Metric, reading: Reading) -> Reading:
     """Return ``reading``; missing if its value is outside the metric's range."""
     value, high = reading.value, metric.high
     if value is None or (value >= metric.low - ROUNDING and (high is None or value <= high + ROUNDING)):

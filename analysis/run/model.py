@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from sawtooth.analysis.derive.lost.uneven import UnevenWait
-from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding_check
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
@@ -291,7 +291,7 @@ class RunResult:
     @property
     def withdrawn_by(self) -> FailedCheck | None:
         """The failed check that withdraws the answer about the run; None without one."""
-        return deciding(self.failed)
+        return deciding_check(self.failed)
 
     @property
     def gpus(self) -> int:

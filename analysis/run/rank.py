@@ -14,7 +14,7 @@ from sawtooth.analysis.integrity.failed_check import FailedCheck
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
-from sawtooth.analysis.metrics.loader_rate import feeding
+from sawtooth.analysis.metrics.loader_rate import workers_time
 from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
@@ -155,7 +155,7 @@ class _DeviceTrace:
             work=self.work,
             telemetry=self.by_telemetry if isinstance(self.by_telemetry, StepTimeEvidence) else None,
             marks=self.trace.marks,
-            fed=feeding(self.trace.user),
+            fed=workers_time(self.trace.user),
         )
 
     def measurements(self) -> DeviceMeasurements:

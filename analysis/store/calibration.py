@@ -38,7 +38,7 @@ def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
     return Dispatch(middle, low, high, SOURCE.format(name=name))
 
 
-def calibrated(folder: DataFolder) -> bytes:
+def calibration_bytes(folder: DataFolder) -> bytes:
     """Return the bytes of the stored file, to detect changes; empty without a file."""
     with contextlib.suppress(OSError):
         return (folder.root / FILE).read_bytes()
@@ -47,7 +47,7 @@ def calibrated(folder: DataFolder) -> bytes:
 
 def _rows(folder: DataFolder) -> dict[str, _CalibrationRow]:
     try:
-        rows = from_json(without_checksum(calibrated(folder) or b"{}"), dict[str, _CalibrationRow])
+        rows = from_json(without_checksum(calibration_bytes(folder) or b"{}"), dict[str, _CalibrationRow])
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors.
         log.warning("%s in the data folder is damaged, so the GPUs' measured dispatch times are not used. %s", FILE, AGAIN)
         return {}

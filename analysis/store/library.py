@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.build import damaged, ensure_derived
+from sawtooth.analysis.derive.build import damage_error, ensure_derived
 from sawtooth.analysis.derive.screen_sums import ensure_sums, sums_file
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import quoted
+from sawtooth.ingest.database import quote
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
@@ -220,7 +220,7 @@ class Library:
                 if not path.exists():
                     raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
                 alias = f"{prefix}{'' if derived else 'f'}_{recording_id}_{self._clock}"
-                self._con.execute(f"ATTACH '{quoted(path)}' AS \"{alias}\" (READ_ONLY)")
+                self._con.execute(f"ATTACH '{quote(path)}' AS \"{alias}\" (READ_ONLY)")
                 attached.aliases += (alias,)
             if causes is not None:
                 attached.schema = f'memory."ranks_{recording_id}_{self._clock}"'
@@ -255,7 +255,7 @@ class Library:
         stored = (cache, sums_file(cache))
         wrong = None
         if not is_sound(self.folder.recording_file(recording_id)):
-            wrong = damaged(recording_id)
+            wrong = damage_error(recording_id)
         elif derived and not all(is_sound(file) for file in stored if file == cache or file.exists()):
             wrong = SawtoothError(
                 "A stored result of this run was damaged and has been removed. Load the page again, so that Sawtooth computes it again."
@@ -287,7 +287,7 @@ def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConn
         con.execute(f"SET threads = {int(threads)}")
     # The engine must not write to disk, so a query that needs more memory than the limit fails.
     con.execute("SET temp_directory = ''")
-    allowed = ", ".join(f"'{quoted(p.resolve())}/'" for p in (folder.recordings, folder.derived))
+    allowed = ", ".join(f"'{quote(p.resolve())}/'" for p in (folder.recordings, folder.derived))
     con.execute(f"SET allowed_directories = [{allowed}]")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")

@@ -81,7 +81,7 @@ def run(order: Order) -> Answer:
     con = _engine(order)
     _limit_this_process(order.processor_seconds)
     try:
-        if problem := refused(con, order.sql):
+        if problem := refusal(con, order.sql):
             return Answer(problem=problem)
         return _first_rows(con, order, _execute(con, order.sql))
     except duckdb.Error as error:
@@ -105,7 +105,7 @@ def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return names
 
 
-def refused(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
+def refusal(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
     """Return why ``sql`` is not run; None for one reading statement.
 
     Raises duckdb.Error for text that cannot be parsed.

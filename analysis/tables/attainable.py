@@ -15,7 +15,7 @@ from sawtooth.analysis.knowledge.hardware import GpuPeaks, Link, crossed_by, lin
 from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, KernelWork, estimate
 from sawtooth.analysis.knowledge.kernel_work import convolution_work, moving_work, product_work, recorded_attention
 from sawtooth.analysis.knowledge.roofline import roofline
-from sawtooth.analysis.nulls import decoded
+from sawtooth.analysis.nulls import decode_cell
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.kernels import shapes_text
@@ -28,7 +28,7 @@ LISTED = 12  # Largest number of rows. Each further operator or shape has about 
 _SQL = queries_of(__file__)
 
 
-def attained(rank: RankView, kernel: str) -> pd.DataFrame:
+def attained_operators(rank: RankView, kernel: str) -> pd.DataFrame:
     """Return the operators, by shape, that launched a kernel, largest share of its time first.
 
     Columns, all per step: operator, shapes, kernel_ms (of this kernel), ms (of all kernels of the operator), expected_ms with
@@ -95,7 +95,7 @@ def _work(roof_row: dict[Any, Any]) -> KernelWork | None:
     """Return the work of one call of an operator in the roofline table."""
     name, dtype = roof_row["name"], roof_row["dtype"]
     dims, types, strides, concrete = (
-        decoded(roof_row[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")
+        decode_cell(roof_row[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")
     )
     if not roof_row["flops"] > 0:
         moved = dtype_of_type(types[0]) if types else None

@@ -12,7 +12,7 @@ from sawtooth.analysis.knowledge.kernel_names import KernelClass, classify
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 from sawtooth.analysis.knowledge.roofline import roofline
 from sawtooth.analysis.knowledge.tensor_cores import why_not_tensor_cores
-from sawtooth.analysis.nulls import decoded
+from sawtooth.analysis.nulls import decode_cell
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
@@ -78,7 +78,7 @@ def tf32_categories(kernels: pd.DataFrame, vendor: str | None) -> set[str]:
     return {
         category
         for operator, types, category, use in kinds.itertuples(index=False)
-        if peak_dtype(operator, decoded(types), use, vendor) == "tf32"
+        if peak_dtype(operator, decode_cell(types), use, vendor) == "tf32"
     }
 
 
@@ -88,7 +88,7 @@ def _operator_row(
     """Return the table's row for ``part``, the kernels of one operator and shape, longest first."""
     first = part.iloc[0]
     operator = first["operator"] if isinstance(first["operator"], str) else None
-    dims, types, strides = (decoded(first[column]) for column in ("input_dims", "input_types", "input_strides"))
+    dims, types, strides = (decode_cell(first[column]) for column in ("input_dims", "input_types", "input_strides"))
     ns = part.groupby("tensor_cores")["ns"].sum()
     without = part[part["tensor_cores"] == "no"]
     reasons = []

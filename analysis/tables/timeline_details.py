@@ -252,7 +252,7 @@ def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, s
     return rows[0] if rows else None
 
 
-def longest_named(rank: RankView, name: str, view: TimelineSpan, *, host: bool) -> tuple[str, int] | None:
+def longest_slice(rank: RankView, name: str, view: TimelineSpan, *, host: bool) -> tuple[str, int] | None:
     """Return source and id of the longest slice with this ``name`` that touches ``view`` (absolute ns).
 
     ``host`` selects slices of the host instead of the device. None if there is no such slice.

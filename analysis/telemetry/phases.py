@@ -75,7 +75,7 @@ def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = Non
         )
     assert steady.runs_ns is not None
     (begins, ends), first, last = steady.runs_ns, int(times[0]), int(times[-1])
-    spans = [("checkpoint" if _recurring(steady.pauses) else "pause", start, end) for start, end in steady.pauses]
+    spans = [("checkpoint" if _is_recurring(steady.pauses) else "pause", start, end) for start, end in steady.pauses]
     if begins > first and not any(start < begins for _, start, _ in spans):
         spans.append(("not_running", first, begins))
     if ends < last and not any(end > ends for _, _, end in spans):
@@ -105,7 +105,7 @@ def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleB
     return sorted(bands, key=lambda band: (band.start_ns, band.reason))
 
 
-def _recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
+def _is_recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
     """Return whether the pauses recur at regular intervals, like checkpoints and evaluations."""
     if len(pauses) < 3:
         return False

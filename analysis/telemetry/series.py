@@ -19,7 +19,7 @@ from sawtooth.analysis.telemetry.signal.energy import Energy, energy
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
-from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
+from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding_reasons
 
 STRETCHES = 10  # The lowest stretch covers a tenth of the samples.
 MIN_STRETCH_SAMPLES = 5  # The mean of a stretch with fewer samples is mostly noise.
@@ -87,7 +87,7 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
         span=covered,
         samples=samples,
         gaps=gaps,
-        throttles=throttled(samples),
+        throttles=throttled_times(samples),
         recording_id=recording.id,
     )
 
@@ -109,10 +109,10 @@ def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
 def last(telemetry: TelemetrySeries, seconds: float) -> TelemetrySeries:
     """Return the last ``seconds`` of the telemetry."""
     start = max(telemetry.span.end_ns - round(seconds * 1e9), telemetry.span.start_ns)
-    return within(telemetry, TimelineSpan(start, telemetry.span.end_ns))
+    return cut_to(telemetry, TimelineSpan(start, telemetry.span.end_ns))
 
 
-def within(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
+def cut_to(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
     """Return the part of the telemetry inside ``span``."""
     times = telemetry.samples["time_ns"]
     samples = telemetry.samples[(times >= span.start_ns) & (times <= span.end_ns)].reset_index(drop=True)
@@ -139,7 +139,7 @@ def with_neighbours(telemetry: TelemetrySeries, span: TimelineSpan) -> Telemetry
     last_ = min(int(np.searchsorted(times, span.end_ns, side="left")), len(times) - 1)
     if not len(times):
         return telemetry
-    return within(telemetry, TimelineSpan(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
+    return cut_to(telemetry, TimelineSpan(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
 
 
 def seconds_span(view: tuple[float, float], origin_ns: int) -> TimelineSpan:
@@ -147,7 +147,7 @@ def seconds_span(view: tuple[float, float], origin_ns: int) -> TimelineSpan:
     return TimelineSpan(origin_ns + round(view[0] * 1e9), origin_ns + round(view[1] * 1e9))
 
 
-def throttled(samples: pd.DataFrame) -> pd.DataFrame:
+def throttled_times(samples: pd.DataFrame) -> pd.DataFrame:
     """Return the times of reduced clocks: start_ns, end_ns, reason; a band ends when the reasons change."""
     columns = ["start_ns", "end_ns", "reason"]
     mask = samples["clock_event_mask"] if "clock_event_mask" in samples else pd.Series(dtype=float)
@@ -158,7 +158,7 @@ def throttled(samples: pd.DataFrame) -> pd.DataFrame:
     edges = np.flatnonzero(np.diff(bits)) + 1
     starts, ends = np.concatenate(([0], edges)), np.concatenate((edges, [len(bits)]))
     rows = [
-        (time[max(a - 1, 0)], time[b - 1], ", ".join(reason.label for reason in holding(int(bits[a]))))
+        (time[max(a - 1, 0)], time[b - 1], ", ".join(reason.label for reason in holding_reasons(int(bits[a]))))
         for a, b in zip(starts, ends, strict=True)
         if bits[a]
     ]
@@ -208,7 +208,7 @@ FOLD_BINS = 48  # Bins of one period. In most recordings, each bin has some samp
 FOLD_BEFORE = 0.15  # Share of a period that the chart shows before the rise.
 
 
-def folded(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
+def fold(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
     """Return all periods of a sawtooth, aligned at their rises: after_s (from the rise), p10, median, p90.
 
     A loop's period varies, so multiples of the mean period would not align. Empty if the signal does not rise.

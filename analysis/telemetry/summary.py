@@ -177,7 +177,7 @@ def _summary(
         signal_column=signal.column if signal else None,
         sawtooth=sawtooth_found,
         phases=tuple(phases(*series[signal.column], steady, sawtooth_found.period_s)) if signal else (),
-        throttling=tuple(_throttling(series)),
+        throttling=tuple(_throttling_seconds(series)),
         at_work={c: mean for c in at_work if c in series and (mean := mean_over(*series[c], steady))},
         counted_power_w=counted_w,
         capped=_is_capped(series, steady),
@@ -264,7 +264,7 @@ def _is_capped(series: Series, steady: Steady) -> bool:
     return bool((mask[steady.mask(times)].astype(np.int64) & POWER_CAP).any())
 
 
-def _throttling(series: Series) -> list[ThrottleBand]:
+def _throttling_seconds(series: Series) -> list[ThrottleBand]:
     if "clock_event_mask" not in series:
         return []
     times, mask = series["clock_event_mask"]

@@ -204,7 +204,7 @@ def report_of(result: RunResult) -> RunReport:
         busy_share=busy_share_of_best(lead) if lead is not None else None,
         mfu=result.metrics["mfu"].value,
         lost=_lost_times(result),
-        findings=[advised(number, finding) for number, finding in numbered(result)],
+        findings=[finding_answer(number, finding) for number, finding in numbered(result)],
         plan=[
             PlannedChange(p.rule, p.before_ms, p.predicted_step_ms, p.predicted_low_ms, p.predicted_high_ms)
             for p in result.plan
@@ -225,7 +225,7 @@ def _lost_times(result: RunResult) -> list[LostTime]:
     ]  # fmt: skip
 
 
-def advised(number: int, finding: Finding) -> Advised:
+def finding_answer(number: int, finding: Finding) -> Advised:
     """Return a finding as an answer, with its number on the pages."""
     return Advised(
         finding=finding.rule,

@@ -123,7 +123,7 @@ class Tools:
         plain = finding_json(check)
         about = next((rule for rule in rules() if rule.slug.replace("-", "_") == finding.replace("-", "_")), None)
         return answers.Explanation(
-            finding=answers.advised(number, check),
+            finding=answers.finding_answer(number, check),
             how=check.fix,
             prediction_note=" ".join(filter(None, (check.observed, check.prediction_note))),
             risk=check.risk,

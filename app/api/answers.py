@@ -41,7 +41,7 @@ def run_of(request: Request) -> Manifest:
         raise NotFoundError(str(error)) from None
 
 
-def errors_answered(handler: Handler) -> Handler:
+def answer_errors(handler: Handler) -> Handler:
     """Turn Sawtooth's errors into responses; any other error is a 500 without details."""
 
     @wraps(handler)

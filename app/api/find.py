@@ -12,7 +12,7 @@ from sawtooth.analysis.result_cache import STAIRS, cached_file, cached_result, s
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.tables.kernels import kernels
-from sawtooth.app.api.answers import errors_answered, json
+from sawtooth.app.api.answers import answer_errors, json
 from sawtooth.app.charts import rankings
 from sawtooth.app.library import library
 from sawtooth.app.places import address
@@ -28,7 +28,7 @@ SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # Characters of a kernel's name i
 Entry = tuple[str, str, str]  # Kind, name and address.
 
 
-@errors_answered
+@answer_errors
 async def index(request: Request) -> Response:
     """Return the runs, newest first, and the findings and kernels of the run ``?run=``, if it is analysed."""
     return json({"entries": await run_in_threadpool(_entries, request.query_params.get("run", ""))})

@@ -9,8 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from sawtooth.app.api.answers import errors_answered, json, refusal
-from sawtooth.app.api.uploads import NAME_LENGTH, claimed
+from sawtooth.app.api.answers import answer_errors, json, refusal
+from sawtooth.app.api.uploads import NAME_LENGTH, claim_upload
 from sawtooth.app.format import clean
 from sawtooth.app.jobs.queue import IngestJob
 from sawtooth.app.server.process import jobs
@@ -32,7 +32,7 @@ class _JobOrder(msgspec.Struct):
     separate: bool = False
 
 
-@errors_answered
+@answer_errors
 async def create(request: Request) -> Response:
     """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Returns 202 and the job."""
     try:
@@ -49,24 +49,24 @@ async def create(request: Request) -> Response:
         raise UsageError('The order is JSON such as {"files": [{"upload": "…", "name": "trace.json.gz"}]}.') from None
     if len({file.upload for file in order.files}) != len(order.files):
         raise UsageError("The order names an upload twice.")
-    uploads = [(claimed(file.upload), clean(file.name, NAME_LENGTH) or "upload") for file in order.files]
+    uploads = [(claim_upload(file.upload), clean(file.name, NAME_LENGTH) or "upload") for file in order.files]
     job = await run_in_threadpool(lambda: jobs().start(uploads, separate=order.separate))
     return json(as_json(job), 202)
 
 
-@errors_answered
+@answer_errors
 async def index(request: Request) -> Response:
     """Return every job of this server, newest first."""
     return json({"jobs": [as_json(job) for job in await run_in_threadpool(jobs().all)]})
 
 
-@errors_answered
+@answer_errors
 async def show(request: Request) -> Response:
     """Return one job."""
     return json(as_json(await run_in_threadpool(jobs().get, request.path_params["job"])))
 
 
-@errors_answered
+@answer_errors
 async def cancel(request: Request) -> Response:
     """Stop a job and return its final state."""
     await run_in_threadpool(jobs().cancel, request.path_params["job"])

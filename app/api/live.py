@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from sawtooth.app.api.answers import errors_answered, json, refusal
+from sawtooth.app.api.answers import answer_errors, json, refusal
 from sawtooth.app.server.process import push_threads
 from sawtooth.app.server.request_body import BodyTooLongError, whole_body
 from sawtooth.app.settings import Settings, settings
@@ -73,7 +73,7 @@ def _receiver(options: Settings) -> Receiver:
     return Receiver(options.data.create().live, reserve_bytes=options.disk_reserve_bytes)
 
 
-@errors_answered
+@answer_errors
 async def show(request: Request) -> Response:
     """Return the received bytes per segment: ``{"segments": {"0": 812, "1": 40960}}``."""
     received_ns = time.time_ns()
@@ -83,7 +83,7 @@ async def show(request: Request) -> Response:
     return _with_times({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
 
 
-@errors_answered
+@answer_errors
 async def push(request: Request) -> Response:
     """Receive a batch: ``?segment=N&offset=K``, raw bytes, ``X-Content-CRC32``.
 

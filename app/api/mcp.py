@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
-from sawtooth.app.api.uploads import claimed
+from sawtooth.app.api.uploads import claim_upload
 from sawtooth.app.library import library
 from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
@@ -34,7 +34,7 @@ def mcp_routes(lifespan: Lifespan) -> tuple[list[BaseRoute], Lifespan]:
     from sawtooth.app.agent.tools import Tools
 
     tools = Tools(library())
-    server = mcp_server(tools, from_uploads(tools, jobs, claimed), ingest_in_jobs=True)
+    server = mcp_server(tools, from_uploads(tools, jobs, claim_upload), ingest_in_jobs=True)
     routes = server.streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sawtooth.analysis.result_cache import cached_result
-from sawtooth.app.api.answers import errors_answered, refusal
+from sawtooth.app.api.answers import answer_errors, refusal
 from sawtooth.app.api.sessions import state_of
 from sawtooth.app.library import library
 from sawtooth.app.live.info import sessions
@@ -26,7 +26,7 @@ MAX_SESSIONS = 50  # At most this many live sessions are exported.
 MISSING = "Metrics need the package prometheus-client on this server: pip install 'sawtooth[metrics]'."
 
 
-@errors_answered
+@answer_errors
 async def metrics(_request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
     try:

@@ -8,7 +8,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
-from sawtooth.app.api.answers import errors_answered, json, run_of
+from sawtooth.app.api.answers import answer_errors, json, run_of
 from sawtooth.app.library import library
 from sawtooth.app.reports.perfetto import merged_trace
 from sawtooth.app.settings import settings
@@ -17,26 +17,26 @@ from sawtooth.ingest.errors import NotFoundError
 ATTACHED = 'attachment; filename="ranks.json.gz"'
 
 
-@errors_answered
+@answer_errors
 async def index(request: Request) -> Response:
     """Return every run's manifest, newest first."""
     return json({"runs": await run_in_threadpool(settings().data.manifests)})
 
 
-@errors_answered
+@answer_errors
 async def show(request: Request) -> Response:
     """Return one run's manifest."""
     return json(await run_in_threadpool(run_of, request))
 
 
-@errors_answered
+@answer_errors
 async def report(request: Request) -> Response:
     """Return one run's report, as ``sawtooth report --format json`` prints it."""
     manifest = await run_in_threadpool(run_of, request)
     return json(await run_in_threadpool(lambda: report_json(result_of(manifest, library()))))
 
 
-@errors_answered
+@answer_errors
 async def trace(request: Request) -> Response:
     """Return the source of a run's trace, gzip-compressed.
 

@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sawtooth.app.api.answers import errors_answered, json
+from sawtooth.app.api.answers import answer_errors, json
 from sawtooth.app.live.finish import live_sessions
 from sawtooth.app.live.info import SessionInfo, session_info, sessions
 from sawtooth.app.live.sessions import LiveSession
@@ -18,14 +18,14 @@ from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError
 
 
-@errors_answered
+@answer_errors
 async def index(request: Request) -> Response:
     """Return the newest sessions, live ones first."""
     every = await run_in_threadpool(lambda: sessions(settings().data.create().live))
     return json({"sessions": [_describe(info) for info in every]})
 
 
-@errors_answered
+@answer_errors
 async def show(request: Request) -> Response:
     """Return the current state of one session.
 

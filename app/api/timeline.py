@@ -21,7 +21,7 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline_tiles
 from sawtooth.analysis.tables.timeline_tiles import TimelineTile
-from sawtooth.app.api.answers import Handler, errors_answered, run_of
+from sawtooth.app.api.answers import Handler, answer_errors, run_of
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.library import library
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -36,7 +36,7 @@ _lock = threading.Lock()
 CACHED_RESULTS = 8  # Answers of this many recordings stay in memory.
 
 
-def encoded(tile: TimelineTile) -> bytes:
+def encode_tile(tile: TimelineTile) -> bytes:
     """Return a tile as bytes: the u32 length of a JSON header, the header, and columns.
 
     Numbers are little-endian; the header and each column are padded to 8 bytes. Columns of slices: start and dur (f64, ns after
@@ -92,7 +92,7 @@ def _pad(data: bytes) -> bytes:
 def answered(find: Callable[[Request], Response]) -> Handler:
     """Return a route that runs ``find`` in a thread, because it reads the store; errors become sentences."""
 
-    @errors_answered
+    @answer_errors
     async def answer(request: Request) -> Response:
         return await run_in_threadpool(find, request)
 
@@ -106,7 +106,7 @@ def _tiles(request: Request) -> Response:
     if len(sources) > MAX_TILES:
         raise UsageError(f"A request may ask for at most {MAX_TILES} tiles of the timeline.")
     with opened(request) as rank:
-        parts = [encoded(timeline_tiles.tile(rank.recording, source, rank.device, level, index)) for source in sources]
+        parts = [encode_tile(timeline_tiles.tile(rank.recording, source, rank.device, level, index)) for source in sources]
     # A recording never changes. Its analysis changes only with Sawtooth's version or the run's other ranks.
     return Response(b"".join(parts), headers={"cache-control": "private, max-age=600"}, media_type="application/octet-stream")
 

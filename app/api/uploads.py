@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from sawtooth.app.api.answers import errors_answered, json, refusal
+from sawtooth.app.api.answers import answer_errors, json, refusal
 from sawtooth.app.format import bytes_, clean
 from sawtooth.app.jobs.leftovers import is_stale_upload
 from sawtooth.app.settings import Settings, settings
@@ -51,7 +51,7 @@ class UploadRefusedError(Exception):
         self.status = status
 
 
-@errors_answered
+@answer_errors
 async def put(request: Request) -> Response:
     """Store the body and return ``{"upload": id, "bytes": n, "name": …}``."""
     global _running, _refused_at
@@ -163,7 +163,7 @@ def remove_stale_uploads(folder: Path, clock: Callable[[], float] = time.time) -
                 entry.unlink()
 
 
-def claimed(upload: str) -> Path:
+def claim_upload(upload: str) -> Path:
     """Return the path of a complete upload.
 
     Raises UsageError for an invalid id, and NotFoundError for an unknown one.

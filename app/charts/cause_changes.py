@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sawtooth.app.charts.waterfall import WaterfallBar, directed
+from sawtooth.app.charts.waterfall import WaterfallBar, change_with_arrow
 from sawtooth.app.theme import UNKNOWN, colour_of
 
 MOST = 4  # Causes with a bar of their own. The others are one bar, so that the list stays short.
@@ -50,7 +50,7 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
     drawn = tuple(
         CauseChange(
             name,
-            directed(ms),
+            change_with_arrow(ms),
             f"{(min(ms, 0.0) - low) / (high - low):.2%}",
             f"{abs(ms) / (high - low):.2%}",
             colour.on(dark),
@@ -58,4 +58,4 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
         )
         for name, ms, colour in rows
     )
-    return CauseChanges(drawn, f"{-low / (high - low):.2%}", directed(sum(bar.change_ms for bar in bars)))
+    return CauseChanges(drawn, f"{-low / (high - low):.2%}", change_with_arrow(sum(bar.change_ms for bar in bars)))

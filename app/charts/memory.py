@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
 from sawtooth.app.charts.poster_bars import LETTER, BarSegment, StepBar
-from sawtooth.app.theme import MUTED, PAGE, Colour, colour_of_quantity, mixed
+from sawtooth.app.theme import MUTED, PAGE, Colour, colour_of_quantity, mix
 
 HOLDERS = 12  # Parts of the peak that are drawn one by one: narrower ones would be thin lines.
 NUMBERED_FROM = 0.07  # Share of the peak: a wider piece has room for its number in the table, also on a narrow page.
@@ -17,7 +17,7 @@ EDGES = 6  # Letters: the number, and the room around a name.
 MOSTLY_USED = 0.85  # Share of the memory: above this, the rest of the bar has no room for words.
 USED = colour_of_quantity("mem_used_bytes")  # The same colour as for memory in telemetry.
 # A paler colour for every second part, so that neighbours in a bar can be distinguished.
-PALER = Colour("", mixed(USED.light, PAGE.light, 0.35), mixed(USED.dark, PAGE.dark, 0.35))
+PALER = Colour("", mix(USED.light, PAGE.light, 0.35), mix(USED.dark, PAGE.dark, 0.35))
 
 
 def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], *, dark: bool, relative: bool) -> Chart:
@@ -70,7 +70,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     )
 
 
-def held(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
+def holders(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
     """Return the operators that hold the peak as pieces of a bar: the largest by name, the rest as one."""
     pieces = []
     for i, row in enumerate(rows.head(HOLDERS).to_dict("records")):

@@ -7,8 +7,8 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.charts.waterfall import directed
-from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mixed
+from sawtooth.app.charts.waterfall import change_with_arrow
+from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mix
 
 DRAWN_FROM = 0.004  # Share of a step's GPU time: narrower modules would be lines without a name.
 MAX_DRAWN = 300  # Modules in each picture: the browser needs a second for more.
@@ -40,7 +40,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
             parents=["", *(ROOT if pd.isna(parent) else _key(parent) for parent in placed["parent"])],
             labels=[
                 f"A's step: {fmt.duration_ms(whole)} of GPU work",
-                *(f"{fmt.plain(str(n), 40)} {directed(ms)}" for n, ms in named),
+                *(f"{fmt.plain(str(n), 40)} {change_with_arrow(ms)}" for n, ms in named),
             ],
             values=[whole, *(float(ms) for ms in placed["ms_a"])],
             branchvalues="total",
@@ -90,7 +90,7 @@ def difference_title(rows: pd.DataFrame) -> str:
 def _change_colour(share: float, dark: bool) -> str:
     """Return the colour of a change from A: blue for less, grey for none, warm for more; full at HALF."""
     end = ACCENT.on(dark) if share < 0 else CAUSES["data_wait"].on(dark)
-    return mixed(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
+    return mix(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
 
 
 def _key(module: object) -> str:

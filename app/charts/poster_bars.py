@@ -14,7 +14,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.charts.waterfall import WaterfallBar, directed
+from sawtooth.app.charts.waterfall import WaterfallBar, change_with_arrow
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 NAMED_FROM = 0.01  # Share of the step: a narrower part shows its name only on hover.
@@ -283,10 +283,10 @@ def moves(bars: Sequence[WaterfallBar], *, dark: bool) -> list[Move]:
     rows = [("A", fmt.duration_ms(totals[0]), 0.0, totals[0], MUTED)]
     at = totals[0]
     for bar in shown:
-        rows.append((bar.label, directed(bar.change_ms), at, at + bar.change_ms, colour_of(bar.owner, bar.cause)))
+        rows.append((bar.label, change_with_arrow(bar.change_ms), at, at + bar.change_ms, colour_of(bar.owner, bar.cause)))
         at += bar.change_ms
     if abs(totals[1] - at) > 1e-9:
-        rows.append(("everything else", directed(totals[1] - at), at, totals[1], UNKNOWN))
+        rows.append(("everything else", change_with_arrow(totals[1] - at), at, totals[1], UNKNOWN))
     rows.append(("B", fmt.duration_ms(totals[1]), 0.0, totals[1], ACCENT))
     scale = max(longest, *(max(row[2], row[3]) for row in rows))
     return [

@@ -63,12 +63,16 @@ def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]
         if times[text] > 1:  # names cut shorter, to make room for the ending, may also become equal
             by_start.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
     for same in by_start.values():
-        endings = {name: middle(" ".join(words), length - length // 3 - 3) for name, words in _differing(same).items() if words}
+        endings = {
+            name: middle(" ".join(words), length - length // 3 - 3)
+            for name, words in _distinguishing_words(same).items()
+            if words
+        }
         short_names |= {name: f"{short(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
     return [short_names[name] for name in names]
 
 
-def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def _distinguishing_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return, by name, the words that distinguish a name from all others.
 
     The first is the first differing word; more follow only as needed.
@@ -82,7 +86,11 @@ def _differing(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         first.setdefault(own[same] if same < len(own) else "", {})[name] = own[same + 1 :]
     if len(first) == 1:  # they differ only in punctuation
         return {name: [] for name in words}
-    return {name: [word, *more] if word else more for word, rest in first.items() for name, more in _differing(rest).items()}
+    return {
+        name: [word, *more] if word else more
+        for word, rest in first.items()
+        for name, more in _distinguishing_words(rest).items()
+    }
 
 
 def middle(name: str, length: int) -> str:

@@ -14,7 +14,7 @@ from sawtooth.analysis.run.job import Pipeline
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed
 from sawtooth.app.charts.poster_bars import NAMED_FROM, BarChart, bars_of
-from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour, ink_on, mixed
+from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour, ink_on, mix
 
 # The ledger's parts in the order of a bar: useful time, communication by cause (if the collectives of several ranks show it), then
 # idle time by cause.
@@ -188,7 +188,7 @@ def _heat_map(
     The first of ``ends`` has the page's colour and the second has ``colour``. ``more`` is passed to Plotly.
     """
     if texts is not None:
-        colour = mixed(PAGE.on(dark), colour, UNDER_TEXT)  # the texts must be readable in the page's text colour
+        colour = mix(PAGE.on(dark), colour, UNDER_TEXT)  # the texts must be readable in the page's text colour
         more |= {
             "text": texts.to_numpy(),
             "texttemplate": "%{text}",

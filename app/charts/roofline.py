@@ -60,9 +60,11 @@ def roofline(
     drawn_rows = drawn_rows.assign(place=range(1, len(drawn_rows) + 1))
     multiplying, moving = drawn_rows[drawn_rows["flops"] > 0], drawn_rows[~(drawn_rows["flops"] > 0)]
     longest = float(drawn_rows["ms"].max())
-    figures = [_multiplying(multiplying, peaks, unused, bandwidth, longest, dark=dark)] if len(multiplying) or peaks else []
+    figures = (
+        [_draw_multiplying(multiplying, peaks, unused, bandwidth, longest, dark=dark)] if len(multiplying) or peaks else []
+    )
     if len(moving) or not figures:  # if no operator multiplies, there is only the roof of the memory
-        figures.append(_moving(moving, bandwidth, longest, dark, unit))
+        figures.append(_draw_moving(moving, bandwidth, longest, dark, unit))
     named = drawn_rows.head(LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
         f"{fmt.clean(str(row['name']), 40)} {fmt.share(row['attained_share'])} attained" for row in named.to_dict("records")
@@ -98,7 +100,7 @@ def _drawn_operators(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["ms"] >= MIN_TIME_SHARE * rows["ms"].sum()].head(POINTS)
 
 
-def _moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> go.Figure:
+def _draw_moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> go.Figure:
     """Draw operators that only move data: bandwidth against time, below the memory's bandwidth."""
     figure, peak = framed(go.Figure(), HEIGHT), bandwidth / 1e9
     left, right = (float(rows["ms"].min()) / 2, float(rows["ms"].max()) * 2) if len(rows) else (0.05, 2.0)
@@ -117,7 +119,7 @@ def _moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, un
     return figure
 
 
-def _multiplying(
+def _draw_multiplying(
     rows: pd.DataFrame,
     peaks: Mapping[str, float],
     unused: Mapping[str, float],
@@ -215,7 +217,7 @@ def _dots(
     (left, right), (low, high) = ranges
     heights = (np.log10(named[columns[1]].to_numpy(float)) - low) / (high - low) * HEIGHT
     for place, x, y, height, label in zip(
-        named["place"], *(np.log10(named[c].to_numpy(float)) for c in columns), heights, apart(heights), strict=True
+        named["place"], *(np.log10(named[c].to_numpy(float)) for c in columns), heights, spread_heights(heights), strict=True
     ):
         side = -1 if x > left + RIGHT * (right - left) else 1
         arrow = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": MUTED.on(dark)}
@@ -231,7 +233,7 @@ def _dots(
         )
 
 
-def apart(heights: Sequence[float]) -> list[float]:
+def spread_heights(heights: Sequence[float]) -> list[float]:
     """Return the heights of the numbers next to dots at ``heights`` (pixels), in the same order.
 
     Numbers are as near to their dots as possible without overlapping.

@@ -105,14 +105,14 @@ def _period(figure: go.Figure, telemetry: TelemetrySeries, tooth: Sawtooth, colu
     figure.add_annotation(x=(start + end) / 2, y=102, text=label, showarrow=False, yanchor="bottom", font={"size": 12})
 
 
-def folded(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, dark: bool) -> Chart | None:
+def folded_chart(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, dark: bool) -> Chart | None:
     """Draw one period: the median of all periods and a band with 80 % of the samples.
 
     Periods are aligned at their rises. The result is None without a period.
     """
     if tooth.period_s is None or tooth.low is None or tooth.high is None:
         return None
-    table = series.folded(telemetry, tooth.period_s, tooth.low, tooth.high, column)
+    table = series.fold(telemetry, tooth.period_s, tooth.low, tooth.high, column)
     if len(table) < 2:
         return None
     colour = colour_of_quantity(column).on(dark)

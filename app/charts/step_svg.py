@@ -56,7 +56,7 @@ class PictureBar:
         return sum(part.ms for part in self.parts)
 
 
-def drawn(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: bool = False) -> Markup:
+def draw_bars(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: bool = False) -> Markup:
     """Draw ``bars`` below each other on one scale that starts at 0.
 
     A dashed outline marks what a bar lost against the bar above it. With ``ribbons``, bands connect equal parts instead,
@@ -69,7 +69,7 @@ def drawn(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: 
     for at, bar in enumerate(bars):
         tops.append(y + CAPTION)
         below = ribbons and at > 0  # where a ribbon ends, its caption would cover it
-        body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _fitting(bar.caption, WIDTH - VALUE), INK.on(dark)))
+        body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _cut_to_fit(bar.caption, WIDTH - VALUE), INK.on(dark)))
         body.append(_bar(bar, tops[-1], scale, prefix, colours, dark=dark))
         body.append(_time(bar, bar.ms * scale if ribbons else WIDTH - VALUE, tops[-1], dark=dark, strong=ribbons))
         if at and not ribbons:
@@ -102,7 +102,7 @@ def _text(x: float, y: float, text: str, colour: str, extra: str = "") -> Markup
     )
 
 
-def _fitting(text: str, room: float) -> str:
+def _cut_to_fit(text: str, room: float) -> str:
     """Return ``text``, cut so that it fits into ``room`` px."""
     return fmt.clean(text, max(2, int(room / LETTER)))
 

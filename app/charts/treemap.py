@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mixed
+from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mix
 
 DRAWN_FROM = 0.012  # Share of all time: a smaller tile has no room for its time in figures.
 LABEL = 40  # Characters of a tile's name.
@@ -56,7 +56,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
     whole = sum(tile.ms for tile in tiles) or 1.0
     drawn_tiles = _tiles_to_draw(tiles, DRAWN_FROM * whole)
     drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
-    frame = mixed(PAGE.on(dark), MUTED.on(dark), BEHIND)
+    frame = mix(PAGE.on(dark), MUTED.on(dark), BEHIND)
     colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
     figure = go.Figure(
         go.Treemap(

@@ -111,7 +111,7 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
             hovertemplate="%{customdata}<extra></extra>",
         )
         # Always to the right of the bar, because its name is on the left.
-        words = fmt.duration_ms(length) if side else directed(length)
+        words = fmt.duration_ms(length) if side else change_with_arrow(length)
         figure.add_annotation(
             x=max(base, base + length) / unit.ms,
             y=at_row,
@@ -138,7 +138,7 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
     return Chart(figure=figure, title=title, alt=alt, table=table, columns=_PARTS, metrics=(), method=method)
 
 
-def directed(change_ms: float) -> str:
+def change_with_arrow(change_ms: float) -> str:
     """Return a change of time with its sign and an arrow; a down arrow means better."""
     arrow = "▼ " if change_ms < 0 else "▲ " if change_ms > 0 else ""
     return arrow + fmt.signed(fmt.duration_ms(change_ms), change_ms)

@@ -102,7 +102,7 @@ def _tested_change(run: OpenedRun, result: RunResult) -> str | None:
     comparison = compare(*sides)
     if comparison.prediction is not None:
         remember(folder, before.id, run.manifest.id, comparison.prediction)
-    return setup_changes.tested(comparison)
+    return setup_changes.tested_prediction(comparison)
 
 
 @contextmanager

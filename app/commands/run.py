@@ -63,7 +63,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
     from sawtooth.app.commands.names import data_folder
     from sawtooth.app.jobs.ingest_files import bring_in
     from sawtooth.app.reports.brief import lines
-    from sawtooth.app.served_address import Served, answering
+    from sawtooth.app.served_address import Served, answering_address
     from sawtooth.app.words.comparisons import comparison as words
     from sawtooth.app.words.comparisons import limits
 
@@ -79,7 +79,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
     for line in [words.headline(change), *limits.sentences(change)] if change is not None else ():
         say(f"sawtooth: {fmt.clean(line)}", err=True)
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
-    served = answering(folder, HEALTH_SECONDS)
+    served = answering_address(folder, HEALTH_SECONDS)
     where = f" --data {shlex.quote(str(data))}" if data else ""
     hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
     say(f"{(served or Served()).url(f'verdict?run={ingested.runs[0].id}')}{hint}", err=True)

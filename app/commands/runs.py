@@ -30,7 +30,7 @@ from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run, edit_run
-from sawtooth.ingest.runs.proposals import needed
+from sawtooth.ingest.runs.proposals import needed_ids
 from sawtooth.ingest.schema import DataFolder
 
 UNITS = " kmgt"  # Each unit is 1000 times the previous one, or 1024 times if an i follows it.
@@ -214,7 +214,7 @@ def prune(
     """
     folder, limit = data_folder(data), size_of(max_size)
     newest_first = folder.manifests()
-    takes = {run.id: needed(folder, run) | {run.id} for run in newest_first}  # the files of its cached analysis have its id
+    takes = {run.id: needed_ids(folder, run) | {run.id} for run in newest_first}  # the files of its cached analysis have its id
     users = Counter(chain.from_iterable(takes.values()))
     sizes = {identifier: _file_sizes(folder, identifier) for identifier in users}
     total = sum(sizes.values())

@@ -44,7 +44,7 @@ class _Marker(msgspec.Struct):
     imported: list[str]
 
 
-def bundled(samples: Path = SAMPLES) -> list[Bundled]:
+def bundled_recordings(samples: Path = SAMPLES) -> list[Bundled]:
     """Return the recordings in ``samples``, sorted by name: folders that contain at least a trace."""
     examples = []
     for folder in sorted(p for p in samples.iterdir() if p.is_dir()) if samples.is_dir() else ():
@@ -57,7 +57,7 @@ def bundled(samples: Path = SAMPLES) -> list[Bundled]:
 def first_pair(manifests: Sequence[Manifest], samples: Path = SAMPLES) -> tuple[Manifest, Manifest] | None:
     """Return the bundled run for new users and the run of its fix; None if either is missing."""
     here = {manifest.name: manifest for manifest in manifests if manifest.bundled}
-    for item in bundled(samples):
+    for item in bundled_recordings(samples):
         if item.name in here and item.fixed_by in here:
             return here[item.name], here[item.fixed_by]
     return None
@@ -83,7 +83,7 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
         imported = set()
     if again:
         imported &= {manifest.name for manifest in data.manifests() if manifest.bundled}
-    fresh = [item for item in bundled(samples) if item.name not in imported]
+    fresh = [item for item in bundled_recordings(samples) if item.name not in imported]
     started = []
     now = time.time_ns()
     fixes = [item.fixed_by for item in fresh]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.app.jobs.bundled_examples import SAMPLES, bundled
+from sawtooth.app.jobs.bundled_examples import SAMPLES, bundled_recordings
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
@@ -30,7 +30,7 @@ class FirstAnswer(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=4)
 def first_answer(samples: Path = SAMPLES) -> FirstAnswer | None:
     """Return the answer that ships with Sawtooth; None if it is missing or cannot be read."""
-    for item in bundled(samples):
+    for item in bundled_recordings(samples):
         try:
             return from_json((samples / item.name / FILE).read_bytes(), FirstAnswer)
         except (OSError, msgspec.MsgspecError):
@@ -47,7 +47,7 @@ def computed_first_answer(samples: Path = SAMPLES) -> FirstAnswer:
     from sawtooth.app.jobs.ingest_files import bring_in
     from sawtooth.app.runs.card import card_of
 
-    item = next(item for item in bundled(samples) if item.fixed_by)
+    item = next(item for item in bundled_recordings(samples) if item.fixed_by)
     with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
         folder = DataFolder(Path(temporary)).create()
         (run,) = bring_in(folder, [(path, path.name) for path in item.files], name=item.name).runs

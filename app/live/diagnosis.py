@@ -39,7 +39,7 @@ class Sampled(NamedTuple):
     whole: list[DeviceSamples]
 
 
-def sampled(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
+def copy_samples(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
     """Copy the samples for a diagnosis, so that the session can receive new ones meanwhile."""
     recent = [samples for gpu in gpus if (samples := _recent(gpu, last_ns)) is not None]
     return Sampled(recent, [samples for gpu in gpus if (samples := _session_means(gpu)) is not None])

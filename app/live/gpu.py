@@ -10,8 +10,8 @@ from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK, UtilizationSignal
 from sawtooth.analysis.units import percent
 from sawtooth.app.live.series import LiveSeries
-from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
-from sawtooth.ingest.quantities.throttling import holding
+from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible_value
+from sawtooth.ingest.quantities.throttling import holding_reasons
 from sawtooth.ingest.telemetry.session import is_time
 
 MAX_PROCESSES = 16  # At most this many processes of a GPU are stored. A training has fewer.
@@ -51,7 +51,7 @@ class LiveGpu:
 
     def add(self, column: str, time_ns: int, value: float) -> None:
         """Add a sample; impossible values and unknown quantities are ignored, as anybody may have sent them."""
-        if column in SAMPLE_COLUMNS and possible(column, value) is not None and is_time(time_ns):
+        if column in SAMPLE_COLUMNS and possible_value(column, value) is not None and is_time(time_ns):
             self.series.setdefault(column, LiveSeries()).add(time_ns, value)
 
     def measured(self, values: dict[str, float]) -> dict[str, float]:
@@ -84,7 +84,7 @@ class LiveGpu:
         clocks = self.series.get("clock_sm_mhz")
         clock, fastest = (clocks.latest(), clocks.peak) if clocks else (None, None)
         busy = self.latest(self.at_work_column) if self.at_work_column else None
-        reasons = [reason.label for reason in holding(int(self.latest("clock_event_mask") or 0))]
+        reasons = [reason.label for reason in holding_reasons(int(self.latest("clock_event_mask") or 0))]
         if reasons and clock is not None and fastest and clock < CLOCK_LIMITED * fastest and (busy is None or busy >= BUSY_PCT):
             alerts.append(
                 f"GPU {self.device} is throttled by {' and '.join(reasons)}: its SM clock is {clock:.0f} MHz "

@@ -122,7 +122,7 @@ class LiveSeries:
         self._count = array("q", np.add.reduceat(np.array(self._count), starts).tolist())
 
 
-def thinned(time: I64, value: F64, points: int = MAX_POINTS) -> tuple[I64, F64]:
+def thin(time: I64, value: F64, points: int = MAX_POINTS) -> tuple[I64, F64]:
     """Return about ``points`` samples: the lowest and the highest of each of equal parts, in their order."""
     if len(time) <= points:
         return time, value
@@ -145,7 +145,7 @@ def broken(time: I64, value: F64, points: int) -> tuple[I64, F64]:
     steps = np.diff(time)
     gap = steps > max(GAP_PERIODS * float(np.median(steps)), SHORTEST_GAP_NS)
     part = np.concatenate([[0], np.cumsum(gap)])
-    kept_times, kept_values = thinned(time, value, points)
+    kept_times, kept_values = thin(time, value, points)
     of = part[np.searchsorted(time, kept_times)]
     at = np.flatnonzero(np.diff(of) > 0) + 1
     return np.insert(kept_times, at, (kept_times[at - 1] + kept_times[at]) // 2), np.insert(kept_values, at, np.nan)

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import find_steady
 from sawtooth.analysis.telemetry.summary import ACTIVITY, SM_ACTIVITY
-from sawtooth.app.live.diagnosis import LiveFinding, findings, sampled
+from sawtooth.app.live.diagnosis import LiveFinding, copy_samples, findings
 from sawtooth.app.live.gpu import MAX_PROCESSES, LiveGpu
 from sawtooth.app.live.step_rate import LiveStepRate
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.quantities.registry import possible
+from sawtooth.ingest.quantities.registry import possible_value
 from sawtooth.ingest.sampler.segments import segments_of
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, SessionClock, SessionReader, is_session_id, is_time
 
@@ -134,7 +134,7 @@ class LiveSession:
             if self.last_ns is None or abs(self.last_ns - self._diagnosed_ns) < FINDINGS_EVERY_NS:
                 return self._findings
             self._diagnosed_ns = self.last_ns
-            samples = sampled(list(self.gpus.values()), self.last_ns)
+            samples = copy_samples(list(self.gpus.values()), self.last_ns)
         self._findings = findings(samples)
         return self._findings
 
@@ -159,7 +159,7 @@ class LiveSession:
             if len(self.gpus) >= MAX_GPUS and device not in self.gpus:
                 continue
             gpu = self.gpus.setdefault(device, LiveGpu(device, str(entry.get("name") or "GPU"), None))
-            gpu.memory_bytes = possible("mem_total_bytes", float(entry.get("memory_bytes") or 0)) or gpu.memory_bytes
+            gpu.memory_bytes = possible_value("mem_total_bytes", float(entry.get("memory_bytes") or 0)) or gpu.memory_bytes
 
     def _tick(self, record: dict[str, Any], now: int, shift: int) -> None:
         self.samples += 1
@@ -186,7 +186,7 @@ class LiveSession:
         """Store the processes of all GPUs: device, pid, memory bytes or null, name or null."""
         for gpu in self.gpus.values():
             own = [
-                (str(name or f"process {int(pid)}"), possible("mem_used_bytes", float(held or 0)))
+                (str(name or f"process {int(pid)}"), possible_value("mem_used_bytes", float(held or 0)))
                 for d, pid, held, name in listed
                 if d == gpu.device
             ]

@@ -30,7 +30,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
         _plain(words.certainty(comparison)),
         "",
     ]
-    lines += [f"{_plain(tested)}\n"] if (tested := setup_changes.tested(comparison)) else []
+    lines += [f"{_plain(tested)}\n"] if (tested := setup_changes.tested_prediction(comparison)) else []
     lines += _blocks(comparison)
     if differ := conditions.rows(comparison):
         lines += [f"| {conditions.TITLE} | A | B |", "| --- | --- | --- |"]
@@ -109,7 +109,11 @@ def _match(row: Match) -> str:
 
 def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     """Return the comparison for a terminal."""
-    lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [setup_changes.tested(comparison)])]
+    lines = [
+        words.headline(comparison),
+        words.certainty(comparison),
+        *filter(None, [setup_changes.tested_prediction(comparison)]),
+    ]
     lines += _differing(comparison)
     notes = [
         *setup_changes.sentences(comparison),

@@ -217,7 +217,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         headline=words.headline(comparison),
         marker=Markup(report_text.MARKER),
         certainty=words.certainty(comparison),
-        tested=setup_changes.tested(comparison),
+        tested=setup_changes.tested_prediction(comparison),
         conditions_title=conditions.TITLE,
         conditions=HtmlTable(conditions.COLUMNS, conditions.rows(comparison), words=True),
         conditions_rest=conditions.rest(comparison),

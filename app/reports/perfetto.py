@@ -12,7 +12,7 @@ from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Source
-from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
+from sawtooth.ingest.trace.torch_json.merging import RankSource, merge_traces
 from sawtooth.ingest.trace.torch_json.reader import sniff
 
 LEVEL = 1  # Level of zlib: it is low, because a viewer waits for the file and does not store it.
@@ -78,7 +78,7 @@ def _first_in_file(row: RecordingRow) -> int:
 
 def _gzip(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
     compressor = zlib.compressobj(LEVEL, wbits=31)
-    with closing(merged(ranks, origin_ns)) as pieces:
+    with closing(merge_traces(ranks, origin_ns)) as pieces:
         for piece in pieces:
             if packed := compressor.compress(piece):
                 yield packed

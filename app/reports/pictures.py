@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.staircase import Parts, Staircase
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
-from sawtooth.app.charts.step_svg import INK, PictureBar, PicturePart, drawn
+from sawtooth.app.charts.step_svg import INK, PictureBar, PicturePart, draw_bars
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import MUTED, Colour, place_of
 from sawtooth.app.words import advice, headline
@@ -65,7 +65,7 @@ def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:
         return None
     bars = stair_bars(result, stairs)
     alt = "; ".join(f"{bar.caption}: {bar.time}" for bar in bars)
-    return drawn(bars, f"{run_title(result, stairs)[0]} {alt}")
+    return draw_bars(bars, f"{run_title(result, stairs)[0]} {alt}")
 
 
 def run_output(result: RunResult, stairs: Staircase | None) -> str:
@@ -100,7 +100,7 @@ def of_comparison(comparison: Comparison) -> Markup | None:
     if not (bars := step_bars(comparison)):
         return None
     alt = f"{compare_words.headline(comparison)} {'; '.join(f'{bar.caption}: {bar.time}' for bar in bars)}"
-    return drawn(bars, alt, ribbons=True)
+    return draw_bars(bars, alt, ribbons=True)
 
 
 def slide_of(comparison: Comparison) -> str:

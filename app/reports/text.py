@@ -31,7 +31,7 @@ from sawtooth.app.words.advice import (
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.evidence import about_samples
 from sawtooth.app.words.headline import action, forecast, headline
-from sawtooth.app.words.predicted_gain import sureness
+from sawtooth.app.words.predicted_gain import confidence_in_words
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import between_predicted
 
@@ -174,7 +174,7 @@ def _findings_markdown(result: RunResult) -> list[str]:
     for number, finding in advice:
         lines += [
             "",
-            f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {sureness(finding)}",
+            f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {confidence_in_words(finding)}",
         ]
         lines += [
             "",
@@ -214,7 +214,7 @@ def _findings_text(result: RunResult) -> list[str]:
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             *(f"     {paragraph}" for paragraph in paragraphs(finding)),
-            f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {sureness(finding)}",
+            f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {confidence_in_words(finding)}",
             *([f"     {adds}"] if (adds := note_on_other_changes(result, finding)) else []),
         ]
     if title := plan_heading(result):

@@ -43,7 +43,7 @@ def listed(manifests: Sequence[Manifest], included: Collection[str] = ()) -> lis
     return [m for m in manifests if not m.bundled or m.id in included] if own else list(manifests)
 
 
-def matching(manifests: Sequence[Manifest], searched: str, tag: str | None = None) -> list[Manifest]:
+def matching_runs(manifests: Sequence[Manifest], searched: str, tag: str | None = None) -> list[Manifest]:
     """Return the runs with ``searched`` in name, tags, notes or id, ignoring case, and with ``tag``."""
     sought = searched.strip().lower()
     return [

@@ -77,7 +77,7 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
     step_ms = sum(part.ms for part in parts)
     cells = [("A step", fmt.duration_ms(step_ms), fmt.share(1.0), "", "")]
     for part in parts:
-        most, helps = words.mostly(rank, part, column, _slowest(rank) if part.key == "slow_kernels" else "")
+        most, helps = words.largest_share(rank, part, column, _slowest(rank) if part.key == "slow_kernels" else "")
         cells.append((part.label, fmt.part_ms(step_ms, part.ms), fmt.share(part.share), most, helps))
     waits = {part.key: words.largest_wait(rank, part.key, column) for part in parts}
     causes = {key: colour_of(wait[0].owner, wait[0].cause) for key, wait in waits.items() if wait is not None}

@@ -177,7 +177,7 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
     if len(few) > 1:
         names = " and ".join(_named(name) for name in few["operator"])
         cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
-    bars = poster.bar(StepBar("peak", fmt.bytes_(use.peak_bytes), "100%", tuple(charts.held(rows, dark=frame.dark()))))
+    bars = poster.bar(StepBar("peak", fmt.bytes_(use.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
     if capacity:
         bars += poster.bar(charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark()))
     st.html(bars)

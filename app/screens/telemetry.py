@@ -81,7 +81,7 @@ def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemet
     why = words.troughs(result) if own else None
     tooth, column = (summary.sawtooth, summary.signal_column) if summary is not None else (None, None)
     steady = telemetry_strip.steady(telemetry, summary)
-    folded = drawing.folded(steady, column, tooth, dark=frame.dark()) if tooth is not None and column else None
+    folded = drawing.folded_chart(steady, column, tooth, dark=frame.dark()) if tooth is not None and column else None
     if tooth is None or folded is None:
         if why:
             cards.text(why)
@@ -165,7 +165,7 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
         trough = series.lowest_stretch(steady, column) if column else None
         least = ""
         if trough is not None:
-            when = telemetry_strip.stretch(series.within(steady, trough[0]), telemetry)
+            when = telemetry_strip.stretch(series.cut_to(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
         average = f"{name} averages {mean}{over}{least}"
         under = f"{_under(telemetry)} · 5th to 95th percentile {low} to {high}" if low != high else _under(telemetry)
@@ -225,7 +225,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
         )
     # Without a range, the chart below shows the whole recording.
     strip = _overview(telemetry, view) if view is not None else None
-    shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
+    shown = series.cut_to(telemetry, series.seconds_span(view, origin)) if view else telemetry
     title = "" if view is None and stretch else _title(shown, view, summary)
     chart = charts.lanes(
         shown,

@@ -45,7 +45,7 @@ def outcome(how: How, code: int | None, tail: str, *, limit_s: float, has_steps:
     return how, ""
 
 
-def why_unmeasured(steps: int, tail: str, *, is_loaded: bool) -> str:
+def why_not_measured(steps: int, tail: str, *, is_loaded: bool) -> str:
     """Return why a run with this number of steps has no step time; ``tail`` is the end of its output."""
     if not is_loaded:
         return NOT_LOADED

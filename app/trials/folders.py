@@ -29,7 +29,7 @@ def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
     return listed
 
 
-def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
+def changed_files(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
     """Return the files of ``before`` that were changed or removed since; call it after the training.
 
     Files that a process has open now, such as a log of this command, belong to other programs and are left out.
@@ -38,7 +38,7 @@ def changed(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) 
     return _closed_files(path for path, status in before.items() if after.get(path) != status)
 
 
-def added(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
+def added_files(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
     """Return the files that are not in ``before``, without those that a process has open."""
     return _closed_files(listing(folder, without).keys() - before.keys()) if len(before) < MAX_LISTED else []
 
@@ -105,6 +105,6 @@ def copy(folder: Path, target: Path) -> None:
     shutil.copytree(folder, target, symlinks=True, copy_function=copied, ignore=left_out, dirs_exist_ok=True)
 
 
-def moved(word: str, folder: Path, target: Path) -> str:
+def move_path(word: str, folder: Path, target: Path) -> str:
     """Return a word of a command, with paths below ``folder`` replaced by the same paths below ``target``."""
     return word.replace(f"{folder}{os.sep}", f"{target}{os.sep}")

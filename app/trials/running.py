@@ -96,7 +96,7 @@ class Ran:
         """Return why there is no step time, if there is none."""
         if self.why and (self.is_loaded or self.how != "hung"):
             return self.why
-        return endings.why_unmeasured(len(self.took_ms), self.tail, is_loaded=self.is_loaded)
+        return endings.why_not_measured(len(self.took_ms), self.tail, is_loaded=self.is_loaded)
 
     @property
     def port_is_taken(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.compare.prediction_record import FOLLOWS, remember
-from sawtooth.analysis.compare.significance.measured_steps import mean_of_all, scaled
+from sawtooth.analysis.compare.significance.measured_steps import mean_of_all, scale
 from sawtooth.analysis.compare.significance.trial import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.trials import folders, steps
@@ -153,7 +153,7 @@ class TrialSession:
             if trial.measured is None or trial.status in ("no_effect", "failed", "out_of_memory", "by_hand"):
                 continue
             beside = [base.measured for base in self.bases[trial.after_base : trial.after_base + 2]]
-            measured = scaled(trial.measured, 1 / trial.times_work)
+            measured = scale(trial.measured, 1 / trial.times_work)
             judged = judge(beside, measured, [base.measured for base in self.bases], self.drift_ms)
             trial.status = judged.word
             if judged.word == "not_shown":
@@ -208,11 +208,11 @@ class TrialSession:
 
     def changed_files(self) -> list[str]:
         """Return the files of the working folder that the runs changed without being noticed by the guard."""
-        return folders.changed(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
+        return folders.changed_files(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
 
     def new_files(self) -> list[str]:
         """Return the files that the runs added to the working folder."""
-        return folders.added(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
+        return folders.added_files(self._listing, self._folder, self._data.root.resolve()) if self._listing else []
 
     def _gain(self, trial: Trial) -> float:
         return (self.base_ms or 0.0) - (trial.measured_ms or 0.0) / trial.times_work
@@ -246,7 +246,7 @@ class TrialSession:
         if self.options.copies:
             place = work / "copy"
             folders.copy(self._folder, place)
-            words = [folders.moved(word, self._folder, place) for word in words]
+            words = [folders.move_path(word, self._folder, place) for word in words]
         repeat = f" {len(self.bases) + 1}" if what == "base" and self.bases else ""
         values = ", ".join(f"{name} {value}" for each in changes.values() for name, value in each.items() if name != "kind")
         self._say(f"{self._count}. {what}{repeat}{f' ({values})' if values else ''}")

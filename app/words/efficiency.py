@@ -102,7 +102,7 @@ def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_t
     return None if first is None or not times[first] else (first, times[first])
 
 
-def mostly(rank: RankResult, part: PeakPart, column: Column, largest_operator: str = "") -> tuple[str, str]:
+def largest_share(rank: RankResult, part: PeakPart, column: Column, largest_operator: str = "") -> tuple[str, str]:
     """Return the largest share of a part in words, and advice against it.
 
     ``largest_operator`` is the product, convolution or attention with the largest time above its minimum.

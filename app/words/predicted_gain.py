@@ -13,7 +13,7 @@ SAME = 0.05  # Share of the straggler's delay. A gain that is smaller by less th
 def gain_text(finding: Finding) -> str:
     """Return the gain of a finding in words, such as "saves ≈ 265 ms per step (85 %)"."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        share = fmt.share(1 - left(finding))
+        share = fmt.share(1 - remaining_share(finding))
         after = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} per step ({share})"
     if finding.pays_later:
@@ -34,14 +34,14 @@ def detail(finding: Finding) -> str:
     """
     if finding.claims == "caution":
         return ""
-    sure = sureness(finding)
+    sure = confidence_in_words(finding)
     if finding.claims != "gain" or finding.predicted_step_ms is None:
         return sure
     between = f" ({between})" if (between := between_predicted(finding)) else ""
     return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
 
 
-def sureness(finding: Finding) -> str:
+def confidence_in_words(finding: Finding) -> str:
     """Return the confidence of a change.
 
     If the predicted range includes today's step time, the change may gain nothing, even if its cause is certain.
@@ -51,7 +51,7 @@ def sureness(finding: Finding) -> str:
     return f"{finding.confidence} confidence"
 
 
-def left(finding: Finding) -> float:
+def remaining_share(finding: Finding) -> float:
     """Return the share of the step that remains after a change with a predicted gain."""
     after = finding.predicted_step_ms or 0.0
     return after / (after + finding.gain_ms)

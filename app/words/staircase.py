@@ -290,5 +290,5 @@ def _change(finding: Finding, result: RunResult) -> dict[str, Any]:
         "notes": [
             text for text in (advice.note_on_other_changes(result, finding), finding.prediction_note, finding.risk) if text
         ],
-        "sure": predicted_gain.sureness(finding),
+        "sure": predicted_gain.confidence_in_words(finding),
     }

@@ -28,7 +28,7 @@ def names_in(*sources: Source) -> dict[str, tuple[str, float]]:
     }
 
 
-def possible(column: str, value: float) -> float | None:
+def possible_value(column: str, value: float) -> float | None:
     """Return ``value``; None if it is not a number, or outside the range of the column's quantity."""
     limits = BY_COLUMN[column].range
     return value if limits.low <= value <= limits.high and not isinstance(value, bool) else None
@@ -36,7 +36,7 @@ def possible(column: str, value: float) -> float | None:
 
 def possible_ones(column: str, values: Sequence[float | None]) -> tuple[list[float | None], int]:
     """Return ``values`` with None for impossible values, and the number of impossible values."""
-    valid = [None if value is None else possible(column, value) for value in values]
+    valid = [None if value is None else possible_value(column, value) for value in values]
     return valid, valid.count(None) - list(values).count(None)
 
 

@@ -49,6 +49,6 @@ def bits_of(kind: ReasonKind) -> int:
     return sum(reason.bit for reason in THROTTLE_REASONS if reason.kind == kind)
 
 
-def holding(mask: int) -> list[ThrottleReason]:
+def holding_reasons(mask: int) -> list[ThrottleReason]:
     """Return those reasons in ``mask`` that keep a busy GPU below its possible clock."""
     return [reason for reason in HOLDING if mask & reason.bit]

@@ -11,8 +11,8 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 from sawtooth.ingest.runs.grouping import group
 from sawtooth.ingest.runs.naming import name_of, with_rank, with_time
-from sawtooth.ingest.runs.proposals import forget, needed, remove_unused
-from sawtooth.ingest.runs.recordings import changing, check_not_deleted, joined
+from sawtooth.ingest.runs.proposals import forget, needed_ids, remove_unused
+from sawtooth.ingest.runs.recordings import changing, check_not_deleted, join_refs
 from sawtooth.ingest.schema import DataFolder
 
 
@@ -42,7 +42,7 @@ def register_run(
         except NotFoundError:
             manifest = new_manifest(refs, name or _new_name(folder, refs))
         else:
-            manifest = msgspec.structs.replace(old, name=name or old.name, recordings=joined(old.recordings, refs))
+            manifest = msgspec.structs.replace(old, name=name or old.name, recordings=join_refs(old.recordings, refs))
         manifest = msgspec.structs.replace(
             manifest,
             notes=notes or manifest.notes,
@@ -86,7 +86,7 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
     with changing(folder):
         check_not_deleted(folder, refs)
         old = folder.read_manifest(run_id)
-        recordings = joined(old.recordings, refs)
+        recordings = join_refs(old.recordings, refs)
         # The id of a job of many ranks does not depend on which ranks have recordings.
         new_id = run_id_of(recordings) if old.summaries is None else old.id
         name = old.name if with_rank(folder, recordings, "") else old.name.removesuffix(with_rank(folder, old.recordings, ""))
@@ -135,7 +135,7 @@ def register_job(
                 raise NotFoundError("This job's run was deleted while its traces were ingested. Ingest it again.") from None
             old = msgspec.structs.replace(new_manifest(refs, name or name_of(folder, refs)), id=run_id)
         manifest = msgspec.structs.replace(
-            old, name=name or old.name, recordings=joined(old.recordings, refs), summaries=summaries_id
+            old, name=name or old.name, recordings=join_refs(old.recordings, refs), summaries=summaries_id
         )
         folder.write_manifest(manifest)
         if old.summaries is not None:
@@ -154,7 +154,7 @@ def delete_run(folder: DataFolder, run_id: str) -> None:
             folder.read_manifest(run_id)
         recordings: set[str] = set()
         with contextlib.suppress(NotFoundError):  # a damaged manifest can be deleted too
-            recordings = needed(folder, folder.read_manifest(run_id))
+            recordings = needed_ids(folder, folder.read_manifest(run_id))
         path.unlink(missing_ok=True)
         forget(folder, run_id)
         remove_unused(folder, recordings)

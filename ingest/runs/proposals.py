@@ -14,7 +14,7 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
-from sawtooth.ingest.runs.recordings import changing, check_not_deleted, joined
+from sawtooth.ingest.runs.recordings import changing, check_not_deleted, join_refs
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
@@ -56,7 +56,7 @@ def propose(folder: DataFolder, proposal: Proposal) -> None:
     with changing(folder):
         check_not_deleted(folder, proposal.recordings)
         replaced = _recordings_of(folder, proposal.run_id)
-        if changed(folder.read_manifest(proposal.run_id), proposal):
+        if changes_of(folder.read_manifest(proposal.run_id), proposal):
             write_atomically(
                 folder.proposal_file(proposal.run_id),
                 with_checksum(msgspec.json.format(msgspec.json.encode(proposal), indent=2)),
@@ -71,7 +71,7 @@ def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
     """
     proposal = _stored_proposal(folder, run_id)
     with contextlib.suppress(NotFoundError):
-        if proposal is not None and changed(folder.read_manifest(run_id), proposal):
+        if proposal is not None and changes_of(folder.read_manifest(run_id), proposal):
             return proposal
     return None
 
@@ -81,7 +81,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
     facts = {key: value for key, value in msgspec.structs.asdict(proposal.facts).items() if value is not None}
     return msgspec.structs.replace(
         manifest,
-        recordings=joined(manifest.recordings, proposal.recordings),
+        recordings=join_refs(manifest.recordings, proposal.recordings),
         name=proposal.name or manifest.name,
         notes=proposal.notes or manifest.notes,
         tags=list(dict.fromkeys([*manifest.tags, *proposal.tags])),
@@ -92,7 +92,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
     )
 
 
-def changed(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
+def changes_of(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
     """Return the changes that accepting the proposal would make."""
     after = accepted(manifest, proposal)
     pairs = [(what, getattr(manifest, what), getattr(after, what)) for what in ("name", "notes")]
@@ -138,14 +138,14 @@ def forget(folder: DataFolder, run_id: str) -> None:
     remove_unused(folder, recordings)
 
 
-def needed(folder: DataFolder, run: Manifest) -> set[str]:
+def needed_ids(folder: DataFolder, run: Manifest) -> set[str]:
     """Return the ids that ``run`` needs: its recordings, its summaries, and its proposal's recordings."""
     return {ref.id for ref in run.recordings} | ({run.summaries} if run.summaries else set()) | _recordings_of(folder, run.id)
 
 
 def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
     """Remove those of ``recordings`` that no run needs, with their derived files and sources."""
-    used = set().union(*(needed(folder, run) for run in folder.manifests()))
+    used = set().union(*(needed_ids(folder, run) for run in folder.manifests()))
     for identifier in recordings - used:
         for directory in (folder.recordings, folder.derived, folder.sources):
             for file in directory.glob(f"{identifier}.*"):

@@ -60,7 +60,7 @@ def _start_ns(file: Path) -> int | None:
     return int(row[0]) if row is not None and row[0] is not None else None
 
 
-def joined(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRef]:
+def join_refs(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRef]:
     """Return ``old`` with the recordings and clock corrections that ``new`` adds."""
     corrected = {ref.id: ref for ref in new if ref.offset_ns is not None or ref.interval_ns is not None}
     old_ids = {ref.id for ref in old}

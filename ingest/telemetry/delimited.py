@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.errors import SourceError, as_shown
-from sawtooth.ingest.quantities.registry import BY_COLUMN, possible
+from sawtooth.ingest.quantities.registry import BY_COLUMN, possible_value
 from sawtooth.ingest.telemetry.device_numbers import DeviceNumbers
 from sawtooth.ingest.telemetry.find_header import DECIDING_ROWS, find_header, text_of, time_position
 from sawtooth.ingest.telemetry.headers import Header, SourceColumn
@@ -97,7 +97,7 @@ class _CellNumbers(dict[str, float]):
             self.clear()
         column = self.column.column
         value = number(cell.split("\n")[0], self.column.factor)
-        valid = None if value is None else possible(column, value)
+        valid = None if value is None else possible_value(column, value)
         if value is not None and valid is None:
             self.table.note(*BLANK, example=f"{column} = {value!r}")
         self[cell] = math.nan if valid is None else valid

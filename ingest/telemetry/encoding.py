@@ -31,10 +31,10 @@ def encoding_of(head: bytes) -> str | None:
 
 def as_utf8(head: bytes) -> bytes:
     """Return ``head`` as UTF-8 without a byte order mark if it is UTF-16, else unchanged."""
-    return b"".join(decoded(iter([head]), encoding_of(head)))
+    return b"".join(decode_pieces(iter([head]), encoding_of(head)))
 
 
-def decoded(pieces: Iterable[bytes], encoding: str | None) -> Iterator[bytes]:
+def decode_pieces(pieces: Iterable[bytes], encoding: str | None) -> Iterator[bytes]:
     """Yield ``pieces`` of a text in ``encoding`` as UTF-8; yield them unchanged if ``encoding`` is None."""
     if encoding is None:
         yield from pieces

@@ -12,7 +12,7 @@ import numpy as np
 from sawtooth.ingest.decode import I64
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError, as_shown
 from sawtooth.ingest.source import Source
-from sawtooth.ingest.telemetry.encoding import as_utf8, decoded, encoding_of
+from sawtooth.ingest.telemetry.encoding import as_utf8, decode_pieces, encoding_of
 from sawtooth.ingest.telemetry.formats import (
     dcgmi_dmon,
     gpustat_json,
@@ -98,7 +98,7 @@ def lines(source: Source) -> Generator[bytes]:
     """
     rest, encoding = b"", encoding_of(source.head())
     with closing(source.pieces()) as pieces:
-        for piece in decoded(pieces, encoding):
+        for piece in decode_pieces(pieces, encoding):
             *whole, rest = (rest + piece).split(b"\n")
             for line in whole:
                 yield line.rstrip(b"\r")

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.json_checksum import without_checksum
-from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
+from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible_value
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_oversized, join_segments, segment_name, segments_of
 from sawtooth.ingest.telemetry.reader import SampleGap
 from sawtooth.ingest.telemetry.table import SampleTable
@@ -228,7 +228,7 @@ class SessionTable:
             if not 0 <= device < MAX_DEVICES:
                 raise ValueError(device)
             major, minor = (gpu.get("compute_capability") or [None, None])[:2]
-            memory = possible("mem_total_bytes", float(gpu.get("memory_bytes") or 0))
+            memory = possible_value("mem_total_bytes", float(gpu.get("memory_bytes") or 0))
             self.table_.devices[device] = {
                 "device": device,
                 "name": _text(gpu.get("name")),

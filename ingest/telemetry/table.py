@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import ImportDiagnostic
-from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
+from sawtooth.ingest.quantities.registry import (
+    BY_COLUMN,
+    GAP_PERIODS,
+    HOST_COLUMNS,
+    INTEGER_COLUMNS,
+    SAMPLE_COLUMNS,
+    possible_value,
+)
 from sawtooth.ingest.telemetry.reader import SampleGap, TelemetryTables
 
 BUFFER_GAP_NS = 3_000_000_000  # Longer gaps in a driver's buffer mean a failed read. Polled values fill them.
@@ -102,7 +109,7 @@ class SampleTable:
                 self._append(self.of_host, column, time_ns, column, value)
 
     def _append(self, store: dict[Any, Series], key: Any, time_ns: int, column: str, value: float) -> None:
-        if (valid := possible(column, value)) is None:
+        if (valid := possible_value(column, value)) is None:
             self.note(*BLANK, example=f"{column} = {value!r}")
             return
         if key not in store:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import I64, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.graph_annotations import annotated_nodes
-from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
+from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing_ids
 from sawtooth.ingest.trace.overruns import Overruns
 from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, TABLES, UNIX_NS, Facts, TraceTables
 from sawtooth.ingest.trace.spool import Columns, slices
@@ -122,7 +122,7 @@ class _Linking:
                 carriers.append(np.flatnonzero(is_used) + op_id)
                 op_id += len(parent)
             if calls:
-                op_ids = enclosing(nested, calls["thread_id"], calls["start"], calls["dur"], self._tolerance)
+                op_ids = enclosing_ids(nested, calls["thread_id"], calls["start"], calls["dur"], self._tolerance)
                 columns = self._times(calls, "name_id", "thread_id") | {
                     "correlation": calls["correlation"],
                     "cpu_op_id": _null_if_negative(op_ids),

@@ -143,7 +143,7 @@ def _link_overlapping(*, rows: I64, linked_count: int, start: I64, dur: I64, par
         stack.append((end, row, int(depth[row])))
 
 
-def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
+def enclosing_ids(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
     """Return for each interval the id of the innermost interval of ``outer`` that encloses it, else -1.
 
     Unlike ``Nesting``, this finds parents in another table: the operator around a launch, for example.

@@ -23,7 +23,7 @@ from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, scaled
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, scale
 from sawtooth.analysis.metrics.step_time import LAUNCHES_ONLY
 from sawtooth.analysis.metrics.step_time_evidence import with_host_drift
 from sawtooth.analysis.result_cache import result_of
@@ -117,7 +117,7 @@ def table(found: Sequence[Pair]) -> Iterator[str]:
 
 def called(pairs: Iterable[Pair], factor: float) -> int:
     """Return the number of pairs that are called faster if every time of B is divided by ``factor``."""
-    return sum(verdict([pair.a], [scaled(pair.b, 1 / factor)]).word == "faster" for pair in pairs)
+    return sum(verdict([pair.a], [scale(pair.b, 1 / factor)]).word == "faster" for pair in pairs)
 
 
 def main(paths: Sequence[str], data: Path, runs: Path | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sawtooth.app import served_address
-from sawtooth.app.served_address import Served, addresses, answering, keep_address
+from sawtooth.app.served_address import Served, addresses, answering_address, keep_address
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
 
@@ -72,7 +72,7 @@ def with_own_certificate(folder: Path) -> ssl.SSLContext:
 def test_the_health_check_finds_port_and_protocol(data: DataFolder, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAWTOOTH_DATA", str(data.root))
     with keep_address(data, server):
-        found = answering(data, 4.0)
+        found = answering_address(data, 4.0)
         assert found is not None and (found.port, found.secure) == (server.port, server.secure)
         assert found.url("verdict?run=x") == f"http{'s' * server.secure}://127.0.0.1:{server.port}/verdict?run=x"
         assert served_address.main() == 0
@@ -80,7 +80,7 @@ def test_the_health_check_finds_port_and_protocol(data: DataFolder, server: Serv
     monkeypatch.setattr(served_address, "DEFAULT_PORT", 1)
     with keep_address(data, Served(port=1)):  # the file exists, but nothing listens there
         assert served_address.main() == 1
-        assert answering(data, 0.5) is None
+        assert answering_address(data, 0.5) is None
 
 
 def test_the_last_server_that_started_comes_first(data: DataFolder) -> None:

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sawtooth.app.api import live
-from sawtooth.app.api.answers import errors_answered
+from sawtooth.app.api.answers import answer_errors
 from sawtooth.app.format import clean
 from sawtooth.app.live import info as live_info
 from sawtooth.app.live.folders import LISTED, delete_session, newest
@@ -257,7 +257,7 @@ def test_a_session_deleted_during_counting_counts_as_zero(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(("error", "disk"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)])
 def test_only_a_full_disk_is_reported_as_full(error: int, disk: bool) -> None:
-    @errors_answered
+    @answer_errors
     async def fails(_: Request) -> Response:
         raise OSError(error, os.strerror(error))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sawtooth.app.cli import COMMANDS, loaded
+from sawtooth.app.cli import COMMANDS, load_command
 from sawtooth.app.commands.try_ import try_parser
 from sawtooth.ingest.capture.attach.command import attach_parser
 from sawtooth.ingest.capture.commands import run_parser
@@ -39,7 +39,7 @@ def _section(name: str) -> Iterator[str]:
     if name in PARSERS:
         yield from _argparse(PARSERS[name]())
         return
-    command = loaded(name)
+    command = load_command(name)
     yield from _click(command, f"sawtooth {name}")
     for child in getattr(command, "commands", {}).values():
         yield f"### sawtooth {name} {child.name}\n"

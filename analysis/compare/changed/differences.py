@@ -108,7 +108,7 @@ def _of_sizes(resized: Mapping[int, int], advice: Sequence[Finding]) -> list[Set
     return [SetupDifference(PADDING, "Sizes of layers (padding)", sizes_a, sizes_b, rules, COMPUTE)]
 
 
-def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
+def was_not_followed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
     """Return whether B is known not to have followed the advice of a finding of A.
 
     This is so if each choice that the advice sets is the same on both sides. Then another change removed the finding. For

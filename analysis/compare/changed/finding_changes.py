@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sawtooth.analysis.compare.changed.differences import unfollowed
+from sawtooth.analysis.compare.changed.differences import was_not_followed
 from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.waterfall import RunRow, is_gone
 from sawtooth.analysis.run.model import Finding, RunResult
@@ -82,7 +82,7 @@ def followed_findings(
     more of the host's time. Findings about a cause then do not count as fixed. If several findings are about the same lost
     time, only one of them is returned.
     """
-    followed = [finding for finding in fixed if not unfollowed(finding, *traits)]
+    followed = [finding for finding in fixed if not was_not_followed(finding, *traits)]
     return [
         finding for finding in followed if same_time(run, finding) not in followed and not (grown and finding.explains.causes)
     ]

@@ -13,7 +13,7 @@ ALIGNED = 8  # Tensor cores need sizes that are multiples of this number.
 MATCHED = 0.8  # Share of the smaller set of shapes. Another batch size changes one dimension by more than this allows.
 
 
-def resized(a: Collection[str], b: Collection[str]) -> dict[int, int]:
+def resized_layers(a: Collection[str], b: Collection[str]) -> dict[int, int]:
     """Return the sizes that B changed slightly, by A's size, from the shapes of both sides' products.
 
     The result is empty unless nearly every shape of the smaller side has a counterpart that is equal or slightly resized.

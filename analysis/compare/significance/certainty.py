@@ -174,7 +174,7 @@ class ComparisonEvidence:
         return max(self.change_ms - low, high - self.change_ms) / self.faster_ms
 
 
-def settled(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Verdict:
+def verdict_by_intervals(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Verdict:
     """Return the verdict of the table if the step times' own intervals count.
 
     ``by_steps`` is the verdict of the recorded steps alone. ``source`` is a sentence about where the interval comes
@@ -219,7 +219,7 @@ def of_one_command(verdict: Verdict) -> Verdict:
     return replace(verdict, confidence="low", why=f"{verdict.why} {ONE_COMMAND}") if verdict.shown else verdict
 
 
-def limited(verdict: Verdict, ratio: Interval | None, *, bounded: bool = True) -> Verdict:
+def with_ratio_limit(verdict: Verdict, ratio: Interval | None, *, bounded: bool = True) -> Verdict:
     """Return the verdict with ``ratio`` as its ratio interval, and the confidence limited by its width.
 
     An interval that leaves only small changes open shows that nothing large changed, however few the recorded steps. This holds

@@ -26,20 +26,20 @@ from sawtooth.analysis.compare.significance.certainty import (
     Confidence,
     Verdict,
     Word,
-    limited,
-    settled,
     sure_of_change,
     sure_of_none,
+    verdict_by_intervals,
+    with_ratio_limit,
 )
 from sawtooth.analysis.compare.significance.change_interval import (
     RUN_TO_RUN,
     change_interval,
     includes_zero,
+    limit_to_gpu_work,
     open_ratio_interval,
-    possible,
-    widened,
+    widen,
 )
-from sawtooth.analysis.compare.significance.direction import directed
+from sawtooth.analysis.compare.significance.direction import with_direction
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, before_profile, mean_of_all, without_drift
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
@@ -71,17 +71,17 @@ def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     a, b = before_profile(a, b)
     judged = _with_host_variation(a, b)
     ratio = open_ratio_interval(a, b, judged.ci95_ms) if judged.ci95_ms is not None else None
-    return limited(judged, ratio, bounded=all(run.low_ms is not None for run in (*a, *b)))
+    return with_ratio_limit(judged, ratio, bounded=all(run.low_ms is not None for run in (*a, *b)))
 
 
 def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict, with less confidence for single runs that their hosts limit."""
     judged = _verdict(a, b)
     if judged.ci95_ms is not None:
-        judged = replace(judged, ci95_ms=possible(judged.ci95_ms, a, b))
+        judged = replace(judged, ci95_ms=limit_to_gpu_work(judged.ci95_ms, a, b))
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if single and not judged.shown:
-        judged = directed(_by_marked_steps(judged, a, b), a, b)
+        judged = with_direction(_by_marked_steps(judged, a, b), a, b)
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
         return judged
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
@@ -114,10 +114,10 @@ def _verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
         if any(run.low_ms is None for run in (*a, *b)):
             floor = max(floor, PROFILED_ALONE)
     elif (estimated or not same_source) and min(len(a), len(b)) < MIN_RUNS_AS_UNIT and all(run.steps_ms for run in (*a, *b)):
-        interval, source = widened(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
+        interval, source = widen(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
     else:
         return by_steps
-    return settled(by_steps, ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source), source)
+    return verdict_by_intervals(by_steps, ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source), source)
 
 
 def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
@@ -226,7 +226,7 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     """Judge by the step times alone, if they come from marks over many more steps or a run has no steps."""
     change = best_b - best_a
     variation_ms = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
-    interval = widened((change - variation_ms, change + variation_ms), change_interval(a, b, change), change)
+    interval = widen((change - variation_ms, change + variation_ms), change_interval(a, b, change), change)
     half = max(change - (interval[0] or 0.0), (interval[1] or 0.0) - change)
     limit, share = max(MIN_CHANGE, floor), relative_difference(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))

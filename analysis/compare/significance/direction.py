@@ -29,7 +29,7 @@ KERNELS = (
 DISAGREE = "The best steps and the profiled steps point in opposite directions."
 
 
-def directed(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
+def with_direction(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict, with a direction if several sources agree on one.
 
     A verdict whose interval already shows the direction is returned unchanged.

@@ -66,7 +66,7 @@ class MeasuredSteps:
         return np.asarray(steps * (self.best_ms / steps.mean()))
 
 
-def scaled(run: MeasuredSteps, share: float) -> MeasuredSteps:
+def scale(run: MeasuredSteps, share: float) -> MeasuredSteps:
     """Return the measurements with every time multiplied by ``share``, a share of a step's work."""
 
     def part(ms: float | None) -> float | None:

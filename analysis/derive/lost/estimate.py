@@ -73,7 +73,7 @@ def estimate_unprofiled(
 
     ``counted`` are step numbers, ``codes`` the ledger's owner of each GPU operation. Each cause takes one more replay.
     """
-    recorded = _mean(step_times(problem, _as_recorded(problem), device, counted))
+    recorded = _mean(step_times(problem, _recorded_schedule(problem), device, counted))
     if not recorded:
         return UnprofiledEstimate(
             None,
@@ -122,7 +122,7 @@ def _error(problem: ReplayProblem, device: int, counted: I32, recorded: float) -
     return (_mean(step_times(problem, replay(problem), device, counted)) or recorded) / recorded - 1
 
 
-def _as_recorded(problem: ReplayProblem) -> Replayed:
+def _recorded_schedule(problem: ReplayProblem) -> Replayed:
     host, ops = problem.host, problem.ops
     zero = np.zeros(len(host), dtype=np.int64)
     return Replayed(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sawtooth.analysis.derive.columns import categorical
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.host import HostFacts, matches_of
 from sawtooth.analysis.derive.lost.host_location import place_of
 from sawtooth.analysis.derive.lost.phase_lookup import PHASES, phase_of_pieces
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
@@ -73,7 +73,7 @@ def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, piece
     )
     high, medium = CONFIDENCES.index("high"), CONFIDENCES.index("medium")
     level = np.where(linked, high, medium).astype(np.int8)
-    if matching(events.names, SYSTEM_CALL)[facts.python_name].all():
+    if matches_of(events.names, SYSTEM_CALL)[facts.python_name].all():
         level[cause == CODE["python_host"]] = medium  # without recorded frames, python_host is only the remaining time
     carried = pieces.wait_call >= 0
     is_far = (

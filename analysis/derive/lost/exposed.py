@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import matching
+from sawtooth.analysis.derive.host import matches_of
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
 from sawtooth.analysis.derive.unprofiled.problem import HOST_TO_DEVICE
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE
@@ -36,7 +36,7 @@ def explain_exposed(
     names, gpu = events.names, events.gpu
     op_of = np.full(len(rows), -1, dtype=np.int64)
     for selected, owner in ((~comm, "exposed_memcpy"), (comm, "exposed_comm")):
-        op_of[selected] = _running(schedule, order[codes[order] == OWNER_KEYS.index(owner)], start[selected])
+        op_of[selected] = _running_candidates(schedule, order[codes[order] == OWNER_KEYS.index(owner)], start[selected])
     cause = np.full(len(rows), CODE["unattributed"], dtype=np.int8)
     if len(gpu):
         call = np.where(op_of >= 0, gpu.call[op_of], -1)
@@ -46,9 +46,9 @@ def explain_exposed(
         blocking[schedule.waits.call[schedule.waits.cause == CODE["blocking_copy"]]] = True
         has_operation = ~comm & (op_of >= 0)
         name = gpu.name[op_of]
-        to_device = has_operation & matching(names, HOST_TO_DEVICE)[name]
-        to_host = has_operation & matching(names, TO_HOST)[name]
-        synchronous = matching(names, PAGEABLE)[name] | blocking[call]
+        to_device = has_operation & matches_of(names, HOST_TO_DEVICE)[name]
+        to_host = has_operation & matches_of(names, TO_HOST)[name]
+        synchronous = matches_of(names, PAGEABLE)[name] | blocking[call]
         cause[to_device & synchronous] = CODE["blocking_copy"]
         cause[to_host & (synchronous | waited[call] | (read_back[op_of] >= 0))] = CODE["host_sync"]
     none = np.full(len(rows), -1, dtype=np.int64)
@@ -56,7 +56,7 @@ def explain_exposed(
     return _split_communication(schedule, pieces, comm, transfer_ns) if transfer_ns else pieces
 
 
-def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
+def _running_candidates(schedule: Schedule, candidates: I64, at: I64) -> I64:
     """Return, for each moment, the running candidate that started last, else -1.
 
     ``candidates`` are ordered by start.
@@ -77,7 +77,7 @@ def read_back_calls(events: TraceEvents, schedule: Schedule) -> I64:
 
     Such a call reads a value.
     """
-    to_host = matching(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
+    to_host = matches_of(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
     return np.where(to_host, schedule.awaited_by, -1)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.host import HostFacts, matches_of
 from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
 from sawtooth.analysis.derive.operators import innermost
 from sawtooth.analysis.derive.unprofiled.problem import HostView
@@ -49,10 +49,10 @@ def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Piec
         moment = np.where(launched & (launch >= 0), (calls.start[launch] + calls.end[launch]) // 2, moment)
     main = np.full(len(pieces), _main_thread(events, view), np.int32)
     thread = np.where(launch >= 0, calls.thread[launch], main).astype(np.int32) if len(calls) else main
-    op, call, mark = _doing(events, thread, moment)
+    op, call, mark = _thread_activity(events, thread, moment)
     off_main = (op < 0) & (call < 0) & (thread != main)
     if off_main.any():
-        op[off_main], call[off_main], mark[off_main] = _doing(events, main[off_main], moment[off_main])
+        op[off_main], call[off_main], mark[off_main] = _thread_activity(events, main[off_main], moment[off_main])
         thread = np.where(off_main & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
     fetching = (op < 0) & (call < 0) & (pieces.cause == CODE["data_wait"]) & _fetches(events, mark)
     # For these two causes, the place is the launch of the operation after the gap.
@@ -93,7 +93,7 @@ class _Doing(NamedTuple):
     mark: I64
 
 
-def _doing(events: TraceEvents, thread: I32, moment: I64) -> _Doing:
+def _thread_activity(events: TraceEvents, thread: I32, moment: I64) -> _Doing:
     ops, calls = events.ops, events.calls
     op = _operator_at(events, thread, moment)
     marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
@@ -108,4 +108,4 @@ def _fetches(events: TraceEvents, mark: I64) -> NDArray[np.bool_]:
     """Return, for each annotation, whether it covers the request for a batch."""
     if not len(events.ops):
         return np.zeros(len(mark), bool)
-    return (mark >= 0) & matching(events.names, DATA_MARK)[events.ops.name[mark]]
+    return (mark >= 0) & matches_of(events.names, DATA_MARK)[events.ops.name[mark]]

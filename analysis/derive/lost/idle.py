@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.lost.exposed import explain_exposed, read_back_calls
-from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule, Waits, merged
+from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule, Waits, merge
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import CAUSES
@@ -64,7 +64,7 @@ def explain(
     if not len(events.ops):  # without operators, the host's time between calls may not be Python's
         pieces.cause[pieces.cause == CODE["python_host"]] = CODE["unattributed"]
     by_time = np.lexsort((pieces.start, pieces.gap))
-    return merged(_charge_waits(pieces.rows(by_time), schedule.waits, schedule.line, lost.window))
+    return merge(_charge_waits(pieces.rows(by_time), schedule.waits, schedule.line, lost.window))
 
 
 def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_back: I64) -> Pieces:

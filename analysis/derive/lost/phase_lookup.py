@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.host import HostFacts, matches_of
 from sawtooth.analysis.derive.lost.host_location import HostLocation
 from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
 from sawtooth.analysis.derive.operators import nearest
@@ -53,9 +53,9 @@ def phase_of_ops(events: TraceEvents, view: HostView) -> NDArray[np.int8]:
     ops, names = events.ops, events.names
     own_phase = np.full(len(ops), -1, dtype=np.int8)
     for phase, pattern in reversed(USER_PHASES):
-        own_phase[matching(names, pattern)[ops.name] & ops.annotation] = PHASES.index(phase)
+        own_phase[matches_of(names, pattern)[ops.name] & ops.annotation] = PHASES.index(phase)
     for phase, pattern in reversed(MARKED_PHASES):
-        own_phase[matching(names, pattern)[ops.name]] = PHASES.index(phase)
+        own_phase[matches_of(names, pattern)[ops.name]] = PHASES.index(phase)
     own_phase = _without_closures(events, own_phase)
     engine_thread = view.lines.engine[ops.thread]
     result = _inherit(own_phase, ops.parent)
@@ -70,11 +70,11 @@ def _without_closures(events: TraceEvents, own_phase: NDArray[np.int8]) -> NDArr
     backward pass, the recording ended before it.
     """
     ops = events.ops
-    nodes = np.flatnonzero(matching(events.names, ENGINE_OP)[ops.name]) if len(ops) else np.zeros(0, np.int64)
+    nodes = np.flatnonzero(matches_of(events.names, ENGINE_OP)[ops.name]) if len(ops) else np.zeros(0, np.int64)
     if not len(nodes):
         return own_phase
     latest = np.maximum.accumulate(ops.end[nodes])
-    steps = np.flatnonzero(matching(events.names, OPTIMIZER_STEP)[ops.name] & ops.annotation)
+    steps = np.flatnonzero(matches_of(events.names, OPTIMIZER_STEP)[ops.name] & ops.annotation)
     first, last = (np.searchsorted(ops.start[nodes], edge[steps]) for edge in (ops.start, ops.end))
     own_phase[steps[np.isin(ops.name[steps], ops.name[steps[last > first]])]] = -1
     for step, passed in zip(steps[last > first], latest[last[last > first] - 1], strict=True):
@@ -109,7 +109,7 @@ def phase_of_pieces(
     if len(facts.python_start):
         own_phase = np.full(len(facts.python_start), -1, dtype=np.int8)
         for name, pattern in FRAME_PHASES:
-            own_phase[matching(events.names, pattern)[facts.python_name]] = PHASES.index(name)
+            own_phase[matches_of(events.names, pattern)[facts.python_name]] = PHASES.index(name)
         of_frame = _inherit(own_phase, facts.python_parent)
         in_frame = np.where(place.frame >= 0, of_frame[place.frame], -1)
         phase = np.where(in_frame >= 0, in_frame, phase)

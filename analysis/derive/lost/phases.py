@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import matching
+from sawtooth.analysis.derive.host import matches_of
 from sawtooth.analysis.derive.lost.schedule import Lost, Pieces
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.problem import HostView
@@ -107,7 +107,7 @@ def _spans(events: TraceEvents, view: HostView) -> dict[str, Intervals]:
     ops, names = events.ops, events.names
     on_main_line = view.lines.of_thread[ops.thread] == 0 if len(ops) else np.zeros(0, bool)
     marked = (
-        np.flatnonzero(ops.annotation & on_main_line & ~matching(names, NOT_A_PHASE)[ops.name])
+        np.flatnonzero(ops.annotation & on_main_line & ~matches_of(names, NOT_A_PHASE)[ops.name])
         if len(ops)
         else np.zeros(0, np.int64)
     )
@@ -128,7 +128,7 @@ def _backward_passes(events: TraceEvents, on_main_line: NDArray[np.bool_]) -> In
     ops = events.ops
     if not len(ops):
         return EMPTY
-    by_engine = matching(events.names, ENGINE_OP)[ops.name]
+    by_engine = matches_of(events.names, ENGINE_OP)[ops.name]
     outermost = (ops.parent < 0) | ops.annotation[ops.parent]
     other_starts = np.sort(ops.start[on_main_line & outermost & ~by_engine])
     parts = union(ops.start[on_main_line & by_engine], ops.end[on_main_line & by_engine])

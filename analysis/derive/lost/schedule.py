@@ -159,7 +159,7 @@ def schedule_of(
     )
 
 
-def merged(pieces: Pieces) -> Pieces:
+def merge(pieces: Pieces) -> Pieces:
     """Join neighbouring pieces of a gap with the same cause and the same wait; remove empty pieces."""
     nonempty = pieces.rows(pieces.end > pieces.start)
     if not len(nonempty):

@@ -30,7 +30,7 @@ from sawtooth.analysis.derive.events import (
 from sawtooth.analysis.derive.host import has_graph_annotations, load_host_facts
 from sawtooth.analysis.derive.modules import MODULE
 from sawtooth.analysis.derive.parts.loading import PartBounds, Spine, load
-from sawtooth.analysis.derive.parts.part import EVER, DerivedPart, whole
+from sawtooth.analysis.derive.parts.part import EVER, DerivedPart, complete_recording
 from sawtooth.analysis.derive.parts.polls import with_polled_waits
 from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps, marked_steps
@@ -64,7 +64,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Der
         devices, left_out = analysed(events.gpu.device)
         lost = lost_launches(con, events.origin_ns, Intervals(host.starts, host.ends))
         device_steps_list = [device_steps(events, host, d, lost) for d in devices]
-        yield whole(events, load_host_facts(con, events.origin_ns), host, device_steps_list, left_out)
+        yield complete_recording(events, load_host_facts(con, events.origin_ns), host, device_steps_list, left_out)
         return
     for number in range(len(cut.borders) + 1):
         yield load(con, cut.spine, cut.host, cut.devices, cut.left_out, cut.bounds(number))

@@ -17,7 +17,7 @@ from sawtooth.analysis.derive.steps.host_steps import LOST_MARK
 
 
 def facts_of(work: ClassifiedWork) -> dict[str, Any]:
-    """Return the facts of one part; ``added`` joins the facts of several parts."""
+    """Return the facts of one part; ``add_facts`` joins the facts of several parts."""
     part, events = work.part, work.part.events
     counted_ops = part.own_ops & in_counted_steps(part, events.ops.start)
     facts: dict[str, Any] = {"step_source": part.host.source, "step_annotation": part.host.annotation}
@@ -29,7 +29,7 @@ def facts_of(work: ClassifiedWork) -> dict[str, Any]:
         is_kernel = events.gpu.kind[device.ops] == GPU_KINDS.index("kernel")
         counted = device.table["counted"].to_numpy(bool)
         in_counted = (device.op_step >= 0) & (counted[np.maximum(device.op_step, 0)] if len(counted) else False)
-        in_graph = (events.gpu.graph[device.ops] >= 0) | _graph_launched(events)[device.ops]
+        in_graph = (events.gpu.graph[device.ops] >= 0) | _is_launched_by_graph(events)[device.ops]
         left_out = part.gpus_left_out if part.first and device is part.devices[0] else 0
         facts[f"device_{device.device}"] = {
             **{name: int(counts[i]) for i, name in enumerate(STATUS_NAMES)},
@@ -93,7 +93,7 @@ def _host_times(table: pd.DataFrame) -> dict[str, int]:
     }
 
 
-def added(sums: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
+def add_facts(sums: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of two parts as one.
 
     Numbers are added at any depth; other values are the same in both.
@@ -103,7 +103,7 @@ def added(sums: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
         if key not in sums:
             total[key] = value
         elif isinstance(value, dict):
-            total[key] = added(sums[key], value)
+            total[key] = add_facts(sums[key], value)
         elif isinstance(value, int | float):
             total[key] = sums[key] + value
     return total
@@ -122,7 +122,7 @@ def in_counted_steps(part: DerivedPart, start: np.ndarray) -> np.ndarray:
     return (step >= 0) & (start < part.host.ends[at]) & counted[at]
 
 
-def _graph_launched(events: TraceEvents) -> np.ndarray:
+def _is_launched_by_graph(events: TraceEvents) -> np.ndarray:
     """Return which GPU operations a CUDA graph launched; these have no operator of their own."""
     graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
     call = np.maximum(events.gpu.call, 0)

@@ -64,7 +64,7 @@ class DerivedPart:
         return places if ids is None or not len(ids) else np.where(places >= 0, ids[np.maximum(places, 0)], -1)
 
 
-def whole(
+def complete_recording(
     events: TraceEvents, facts: HostFacts, host: HostSteps, devices: list[DeviceSteps], gpus_left_out: int
 ) -> DerivedPart:
     """Return a complete recording as one part."""

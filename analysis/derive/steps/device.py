@@ -102,7 +102,7 @@ def _step_table(
     np.minimum.at(first_start, op_step[inside], start[inside])
     np.maximum.at(last_end, op_step[inside], end[inside])
     np.add.at(gpu_ops, op_step[inside], 1)
-    lacks = _lacking(host, lost)
+    lacks = _count_lacking(host, lost)
     begins, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for k in range(count):
         if k == 0 or host.cycle[k] != host.cycle[k - 1]:
@@ -133,7 +133,7 @@ def _step_table(
     return choose(table, of_orphans)
 
 
-def _lacking(host: HostSteps, lost: LostLaunches) -> I64:
+def _count_lacking(host: HostSteps, lost: LostLaunches) -> I64:
     """Count the launches per step that have no record on the GPU."""
     if not len(host.starts) or not len(lost):
         return np.zeros(len(host.starts), np.int64)

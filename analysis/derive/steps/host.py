@@ -11,8 +11,8 @@ from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
 from sawtooth.analysis.derive.steps.joined_marks import joined_marks
 from sawtooth.analysis.derive.steps.layers import are_layers
-from sawtooth.analysis.derive.steps.unended_ranges import ended, with_ended_updates
-from sawtooth.analysis.derive.steps.unmarked_iterations import divided, operator_starts
+from sawtooth.analysis.derive.steps.unended_ranges import end_ranges, with_ended_updates
+from sawtooth.analysis.derive.steps.unmarked_iterations import divide_steps, operator_starts
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.ingest.loop.step_boundary import STEP_NAME, TIMED_NAME
@@ -58,7 +58,7 @@ def find_host_steps(events: TraceEvents) -> HostSteps:
         name = min(
             repeated, key=lambda n: (min(depth[i] for i in repeated[n]), len(repeated[n]), -_total_time(events, repeated[n]), n)
         )
-        return divided(events, _annotation_steps(events, name, repeated[name]), np.sort(events.ops.start[repeated[name]]))
+        return divide_steps(events, _annotation_steps(events, name, repeated[name]), np.sort(events.ops.start[repeated[name]]))
     return _inferred_steps(events)
 
 
@@ -237,7 +237,7 @@ def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, 
 
 def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSteps:
     rows = sorted(rows, key=lambda i: (int(events.ops.end[i]), int(events.ops.start[i])))
-    ends = ended(events.ops.start[rows], events.ops.end[rows])
+    ends = end_ranges(events.ops.start[rows], events.ops.end[rows])
     rows = [rows[i] for i in np.argsort(ends, kind="stable")]
     ends = np.sort(ends)
     first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)

@@ -63,7 +63,7 @@ def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: lis
         return np.zeros(0, np.int64)
     sql = _WORK.format(origin=origin, launching=", ".join(map(str, launching)))
     con.execute(sql, {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()})
-    missing = _missing(con, steps)
+    missing = _missing_launches(con, steps)
     con.execute("DROP TABLE operators_of_steps")
     return _unexplained_launches(missing, columns_of(con, _WITHOUT_LAUNCH.format(origin=origin))["start"].astype(np.int64))
 
@@ -78,7 +78,7 @@ def _unexplained_launches(missing: I64, without_launch: I64) -> I64:
     return missing[int(after.argmax()) :] if len(after) and after.max() > 0 else missing[:0]
 
 
-def _missing(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
+def _missing_launches(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
     """Return the start of each missing launch by the strictest comparison that covers the steps.
 
     If every compared step lacks launches, the steps that could not be compared count too, each with one missing launch at its start.

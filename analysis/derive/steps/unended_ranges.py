@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import I64, TraceEvents
 
 
-def ended(starts: I64, ends: I64, lasts: int | None = None) -> I64:
+def end_ranges(starts: I64, ends: I64, lasts: int | None = None) -> I64:
     """Return the ends of ranges; one that was never popped ends where the next one begins.
 
     A range ends at the latest ``lasts`` ns after its start.
@@ -36,9 +36,9 @@ def with_ended_updates(events: TraceEvents, updates: list[list[int]]) -> TraceEv
         np.array(one)[events.ops.thread[one] == thread] for one in updates for thread in np.unique(events.ops.thread[one])
     ):
         start, end = events.ops.start[rows], events.ops.end[rows]
-        unended = ended(start, end) < end
+        unended = end_ranges(start, end) < end
         if not unended.all():
-            ends[rows] = ended(start, end, int(np.median((end - start)[~unended])))
+            ends[rows] = end_ranges(start, end, int(np.median((end - start)[~unended])))
     return replace(events, ops=replace(events.ops, end=ends))
 
 

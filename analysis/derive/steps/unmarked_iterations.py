@@ -21,7 +21,7 @@ SPARSE = 0.75  # At least this share of the intervals must divide exactly. The o
 NUMBER = re.compile(r"\d{1,18}")
 
 
-def divided(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
+def divide_steps(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
     """Return the steps, with each step that contains several iterations divided.
 
     ``starts`` are the starts of the marked ranges, in order. Each step lasts from the end of one range to the end of the next.

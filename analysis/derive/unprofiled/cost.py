@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import LAUNCH_KERNEL, PYTHON_CALL_NS, matching
+from sawtooth.analysis.derive.host import LAUNCH_KERNEL, PYTHON_CALL_NS, matches_of
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.simulation import I64, ReplayProblem
@@ -121,7 +121,7 @@ def _wrapper_ns(events: TraceEvents) -> float | None:
 def _launch_ns(events: TraceEvents) -> float | None:
     """Return the duration of the fastest launch calls; None if there are none (CUDA graphs)."""
     calls = events.calls
-    launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
+    launches = matches_of(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
     return float(np.percentile((calls.end - calls.start)[launches], FASTEST_PERCENTILE)) if launches.any() else None
 
 

@@ -19,7 +19,7 @@ from sawtooth.analysis.derive.host import (
     cause_timeline,
     find_lines,
     loads_code,
-    matching,
+    matches_of,
 )
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, RecordedWaits, latencies, waited_for, waits
@@ -77,15 +77,15 @@ def host_view(events: TraceEvents, facts: HostFacts) -> HostView:
 def blocking_copies(events: TraceEvents) -> NDArray[np.bool_]:
     """Mark, by call, blocking copies to the device and the wait after them in the same operator."""
     calls, gpu = events.calls, events.gpu
-    to_device = matching(events.names, HOST_TO_DEVICE)[gpu.name] & (gpu.kind == 1) & (gpu.call >= 0)
-    pageable = matching(events.names, PAGEABLE)[gpu.name]
+    to_device = matches_of(events.names, HOST_TO_DEVICE)[gpu.name] & (gpu.kind == 1) & (gpu.call >= 0)
+    pageable = matches_of(events.names, PAGEABLE)[gpu.name]
     marked = np.zeros(len(calls), dtype=bool)
-    synchronous = matching(events.names, SYNC_COPY)[calls.name]
+    synchronous = matches_of(events.names, SYNC_COPY)[calls.name]
     copies = gpu.call[to_device]
     marked[copies[pageable[to_device] | synchronous[copies]]] = True
     launches_copy = np.zeros(len(calls), dtype=bool)
     launches_copy[copies] = True
-    sync = matching(events.names, SYNC_CALL)[calls.name]
+    sync = matches_of(events.names, SYNC_CALL)[calls.name]
     order = np.lexsort((calls.start, calls.thread))
     order = order[(sync | (calls.gpu_ops > 0))[order]]
     earlier, later = order[:-1], order[1:]
@@ -122,7 +122,7 @@ def build_problem(
     parts, paced, (operators, other_calls, python_calls) = _gaps(
         events=events, facts=facts, view=view, call=call, pred=pred, gap=gap
     )
-    launches = matching(events.names, LAUNCH_KERNEL)[calls.name[call]]
+    launches = matches_of(events.names, LAUNCH_KERNEL)[calls.name[call]]
     wait_cause = _wait_causes(events, view, call)
     host = HostNodes(
         call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=waited.own, wait_ptr=waited.wait_ptr, wait_op=waited.wait_op, resume=waited.resume,
@@ -157,7 +157,7 @@ def recorded_waits(events: TraceEvents, steps: StepTable, facts: HostFacts, view
 def _calls_of(events: TraceEvents, steps: StepTable, view: HostView, chosen: I64) -> tuple[I64, NDArray[np.bool_]]:
     """Return the launches and synchronizations of the ``chosen`` steps; mark which calls synchronize."""
     calls = events.calls
-    sync = matching(events.names, SYNC_CALL)[calls.name]
+    sync = matches_of(events.names, SYNC_CALL)[calls.name]
     used = ((calls.gpu_ops > 0) | sync) & (view.lines.of_thread[calls.thread] >= 0)
     if len(chosen):
         begin, end = steps.host_start[chosen[0]], steps.host_end[chosen[-1]]
@@ -172,7 +172,7 @@ def _wait_causes(events: TraceEvents, view: HostView, call: I64) -> NDArray[np.i
     for index, key in enumerate(WAIT_CAUSES):
         on_host = CAUSE_OF[key].on_host
         if on_host is not None and on_host.calls is not None:
-            cause[matching(events.names, on_host.calls)[events.calls.name[call]]] = index
+            cause[matches_of(events.names, on_host.calls)[events.calls.name[call]]] = index
     cause[view.blocking[call]] = WAIT_CAUSES.index("blocking_copy")
     return cause
 

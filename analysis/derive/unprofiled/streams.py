@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import matching
+from sawtooth.analysis.derive.host import matches_of
 from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.replay.simulation import I64, DeviceOps
 
@@ -75,7 +75,7 @@ def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, np.int64)
-    communicates = matching(events.names, COMMUNICATES)[events.gpu.name[ops.op]]
+    communicates = matches_of(events.names, COMMUNICATES)[events.gpu.name[ops.op]]
     call = events.gpu.call[ops.op]
     thread = events.calls.thread[call] if len(events.calls) else np.zeros(len(ops), np.int32)
     operators, last_of_operator = _on_several_streams(events, ops, launched & (call >= 0) & ~communicates)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
+from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matches_of
 from sawtooth.analysis.derive.unprofiled.full_queue import BLOCKED_LAUNCH_NS, queue_depths
 from sawtooth.analysis.derive.unprofiled.streams import cross_stream_dependencies
 from sawtooth.analysis.distinct_rows import positions_by
@@ -156,7 +156,9 @@ def _self_waits(events: TraceEvents, ops: DeviceOps, bounds: I64, start: I64, en
     if not len(launching):
         return op, staging
     last = bounds[1:][launching] - 1
-    held = matching(events.names, SYNC_COPY)[name[launching]] | matching(events.names, PAGEABLE)[events.gpu.name[ops.op[last]]]
+    held = (
+        matches_of(events.names, SYNC_COPY)[name[launching]] | matches_of(events.names, PAGEABLE)[events.gpu.name[ops.op[last]]]
+    )
     begins, ends = ops.fixed_start[last], ops.fixed_start[last] + ops.dur[last]
     held &= (begins < end[launching]) & (ends <= end[launching] + CLOCK_SKEW_NS)
     op[launching[held]] = last[held]
@@ -184,8 +186,8 @@ def _sync_targets(
     calls, names = events.calls, events.names
     nodes = np.flatnonzero(sync[call])
     everything, event_sync = (
-        matching(names, DEVICE_SYNC)[calls.name[call[nodes]]],
-        matching(names, EVENT_SYNC)[calls.name[call[nodes]]],
+        matches_of(names, DEVICE_SYNC)[calls.name[call[nodes]]],
+        matches_of(names, EVENT_SYNC)[calls.name[call[nodes]]],
     )
     known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
     launched_before = np.searchsorted(ops.node, nodes)

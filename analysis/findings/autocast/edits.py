@@ -8,7 +8,7 @@ import pandas as pd
 from sawtooth.analysis.findings.autocast.kernel_changes import AutocastWalk, KernelChange
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
-from sawtooth.analysis.findings.queries.attention import as_fused, written_out
+from sawtooth.analysis.findings.queries.attention import fusing_edits, written_out
 from sawtooth.analysis.findings.queries.calls import outside_autocast
 from sawtooth.analysis.findings.queries.passes import in_backward, passes
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
@@ -67,4 +67,4 @@ def _newly_fused(context: RuleContext, gpu: GpuPeaks) -> tuple[list[Edit], set[i
     if not len(math_path):
         return [], set()
     moves, products = written_out(math_path)
-    return as_fused(moves, products, gpu), {*moves["gpu_op_id"].tolist(), *products["gpu_op_id"].tolist()}
+    return fusing_edits(moves, products, gpu), {*moves["gpu_op_id"].tolist(), *products["gpu_op_id"].tolist()}

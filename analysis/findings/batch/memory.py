@@ -77,7 +77,7 @@ def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> li
     if events.empty or not spans:
         return None
     blocks = recording.frame(_BLOCKS, [device])
-    growing = _growing(recording, device, blocks)
+    growing = _growing_bytes(recording, device, blocks)
     # The growing bytes in use at each event. The event that frees a block is also in this table.
     at, total = events["time_ns"].to_numpy(np.int64), events["total"].to_numpy(float)
     change = np.zeros(len(at))
@@ -90,7 +90,7 @@ def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> li
     return [float(peak) for peak in np.median(peaks, axis=0)] if peaks else None
 
 
-def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
+def _growing_bytes(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
     """Return the bytes of each block that grow with the batch."""
     start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
     backward = _spans_of_blocks(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0

@@ -122,7 +122,7 @@ def acting(context: RuleContext) -> Acting | None:
     acts = acts & _smaller(context, frame, parts, updates)
     if acts.sum() < MIN_PASSES:
         return None
-    return _acting(context, frame, parts, acts, updates)
+    return _acting_passes(context, frame, parts, acts, updates)
 
 
 def _smaller(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, updates: np.ndarray) -> np.ndarray:
@@ -150,7 +150,9 @@ def _rows(operator: str, dims: list[Any]) -> int:
     return shape[0] if isinstance(shape, list) and shape and isinstance(shape[0], int) else 0
 
 
-def _acting(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts: np.ndarray, updates: np.ndarray) -> Acting:
+def _acting_passes(
+    context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts: np.ndarray, updates: np.ndarray
+) -> Acting:
     """Return the result of ``acting``; ``acts`` and ``updates`` mark passes and updates among ``parts``."""
     starts = parts["start_ns"].to_numpy(np.int64)
     spans: list[tuple[int, int]] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, numel
+from sawtooth.analysis.findings.recorded.counted_operations import numel, select_rows
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, estimate
 from sawtooth.analysis.knowledge.kernel_work import CAUSAL_SHARE, attention_work
@@ -48,7 +48,7 @@ def written_out(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     A fused kernel reads and writes the layout of the model.
     """
     sizes = score_sizes(work)
-    products = chosen(
+    products = select_rows(
         work,
         lambda row: (
             row.operator == "aten::bmm" and bool({_product_size(row.dims), *(numel(s) for s in row.dims or [])} & sizes)
@@ -56,7 +56,7 @@ def written_out(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     )
     signatures = products.drop_duplicates("signature_id")["dims"]
     operands = {tuple(shape) for dims in signatures for shape in dims[:2] if numel(shape) not in sizes}
-    moves = chosen(
+    moves = select_rows(
         work,
         lambda row: (
             row.category in MOVES
@@ -88,14 +88,14 @@ def _product_size(dims: Any) -> int:
     return int(dims[0][0] * dims[0][1] * dims[1][2])
 
 
-def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
+def fusing_edits(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
     """Return the edits that replace these rows by fused attention kernels.
 
     The longest kernel of each product gets its share of a fused kernel's time. In the forward pass, one fused kernel replaces two products. In the
     backward pass, it computes five products instead of four. A bias per head needs the memory-efficient kernel, which may take longer
     than the products. The sum of its gradient remains.
     """
-    biased = len(chosen(moves, _adds_bias)) > 0
+    biased = len(select_rows(moves, _adds_bias)) > 0
     trains = bool(moves["operator"].isin(SOFTMAX_BACKWARD).any())
     times: dict[int, KernelTimeEstimate | None] = {}
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}

@@ -161,7 +161,7 @@ def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
     return max(int(durations.max()), int(np.minimum(longest, shortest_ns).sum()))
 
 
-def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
+def compiling_edits(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
     """Return the edits that run each group of ``joined`` as a compiler would.
 
     The loss may take as long as before, because many loops compute it outside of the model. So may the host: compiled code checks

@@ -150,7 +150,7 @@ class Breaks:
         return np.asarray(parts[:, [HOST_CAUSES.index(cause) for cause in DYNAMO_CAUSES]].sum(axis=1))
 
 
-def uncompiled(context: RuleContext) -> float:
+def lookups_without_code(context: RuleContext) -> float:
     """Return how many Dynamo cache lookups per step find no code.
 
     These calls run uncompiled, because Dynamo no longer compiles them.

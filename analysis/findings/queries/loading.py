@@ -13,7 +13,7 @@ from sawtooth.analysis.findings.loader_limits import FEWER_BYTES
 from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import CountedEvents, frames
-from sawtooth.analysis.metrics.loader_rate import Feeding, cores_of, feeding, first_read_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import Feeding, cores_of, first_read_of, sample_cost, workers_time
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, RunResult
@@ -101,7 +101,7 @@ def is_hidden_loader(context: RuleContext) -> bool:
 
     This needs timed workers. The profiled steps alone would understate this loss.
     """
-    fed, hidden = feeding(context.run.manifest.facts), mostly_hidden(context)
+    fed, hidden = workers_time(context.run.manifest.facts), mostly_hidden(context)
     if fed is None or not loader_may_limit(context):
         return False
     return fed.limits(hidden.run_ms) if hidden is not None else at_their_limit(context) is not None
@@ -113,7 +113,7 @@ def at_their_limit(context: RuleContext) -> Feeding | None:
     It limits the run if it is as long as the run's step. If the profiled steps wait for most of the possible gain, their own wait
     shows the loss, and the result is None.
     """
-    fed = feeding(context.run.manifest.facts)
+    fed = workers_time(context.run.manifest.facts)
     if fed is None or not context.step_ms or not fed.limits(context.step_ms) or mostly_hidden(context) is not None:
         return None
     return fed if context.lost_ms("data_wait") < MAX_SEEN * (most_to_gain_ms(context) or math.inf) else None
@@ -164,7 +164,7 @@ def profiled_steps(context: RuleContext) -> list[Row]:
 
 def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
     """Return whether the timed workers certainly load faster than steps of ``step_ms``."""
-    fed = feeding(facts)
+    fed = workers_time(facts)
     return fed is not None and step_ms is not None and fed.high_ms < step_ms
 
 

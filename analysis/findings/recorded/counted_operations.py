@@ -164,7 +164,7 @@ def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> N
     return columns["gpu_op_id"].to_numpy(np.int64)
 
 
-def chosen(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.DataFrame:
+def select_rows(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.DataFrame:
     """Return the rows of ``step_work`` for which ``is_selected`` (of a named tuple) is true.
 
     ``is_selected`` runs once for all rows with the same kernel, operators and inputs, so it must only use these.

@@ -26,7 +26,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.queries.attention import as_fused, written_out
+from sawtooth.analysis.findings.queries.attention import fusing_edits, written_out
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if gpu is not None and len(math):
         how = "its math backend, which writes the matrix of scores"
         note = "Predicted with the time of fused kernels for these sizes."
-        yield from _finding(context, math, as_fused(*written_out(math), gpu), how, note, advice=(FIND_OUT, CHANGES))
+        yield from _finding(context, math, fusing_edits(*written_out(math), gpu), how, note, advice=(FIND_OUT, CHANGES))
         return
     calls = operators(context, CALL)
     if not calls.count:

@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.findings.queries.communication import FSDP
-from sawtooth.analysis.findings.recorded.counted_operations import chosen
+from sawtooth.analysis.findings.recorded.counted_operations import select_rows
 from sawtooth.analysis.run.model import Action, CodeChange
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
@@ -59,7 +59,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """
     yield from kernel_evidence(
         context,
-        chosen(context.work, is_cast),
+        select_rows(context.work, is_cast),
         Advice(
             "Casts between dtypes take {cost} of each step",
             Action(

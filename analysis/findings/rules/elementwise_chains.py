@@ -29,7 +29,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
-from sawtooth.analysis.findings.queries.chains import LOSS, between_products, compiled, fused_ns, graph_kernels
+from sawtooth.analysis.findings.queries.chains import LOSS, between_products, compiling_edits, fused_ns, graph_kernels
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, loads_code
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
 from sawtooth.analysis.findings.recorded.counted_operations import (
@@ -86,7 +86,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     shorter_ns = float(rows["dur_ns"].sum()) - sum(fused_ns(dur_ns[part], shortest_ns) for part in joined)
     saved = min(shorter_ns / 1e6 / steps, took_ms)
     loading = loads_code(context)
-    edits = [] if loading else compiled(work, joined, shortest_ns)
+    edits = [] if loading else compiling_edits(work, joined, shortest_ns)
     gain_ms = context.step.gain_ms(edits)
     with_loss = rows["operator"].isin(LOSS).any()
     if context.is_trifle(gain_ms if gain_ms is not None else saved):

@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import FACTORIZATION_RISK, factorizes, outside_autocast
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
@@ -78,8 +78,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         yield from _by_name(context, dtype, peak / plain if plain else 2.0)
         return
     products = products[~products["gpu_op_id"].isin(outside_autocast(context))]
-    plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
-    slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # Autocast changes both.
+    plain_rows = select_rows(products, lambda row: product_dtype(row) == "fp32")
+    slow = select_rows(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # Autocast changes both.
     cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)
     edits = under_autocast(context, slow, gpu, dtype)
     after = context.predict_ms(edits) if edits else None

@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FP8
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -55,7 +55,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     work = context.work
     gemm = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
-    large = chosen(gemm, lambda row: _is_near_peak(row, gpu) and _has_fp8_sizes(row))
+    large = select_rows(gemm, lambda row: _is_near_peak(row, gpu) and _has_fp8_sizes(row))
     cost = ms_per_step(large, steps)
     if context.is_trifle(cost):
         return

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Row, Rule
-from sawtooth.analysis.findings.queries.compiled import Breaks, breaks, uncompiled
+from sawtooth.analysis.findings.queries.compiled import Breaks, breaks, lookups_without_code
 from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
@@ -72,7 +72,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     log = context.run.compile_log
     if abandoned := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
         yield _abandoned_finding(context, abandoned)
-    if (calls := uncompiled(context)) >= MIN_PER_STEP:
+    if (calls := lookups_without_code(context)) >= MIN_PER_STEP:
         yield _uncompiled_calls(context, calls, log)
     if broken.per_step < MIN_PER_STEP:
         return

@@ -32,7 +32,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import DEPTHWISE, NORMS, channels_last, channels_of
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, select_rows
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -103,7 +103,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     convolutions = work[work["category"] == "conv"]
     if gpu is None or _converts_back(work) or _is_in_nhwc(work):
         return
-    layout = chosen(work[work["category"] == "layout"], _is_wide)
+    layout = select_rows(work[work["category"] == "layout"], _is_wide)
     depthwise = convolutions[convolutions["kernel"].str.contains(DEPTHWISE, na=False)]
     converting, cost = ms_per_step(layout, steps), ms_per_step(pd.concat([layout, depthwise]), steps)
     if context.is_trifle(cost):
@@ -111,7 +111,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     depthwise_first = converting < cost / 2
     norms = work[work["operator"].isin(NORMS)]
     edits: list[Edit] = [*channels_last(convolutions, norms, gpu), WithoutOps(tuple(layout["gpu_op_id"].tolist()))]
-    in_1d, in_3d = (2 * ms_per_step(chosen(layout, partial(_has_dimensions, count=count)), steps) > cost for count in (1, 3))
+    in_1d, in_3d = (
+        2 * ms_per_step(select_rows(layout, partial(_has_dimensions, count=count)), steps) > cost for count in (1, 3)
+    )
     yield Evidence(
         Advice(
             f"PyTorch's own kernels for depthwise convolutions take {in_words(cost - converting)} of each step"

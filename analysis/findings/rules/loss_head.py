@@ -30,7 +30,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.chains import LOSS, elements
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, numel
+from sawtooth.analysis.findings.recorded.counted_operations import numel, select_rows
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import estimate
@@ -75,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if gpu is None or not (sizes or len(by_hand)):
         return
     near = _beside_softmax(work)
-    rows = chosen(near, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
+    rows = select_rows(near, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
     rows = work.loc[rows.index.union(by_hand.index)]
     yield from kernel_evidence(
         context,
@@ -122,7 +122,7 @@ def _by_hand(work: pd.DataFrame) -> pd.DataFrame:
     each row. A softmax of a router or of attention selects none.
     """
     marks = work[work["operator"].isin((*EXPONENTIALS, *PICKS))]
-    wide = chosen(marks, _is_wide)
+    wide = select_rows(marks, _is_wide)
     key = pd.MultiIndex.from_arrays([work["step"], work["stream"], _places(work), elements(work)])
     of_wide = key[work.index.isin(wide.index)]
     raised = wide["operator"].isin(EXPONENTIALS).to_numpy()

@@ -27,7 +27,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import flop_work, retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -58,7 +58,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     work = context.work
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
     for dtype in sorted({product_dtype(row) or "" for row in products.itertuples()} - {""}):
-        slow = chosen(products, partial(_is_slow, dtype=dtype, gpu=gpu))
+        slow = select_rows(products, partial(_is_slow, dtype=dtype, gpu=gpu))
         edit = retimed_products(slow, gpu, dtype) if len(slow) else None
         predicted = context.predict_ms([edit]) if edit is not None else None
         if predicted is None or not context.step_ms or context.is_trifle(context.step_ms - predicted):

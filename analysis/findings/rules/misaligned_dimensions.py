@@ -29,7 +29,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -212,7 +212,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     work = context.work
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
     attention = work[(work["category"] == "attention") & work["flop_operator"].notna()]
-    slow = chosen(products, is_slow)
+    slow = select_rows(products, is_slow)
     cost = ms_per_step(slow, steps)
     if context.is_trifle(cost):
         return

@@ -34,7 +34,7 @@ from sawtooth.analysis.findings.queries.loading import (
     quickest_ms,
     workers_needed,
 )
-from sawtooth.analysis.metrics.loader_rate import Feeding, feeding
+from sawtooth.analysis.metrics.loader_rate import Feeding, workers_time
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
@@ -73,7 +73,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if a run with loader workers is slower than its profile, or its workers limit it."""
     if not loader_may_limit(context):
         return  # The workers were timed and keep up, so the run waits for something else.
-    hidden, fed, steps = mostly_hidden(context), feeding(context.run.manifest.facts), profiled_steps(context)
+    hidden, fed, steps = mostly_hidden(context), workers_time(context.run.manifest.facts), profiled_steps(context)
     if hidden is not None:
         yield _hidden(context, hidden, fed, steps)
     elif (limiting := at_their_limit(context)) is not None:

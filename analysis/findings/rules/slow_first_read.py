@@ -27,7 +27,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Row, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import loader_may_limit, of_first_read
-from sawtooth.analysis.metrics.loader_rate import feeding, first_read_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import first_read_of, sample_cost, workers_time
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.page_cache import FirstRead
@@ -63,7 +63,7 @@ def _fits(first: FirstRead) -> bool:
 def _waits(context: RuleContext, lost_ms: float) -> bool:
     """Return whether the step waits for the loader, and the loader does not wait for cores."""
     facts, host = context.run.manifest.facts, context.run.telemetry.host
-    cost, fed = sample_cost(facts), feeding(facts)
+    cost, fed = sample_cost(facts), workers_time(facts)
     if cost is None or cost.limit == "computing" or (host is not None and host.limit_of_loader() in COMPUTING):
         return False
     limits = fed is not None and context.step_ms is not None and fed.limits(context.step_ms) and loader_may_limit(context)
@@ -76,7 +76,7 @@ def _read(first: FirstRead) -> str:
 
 def _in_later_epochs(context: RuleContext, first: FirstRead) -> Evidence:
     """Return the finding of a run whose first epoch is over, with the loader's time in the later epochs."""
-    fed, cost = feeding(context.run.manifest.facts), sample_cost(context.run.manifest.facts)
+    fed, cost = workers_time(context.run.manifest.facts), sample_cost(context.run.manifest.facts)
     takes = (
         f"a sample takes {in_words(1e3 * cost.wall_s)} instead of {in_words(1e3 * first.sample_s)}" if cost is not None else ""
     )

@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import FACTORIZATION_RISK, factorizes
-from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.knowledge.recurrent import RECURRENT
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -51,10 +51,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     work = context.work
     products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna()]
-    fast = chosen(products[products["tensor_cores"].isin(("yes", "likely"))], lambda row: product_dtype(row) == "tf32")
+    fast = select_rows(products[products["tensor_cores"].isin(("yes", "likely"))], lambda row: product_dtype(row) == "tf32")
     # If some products of a kind run in TF32, it is on, and the library chose other kernels for the rest.
     products = products[(products["tensor_cores"] == "no") & ~products["category"].isin(set(fast["category"]))]
-    slow = chosen(products, lambda row: product_dtype(row) == "fp32")
+    slow = select_rows(products, lambda row: product_dtype(row) == "fp32")
     recurrent = _recurrent_fp32(work)
     no_shapes = not context.is_trifle(ms_per_step(recurrent, steps))
     slow = pd.concat([slow, recurrent]) if no_shapes else slow
@@ -83,7 +83,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _recurrent_fp32(work: pd.DataFrame) -> pd.DataFrame:
     """Return the FP32 products without tensor cores that cuDNN's recurrent layers launch."""
     inside = (work["category"] == "gemm") & (work["tensor_cores"] == "no") & work["operator"].isin(RECURRENT)
-    return chosen(work[inside], lambda row: bool(row.types) and row.types[0] == "float")
+    return select_rows(work[inside], lambda row: bool(row.types) and row.types[0] == "float")
 
 
 RULE = Rule(

@@ -22,7 +22,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.queries.attention import as_fused, written_out
+from sawtooth.analysis.findings.queries.attention import fusing_edits, written_out
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=cost,
         cost_ms=cost,
-        edits=as_fused(moves, products, gpu),
+        edits=fusing_edits(moves, products, gpu),
         rows=evidence_of(pd.concat([moves, products]), steps, ("operator",)),
     )
 

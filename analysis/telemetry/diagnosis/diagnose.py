@@ -19,7 +19,7 @@ from sawtooth.analysis.telemetry.diagnosis.jobs import SampledJob, between_jobs,
 from sawtooth.analysis.telemetry.diagnosis.links_and_errors import links_and_errors
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, mid_sentence
 from sawtooth.analysis.telemetry.diagnosis.peers import unlike_peers
-from sawtooth.analysis.telemetry.diagnosis.throttling import throttling
+from sawtooth.analysis.telemetry.diagnosis.throttling import throttled_gpus
 from sawtooth.analysis.telemetry.diagnosis.trends import trends
 from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen, unseen, with_tools
 from sawtooth.analysis.units import percent
@@ -58,7 +58,7 @@ def diagnose(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> t
 
 def _job_observations(gpus: Sequence[DeviceSamples], host: HostSeries | None) -> Iterator[Observation]:
     """Yield what the samples of one job's GPUs show of its work."""
-    yield from throttling(gpus)
+    yield from throttled_gpus(gpus)
     yield from unlike_peers(gpus)
     yield from trends(gpus)
     yield from sawtooth(gpus, host)

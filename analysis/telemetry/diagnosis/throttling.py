@@ -17,7 +17,7 @@ from sawtooth.analysis.telemetry.diagnosis.observation import (
     mid_sentence,
 )
 from sawtooth.analysis.units import percent
-from sawtooth.ingest.quantities.throttling import bits_of, holding
+from sawtooth.ingest.quantities.throttling import bits_of, holding_reasons
 
 HEAT, POWER, HARDWARE = bits_of("heat"), bits_of("power"), bits_of("hardware")
 # A reason is reported if at least MIN_SAMPLES samples have it, and if it lasts for MIN_SHARE of the time or for
@@ -32,7 +32,7 @@ MIN_PEERS = 3  # The median of fewer other GPUs of the same model is not a norm.
 REASONS = "clocks_event_reasons.active, clocks.sm, clocks.max.sm, temperature.gpu and power.draw with nvidia-smi --query-gpu"
 
 
-def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+def throttled_gpus(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield what reduced the clocks of which GPUs."""
     unthrottled = {gpu.device: _unthrottled_clock(gpu) for gpu in gpus}
     explained: set[int] = set()
@@ -148,7 +148,7 @@ def _evidence(
     gpu_count: int,
 ) -> str:
     """Return the reason, clock and temperature, and the meaning for a job on several GPUs."""
-    labels = [f"{reason.label} (0x{reason.bit:x})" for reason in holding(_reasons(gpu, mask)) if reason.kind != "power"]
+    labels = [f"{reason.label} (0x{reason.bit:x})" for reason in holding_reasons(_reasons(gpu, mask)) if reason.kind != "power"]
     reason = f": {' and '.join(labels)}" if labels else ", by its violation counter"
     parts = [
         f"The driver gives the reason in {count_of_samples(int(mask.sum()), len(mask))}, {percent(gpu.share(mask))} of the time{reason}."

@@ -110,7 +110,7 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
         active = inside if len(inside) >= MIN_SAMPLES else active
     blocks, pauses = _blocks(times, active, shadows)
     groups = _separate_blocks(times, blocks, shadows)
-    tries = [_training(times, values, group) for group in groups]
+    tries = [_training_part(times, values, group) for group in groups]
     long_enough = (t for t in tries if _length(t) >= ENOUGH_NS and t.mask(times).sum() >= ENOUGH_SAMPLES)
     part = next(long_enough, None) or max(tries, key=lambda t: int(t.mask(times).sum()))
     if int(part.mask(times).sum()) < MIN_SAMPLES:
@@ -194,7 +194,7 @@ def _separate_blocks(times: I64, blocks: list[Span], shadows: Sequence[Span]) ->
     return groups
 
 
-def _training(times: I64, values: F64, blocks: list[Span]) -> Steady:
+def _training_part(times: I64, values: F64, blocks: list[Span]) -> Steady:
     """Return the training part of blocks of activity."""
     weight = weights_ns(times)
     work = [float((values[a : b + 1] * weight[a : b + 1]).sum()) for a, b in blocks]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from sawtooth.analysis.compare.sweep import varied
+from sawtooth.analysis.compare.sweep import varied_settings
 from sawtooth.app.format import clean
 from sawtooth.app.page import cards
 from sawtooth.app.page.parts import sweep_curve
@@ -25,7 +25,7 @@ def show(choice: Choice, known: Mapping[str, Manifest]) -> None:
             "Runs that differ in one setting (for example the tag batch_size=64) become a table and a curve that shows the best value."
         )
         return
-    settings = varied(runs)
+    settings = varied_settings(runs)
     if not settings:
         cards.small(
             "These runs differ in no recorded setting. On the Runs page, give each run a tag with its value, such as batch_size=64."

@@ -76,7 +76,7 @@ def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, Tim
         row = same[same["name"] == name].iloc[0]
         low, middle, high = (fmt.duration_ns(row[f"{which}_us"] * 1e3) for which in ("min", "median", "max"))
         spread = f"One launch takes {low} to {high}, median {middle}"
-        return durations, attainable.attained(view, name), attainable.longest_launch(view, name), spread
+        return durations, attainable.attained_operators(view, name), attainable.longest_launch(view, name), spread
 
 
 def reached(works_for: pd.DataFrame) -> str | None:

@@ -55,7 +55,7 @@ def show(memory: DeviceMemory, capacity_bytes: float | None) -> None:
         [(held.name or words.UNKNOWN, held.size, held.size / memory.peak_bytes, held.blocks) for held in holders],
         columns=["operator", "bytes", "share", "blocks"],
     )
-    bars = poster.bar(StepBar("peak", fmt.bytes_(memory.peak_bytes), "100%", tuple(charts.held(rows, dark=frame.dark()))))
+    bars = poster.bar(StepBar("peak", fmt.bytes_(memory.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
     if capacity_bytes:
         bars += poster.bar(charts.of_the_gpu(memory.peak_bytes, capacity_bytes, dark=frame.dark()))
     st.html(bars)

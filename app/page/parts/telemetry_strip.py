@@ -99,7 +99,7 @@ def last_minute(result: RunResult) -> None:
     origin = telemetry.span.start_ns
     steps = sawtooth.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, telemetry) else []
     chart = sawtooth.signal(telemetry, column, title, origin_ns=origin, dark=frame.dark(), steps=steps, sawtooth=tooth)
-    folded = sawtooth.folded(steady(whole, summary), column, tooth, dark=frame.dark()) if tooth is not None else None
+    folded = sawtooth.folded_chart(steady(whole, summary), column, tooth, dark=frame.dark()) if tooth is not None else None
     if folded is None:
         panel.show(chart, "last-minute")
     else:
@@ -126,7 +126,7 @@ def steady(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Telem
     part = summary.steady if summary is not None else None
     if part is None or part.start_ns is None or part.end_ns is None:
         return telemetry
-    return series.within(telemetry, TimelineSpan(part.start_ns, part.end_ns))
+    return series.cut_to(telemetry, TimelineSpan(part.start_ns, part.end_ns))
 
 
 def stretch(part: TelemetrySeries, whole: TelemetrySeries) -> str:

@@ -49,7 +49,7 @@ def changed(comparison: Comparison) -> None:
                 cards.change(what, a, b, values=a not in (setup_changes.ADVISED, setup_changes.NOT_NEEDED))
                 if explains:
                     cards.small(explains[0].upper() + explains[1:])
-        for line in filter(None, (setup_changes.nothing(comparison), setup_changes.tested(comparison))):
+        for line in filter(None, (setup_changes.nothing(comparison), setup_changes.tested_prediction(comparison))):
             cards.text(line)
 
 

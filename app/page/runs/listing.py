@@ -78,7 +78,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     kept = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     cards_of = {run: card.readings for run, card in kept.items()}
     ordered = listing.ordered(
-        listing.matching(manifests, wanted, tag), by, cards_of, {run: card.busy for run, card in kept.items()}
+        listing.matching_runs(manifests, wanted, tag), by, cards_of, {run: card.busy for run, card in kept.items()}
     )
     if not ordered:
         cards.small("No run matches by name, tag, note or id.")

@@ -83,7 +83,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
     names = compare_words.names(comparison)
     return {
         "title": fmt.clean(compare_words.headline(comparison)),
-        "under": fmt.clean(setup_changes.tested(comparison) or compare_words.certainty(comparison)),
+        "under": fmt.clean(setup_changes.tested_prediction(comparison) or compare_words.certainty(comparison)),
         "before": "",  # the title contains the times
         "after": "",
         "times": "",

@@ -69,6 +69,6 @@ def longest_named(
     """Return the source and the id of the longest slice called ``name`` in a range; None if there is none."""
     if rank is None:
         with frame.library().open(recording_id) as recording:
-            return timeline_details.longest_named(RankView(recording, 0, 0), name, view, host=host)
+            return timeline_details.longest_slice(RankView(recording, 0, 0), name, view, host=host)
     with current_result.opened(rank) as opened:
-        return timeline_details.longest_named(opened, name, view, host=host)
+        return timeline_details.longest_slice(opened, name, view, host=host)

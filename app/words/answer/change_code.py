@@ -12,12 +12,12 @@ _OR = ", or "  # An action's ``how`` separates two ways with this text.
 
 def cost(finding: Finding) -> str:
     """Return what a change costs in lines, such as "one line"; "" without code."""
-    added, other_way = lines_added(finding), _other_way(finding)
+    added, other_way = count_added_lines(finding), _other_way(finding)
     way = other_way.partition(":")[0] if (code := _code(finding)) and code in other_way else ""
     return f"{number_word(added)} line{'' if added == 1 else 's'}{f' to {way}' if way else ''}" if added else ""
 
 
-def lines_added(finding: Finding) -> int:
+def count_added_lines(finding: Finding) -> int:
     """Return the number of lines of code that a change adds."""
     diff = advice.diff(finding.changes[0]).splitlines() if finding.changes else []
     return sum(line.startswith("+ ") and bool(line[2:].split("#")[0].strip()) for line in diff)

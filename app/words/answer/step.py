@@ -140,7 +140,7 @@ def avoided_ms(now: StairStep, after: StairStep) -> float:
     return before_ms - after_ms
 
 
-def avoided(now: StairStep, after: StairStep) -> str:
+def avoided_in_words(now: StairStep, after: StairStep) -> str:
     """Return ``avoided_ms`` as a sentence; "" if it is 0.
 
     The work that a finding names is longer than this, because some of it remains.

@@ -16,9 +16,9 @@ from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words.answer.change_code import cost, instead, lines_added, number_word
+from sawtooth.app.words.answer.change_code import cost, count_added_lines, instead, number_word
 from sawtooth.app.words.answer.headline_length import MAX_WORDS, shortened, split, words
-from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of, avoided, avoided_ms
+from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of, avoided_in_words, avoided_ms
 
 CAUSE = "Cause: "  # the browser sets it in bold
 MIN_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
@@ -58,7 +58,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
     under = (
         _cause(lead, result, steps=(stairs.now, stairs.choices[first])),
-        avoided(stairs.now, stairs.choices[first]),
+        avoided_in_words(stairs.now, stairs.choices[first]),
         limits,
         cut_off,
         headline.between_steps(result),
@@ -205,7 +205,7 @@ def _why_later(finding: Finding, lead: Finding) -> str:
         reasons.append("works around the rank's delay instead of removing its cause")
     elif reading_order.sure_gain_ms(lead) > reading_order.sure_gain_ms(finding):
         reasons.append("is less sure to gain as much")
-    if (lines := lines_added(finding)) > lines_added(lead):
+    if (lines := count_added_lines(finding)) > count_added_lines(lead):
         reasons.append(f"takes {number_word(lines)} line{'' if lines == 1 else 's'} of code")
     if not reasons and "choice" in finding.explains.topics:
         reasons.append("has costs of its own")

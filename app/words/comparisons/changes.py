@@ -10,7 +10,7 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import middle, short
-from sawtooth.app.charts.waterfall import directed
+from sawtooth.app.charts.waterfall import change_with_arrow
 from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
@@ -120,7 +120,9 @@ def host_operators(comparison: Comparison) -> list[ComparisonRow]:
     a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
     shared = sorted((name for name in a if name in b), key=lambda name: -abs(b[name] - a[name]))
     return [
-        ComparisonRow(fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
+        ComparisonRow(
+            fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), change_with_arrow(b[name] - a[name])
+        )
         for name in shared
     ]
 

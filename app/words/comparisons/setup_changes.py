@@ -142,7 +142,7 @@ def _ms(bar: WaterfallBar, ms: float, nothing: str) -> str:
     return "none" if nothing == NONE_PROFILED and bar.owner not in LOST_OWNERS else nothing
 
 
-def tested(comparison: Comparison) -> str | None:
+def tested_prediction(comparison: Comparison) -> str | None:
     """Return the prediction for the advice that B follows, next to the measured step time.
 
     An example is "Pad 50257 to a multiple of 64: predicted 14.8 ms (13.7 to 18.2 ms), measured 14.7 ms". The advice is left out if

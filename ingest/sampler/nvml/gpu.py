@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sawtooth.ingest.sampler.nvml.fields import Buffer, NvmlCall
-from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smoothed
+from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smooth
 
 NVML_SHARE = 0.005  # Share of wall time that all NVML calls for one GPU may take: 0.5 ms in 100 ms.
 RESERVED_SHARE = 0.3  # Part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow.
@@ -27,7 +27,7 @@ class Active:
 
     def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
         """Note a call's cost and set the time of the next: after the period times ``stretch``, later if slow."""
-        self.cost_ns = smoothed(self.cost_ns, cost_ns)
+        self.cost_ns = smooth(self.cost_ns, cost_ns)
         self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
 
     def period_ns(self, stretch: float) -> float:

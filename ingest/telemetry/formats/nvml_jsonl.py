@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sawtooth.ingest.errors import ImportDiagnostic
-from sawtooth.ingest.quantities.registry import names_in, possible, possible_ones
+from sawtooth.ingest.quantities.registry import names_in, possible_ones, possible_value
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
 from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
@@ -107,7 +107,7 @@ def _devices(meta: dict[str, Any], numbers: list[int], rows: list[dict[str, Any]
     memory: dict[int, float | int] = {}
     for row in rows:
         total = _number(row.get("mem_total"))
-        if total and possible("mem_total_bytes", total):
+        if total and possible_value("mem_total_bytes", total):
             memory.setdefault(_device(row), total)
     gpus = meta["gpus"] if isinstance(meta.get("gpus"), list) else []
     devices = []

@@ -17,7 +17,7 @@ from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
 from sawtooth.ingest.trace.torch_json.cuspy import counters, kineto_names, real_streams
-from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, graph_annotations, object_of, text_of
+from sawtooth.ingest.trace.torch_json.decoding import collectives, decode_arguments, graph_annotations, object_of, text_of
 from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
 from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
@@ -165,11 +165,11 @@ class BlockSorter:
 
     def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         columns = self._timed(events, start, dur)
-        self._put("calls", {**columns, "correlation": integers([a.correlation for a in decoded(events, CallArgs)])})
+        self._put("calls", {**columns, "correlation": integers([a.correlation for a in decode_arguments(events, CallArgs)])})
 
     def _gpu(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         text = text_of(events)
-        args = decoded(events, GpuArgs, text)
+        args = decode_arguments(events, GpuArgs, text)
         shapes = self._shapes
         external = integers([a.external for a in args])
         if b'"external id"' in text:
@@ -209,10 +209,10 @@ class BlockSorter:
 
     def _python(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         columns = self._timed(events, start, dur)
-        self._put("python", {**columns, "module_id": integers([a.module for a in decoded(events, PythonArgs)])})
+        self._put("python", {**columns, "module_id": integers([a.module for a in decode_arguments(events, PythonArgs)])})
 
     def _syncs(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        args = decoded(events, SyncArgs)
+        args = decode_arguments(events, SyncArgs)
         kinds = [self._sync_kinds[str(a.kind) if a.kind is not None else e.name] for a, e in zip(args, events, strict=True)]
         self._put(
             "syncs",
@@ -264,7 +264,7 @@ class BlockSorter:
 
     def _memory(self, events: list[Event]) -> None:
         time = decimal_ns([e.ts for e in events])
-        args = decoded(events, MemoryArgs)
+        args = decode_arguments(events, MemoryArgs)
         columns: Columns = {"start": time, "thread_id": self._thread_ids(events)}
         for key in ("device_type", "device"):
             columns[key] = small_integers([getattr(a, key) for a in args])

@@ -21,7 +21,7 @@ from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MAX_DEVICES
 from sawtooth.ingest.trace.spool import Columns, SpooledTable, slices
 from sawtooth.ingest.trace.torch_json.arguments import Number
-from sawtooth.ingest.trace.torch_json.decoding import decoded
+from sawtooth.ingest.trace.torch_json.decoding import decode_arguments
 from sawtooth.ingest.trace.torch_json.text.events import Event
 
 MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
@@ -55,7 +55,7 @@ def kineto_names(kind: str, events: list[Event], text: bytes) -> list[str]:
     names = [event.name for event in events]
     if kind == "kernel" or not any(mark in text for mark in MARKS[:2]):
         return names
-    return [_name(name, args) for name, args in zip(names, decoded(events, CopyArgs, text), strict=True)]
+    return [_name(name, args) for name, args in zip(names, decode_arguments(events, CopyArgs, text), strict=True)]
 
 
 def _name(name: str, args: CopyArgs) -> str:
@@ -75,7 +75,7 @@ def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
     """Return ``streams`` with the real stream for each operation that Cuspy moved to an invented one."""
     if MARKS[2] not in text:
         return streams
-    real = integers([args.stream for args in decoded(events, CopyArgs, text)])
+    real = integers([args.stream for args in decode_arguments(events, CopyArgs, text)])
     return np.where(real == NULL, streams, real)
 
 
@@ -86,7 +86,7 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
         (event, int(match[1])) for event, match in matches if event.name in COLUMNS and int(match[1]) < MAX_DEVICES
     ]
     chosen = [event for event, _ in counter_events]
-    time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decoded(chosen, CounterArgs)])
+    time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decode_arguments(chosen, CounterArgs)])
     usable = (time != NULL) & (np.abs(time) < LARGEST) & np.isfinite(value)
     columns: Columns = {
         "start": time[usable],

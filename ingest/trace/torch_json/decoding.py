@@ -25,7 +25,7 @@ def text_of(events: Sequence[Event]) -> bytes:
     return b"[" + b",".join([e.args for e in events]) + b"]"
 
 
-def decoded(events: Sequence[Event], form: Any, text: bytes | None = None) -> list[Any]:
+def decode_arguments(events: Sequence[Event], form: Any, text: bytes | None = None) -> list[Any]:
     """Return the arguments of every event as ``form``; ``text`` is ``text_of(events)`` if it is known."""
     try:
         return msgspec.json.decode(text_of(events) if text is None else text, type=list[form])
@@ -45,13 +45,13 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
         places = np.cumsum([len(part) + len(COLLECTIVE) for part in text.split(COLLECTIVE)[:-1]]) - len(COLLECTIVE) - 1
         rows = np.unique(np.searchsorted(ends, places, side="right")).tolist()
         result[rows] = np.arange(len(arguments), len(arguments) + len(rows))
-        arguments += decoded([events[row] for row in rows], CollectiveArgs)
+        arguments += decode_arguments([events[row] for row in rows], CollectiveArgs)
     return result
 
 
 def graph_annotations(events: list[Event], text: bytes, start: I64, names: Mapping[str, int]) -> Columns:
     """Return the named operations of CUDA graphs as rows of table ``graph_annotations``."""
-    args = decoded(events, GraphAnnotationArgs, text) if any(key in text for key in ANNOTATIONS) else []
+    args = decode_arguments(events, GraphAnnotationArgs, text) if any(key in text for key in ANNOTATIONS) else []
     rows = [row for row, each in enumerate(args) if each.label]
     named = [args[row] for row in rows]
     return {

@@ -48,7 +48,7 @@ class RankSource:
     shift_ns: int
 
 
-def merged(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
+def merge_traces(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
     """Yield the JSON text of one trace with the events of all ``ranks``, times relative to ``origin_ns``.
 
     Raises SourceError if a source cannot be read.

@@ -29,7 +29,7 @@ from sawtooth.ingest.trace.torch_json.arguments import (
     extra_texts,
     input_texts,
 )
-from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
+from sawtooth.ingest.trace.torch_json.decoding import collectives, decode_arguments, object_of, text_of
 from sawtooth.ingest.trace.torch_json.interning import Canonical
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
@@ -141,7 +141,7 @@ class OperatorArguments:
         signature, extra = none, none
         further = EXTRA_MARK.search(text) is not None
         inputs = further or b'"Input' in text or b'"Concrete' in text
-        args = decoded(events, OpExtraArgs if further else OpInputArgs if inputs else OpArgs, text)
+        args = decode_arguments(events, OpExtraArgs if further else OpInputArgs if inputs else OpArgs, text)
         if inputs:
             keys = [b"\n".join(input_texts(a)) for a in args]
             signature = np.fromiter(map(self._signature_of, args, keys), np.int32, len(events))

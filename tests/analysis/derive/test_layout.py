@@ -40,12 +40,12 @@ def test_views_equal_the_stored_sums_of_a_large_recording(sample: str, tmp_path:
     with Library(folder) as library:
         for stored in (False, True):
             with library.open(ref.id, sums=stored) as recording:
-                for table in layout.summed():
+                for table in layout.sum_statements():
                     columns[table, stored] = recording.rows(f"SELECT column_name, column_type FROM (DESCRIBE {table})")
                     rows[table, stored] = sorted(recording.rows(f"FROM {table}"), key=str)
                     plan = str(recording.rows(f"EXPLAIN FROM {table}"))
                     assert (f".{table}" in plan) == stored, plan
-    for table in layout.summed():
+    for table in layout.sum_statements():
         assert columns[table, True] == columns[table, False]
         assert rows[table, True] == rows[table, False]
         assert rows[table, True]
@@ -123,7 +123,7 @@ def test_a_screen_shows_the_same_after_each_fault_in_storing_sums(
         with duckdb.connect() as con:
             con.execute(f"ATTACH '{folder.recording_file(recording_id)}' AS r (READ_ONLY); ATTACH '{derived}' AS d")
             con.execute("SET search_path = 'd.main,r.main'")
-            for table in layout.summed():
+            for table in layout.sum_statements():
                 con.execute(f"CREATE TABLE stored AS FROM {table}; DROP VIEW {table}; ALTER TABLE stored RENAME TO {table}")
     else:
         ensure_sums(folder, recording_id)

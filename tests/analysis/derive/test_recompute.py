@@ -12,7 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
-from sawtooth.analysis.derive.recompute import recomputed
+from sawtooth.analysis.derive.recompute import is_recomputed_work
 from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost
 from tests.support.cpu_profile import operators_of
 
@@ -51,7 +51,7 @@ def again_flops(step: Callable[[], Any], folder: Path, **kwargs: bool) -> tuple[
     events, flops = events_of(step, folder, **kwargs)
     counted = np.array([is_flop_operator(events.names[n]) for n in events.ops.name])
     counted = outermost(events.ops.parent, counted)
-    return float(flops[recomputed(events, counted)].sum()), float(flops[counted].sum())
+    return float(flops[is_recomputed_work(events, counted)].sum()), float(flops[counted].sum())
 
 
 def block() -> torch.nn.Module:
@@ -106,4 +106,4 @@ def test_checkpoint_node_shows_recomputation_without_sequence_numbers(tmp_path):
 
 def test_no_operators(tmp_path):
     events, _ = events_of(lambda: None, tmp_path)
-    assert recomputed(events, np.zeros(len(events.ops), bool)).sum() == 0
+    assert is_recomputed_work(events, np.zeros(len(events.ops), bool)).sum() == 0

@@ -11,7 +11,7 @@ import gzip
 import numpy as np
 import pytest
 
-from sawtooth.analysis.derive.steps.unended_ranges import ended
+from sawtooth.analysis.derive.steps.unended_ranges import end_ranges
 from sawtooth.analysis.run.host import _step
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.trace.overruns import Overruns
@@ -114,8 +114,8 @@ def test_products_that_run_into_the_next_operation_take_their_own_time(excess_us
 
 def test_ranges_that_end_together_end_where_the_next_begins() -> None:
     starts, ends = np.array([0, 10, 20, 30]), np.array([100, 100, 100, 100])
-    assert ended(starts, ends).tolist() == [10, 20, 30, 100]
-    assert ended(np.array([0, 10, 20]), np.array([9, 19, 29])).tolist() == [9, 19, 29]
+    assert end_ranges(starts, ends).tolist() == [10, 20, 30, 100]
+    assert end_ranges(np.array([0, 10, 20]), np.array([9, 19, 29])).tolist() == [9, 19, 29]
 
 
 @pytest.mark.parametrize(

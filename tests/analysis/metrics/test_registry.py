@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.reading import NotFiniteError, Reading, missing
-from sawtooth.analysis.metrics.registry import ALIASES, CARDS, METRICS, possible, possible_reading, readings_of, with_aliases
+from sawtooth.analysis.metrics.registry import ALIASES, CARDS, METRICS, check_range, possible_reading, readings_of, with_aliases
 from sawtooth.analysis.metrics.step_time import BestStepTime
 
 KERNELS = pd.DataFrame(
@@ -67,7 +67,7 @@ def test_an_impossible_value_is_missing_with_the_reason() -> None:
     ],
 )
 def test_the_range_of_a_metric(key: str, value: float, kept: bool) -> None:
-    assert (possible(METRICS[key], Reading(value)).value == value) is kept
+    assert (check_range(METRICS[key], Reading(value)).value == value) is kept
 
 
 def test_every_share_has_bounds_except_factors_that_may_exceed_one() -> None:

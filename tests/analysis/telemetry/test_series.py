@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
-from sawtooth.analysis.telemetry.series import TelemetrySeries, energy_of, facts, folded, lowest_stretch
+from sawtooth.analysis.telemetry.series import TelemetrySeries, energy_of, facts, fold, lowest_stretch
 from sawtooth.analysis.telemetry.signal.energy import Energy
 from sawtooth.app.words import telemetry as words
 
@@ -28,7 +28,7 @@ def sampled(tenths: NDArray[np.int64], value: NDArray[np.float64]) -> TelemetryS
 def test_folding_aligns_periods_at_rising_edges() -> None:
     """Three of ten samples per second are high, so the fold is high for 0.3 s after the rise."""
     tenths = np.arange(400)
-    table = folded(sampled(tenths, np.where(tenths % 10 < 3, 90.0, 5.0)), period_s=1.0, low=5.0, high=90.0, column="util_pct")
+    table = fold(sampled(tenths, np.where(tenths % 10 < 3, 90.0, 5.0)), period_s=1.0, low=5.0, high=90.0, column="util_pct")
     at = {round(float(t), 1): float(m) for t, m in zip(table["after_s"], table["median"], strict=True)}
     assert at[0.0] == at[0.1] == at[0.2] == 90.0
     assert at[0.4] == at[0.8] == at[-0.1] == 5.0
@@ -41,7 +41,7 @@ def test_folding_does_not_copy_all_samples_for_each_rise() -> None:
     telemetry = sampled(tenths, np.where(tenths % 5 < 2, 100.0, 0.0))
     tracemalloc.start()
     try:
-        table = folded(telemetry, period_s=0.5, low=0.0, high=100.0, column="util_pct")
+        table = fold(telemetry, period_s=0.5, low=0.0, high=100.0, column="util_pct")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -31,7 +31,7 @@ def client(app_data: DataFolder) -> TestClient:
 
 
 def decoded(data: bytes) -> list[tuple[dict, dict[str, np.ndarray]]]:
-    """Decode tiles in the layout of ``sawtooth.app.api.timeline.encoded`` without using its code."""
+    """Decode tiles in the layout of ``sawtooth.app.api.timeline.encode_tile`` without using its code."""
     found, at = [], 0
     while at < len(data):
         length, padded = struct.unpack_from("<II", data, at)

@@ -39,7 +39,7 @@ def test_an_upload_is_stored_unchanged_under_a_generated_name(client, options) -
     assert body["bytes"] == 3_000_000
     assert "/" not in body["name"]
     assert "\n" not in body["name"]
-    assert uploads.claimed(body["upload"]).read_bytes() == content
+    assert uploads.claim_upload(body["upload"]).read_bytes() == content
     assert [p.name for p in _left(options)] == [body["upload"]]
 
 
@@ -111,9 +111,9 @@ def test_a_vanished_or_silent_sender_leaves_no_file(options, monkeypatch, ending
 def test_only_complete_uploads_can_be_claimed(options) -> None:
     options.data.create()
     with pytest.raises(UsageError):
-        uploads.claimed("../../etc/passwd")
+        uploads.claim_upload("../../etc/passwd")
     with pytest.raises(NotFoundError):
-        uploads.claimed("0" * 32)
+        uploads.claim_upload("0" * 32)
 
 
 def test_uploads_nobody_claimed_for_an_hour_are_swept(options) -> None:

@@ -70,12 +70,12 @@ def test_text_dots_and_table_have_the_same_numbers():
 
 def test_numbers_of_overlapping_dots_are_stacked():
     heights = [100.0, 101.0, 300.0, 99.0]
-    places = roofline.apart(heights)
+    places = roofline.spread_heights(heights)
     assert sorted(range(4), key=places.__getitem__) == [3, 0, 1, 2]  # in the order of the dots: no two of their lines cross
     ordered = sorted(places)
     assert all(b - a >= roofline.LINE - 1e-9 for a, b in pairwise(ordered))
     assert sum(places) == pytest.approx(sum(heights))
-    assert roofline.apart([]) == []
+    assert roofline.spread_heights([]) == []
 
 
 @pytest.mark.parametrize(("intensity", "side"), [(1000.0, -1), (100.0, 1)])

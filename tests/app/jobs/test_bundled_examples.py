@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.app.jobs import child
-from sawtooth.app.jobs.bundled_examples import SAMPLES, bundled, first_pair, import_bundled
+from sawtooth.app.jobs.bundled_examples import SAMPLES, bundled_recordings, first_pair, import_bundled
 from sawtooth.app.jobs.first_answer import FILE, computed_first_answer, first_answer
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.jobs.job_files import JobFile, JobOrder
@@ -30,7 +30,7 @@ def _samples(folder: Path) -> Path:
 
 
 def test_the_shipped_recordings_are_a_starved_run_its_fix_and_another() -> None:
-    items = {item.name: item for item in bundled()}
+    items = {item.name: item for item in bundled_recordings()}
     assert len(items) >= 3
     assert any(item.fixed_by in items for item in items.values())
     assert all(len(item.files) >= 2 for item in items.values())

@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.app.charts.live import picture
 from sawtooth.app.live import sessions as live_sessions
-from sawtooth.app.live.series import BUCKETS, MAX_POINTS, MAX_SAMPLES, WINDOW_NS, LiveSeries, thinned
+from sawtooth.app.live.series import BUCKETS, MAX_POINTS, MAX_SAMPLES, WINDOW_NS, LiveSeries, thin
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.app.theme import QUANTITIES
 from sawtooth.ingest.telemetry import session as telemetry_session
@@ -71,7 +71,7 @@ def test_a_sample_without_increasing_time_is_left_out() -> None:
 
 def test_thinning_keeps_order() -> None:
     time_ns = np.arange(10_001, dtype=np.int64)
-    thinned_ns, _ = thinned(time_ns, np.sin(time_ns / 7.0))
+    thinned_ns, _ = thin(time_ns, np.sin(time_ns / 7.0))
     assert len(thinned_ns) <= MAX_POINTS
     assert (np.diff(thinned_ns) > 0).all()
 

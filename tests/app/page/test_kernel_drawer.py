@@ -8,7 +8,7 @@ import pytest
 from sawtooth.analysis.findings.gpu_work import gpu_work, grouped
 from sawtooth.analysis.knowledge.hardware import GpuPeaks, crossed_by, identify, link_of
 from sawtooth.analysis.run.view import open_rank
-from sawtooth.analysis.tables.attainable import attained
+from sawtooth.analysis.tables.attainable import attained_operators
 from sawtooth.app.page.parts.kernel_drawer import PAGEABLE, copied, most_to_gain_ms, verdict_on
 from tests.support.findings_of import library, result_of
 
@@ -103,7 +103,7 @@ def test_a_recorded_copy_is_compared_with_its_link_and_has_its_finding() -> None
     assert lead is not None
     name = "Memcpy HtoD (Pageable -> Device)"
     with open_rank(library(), lead) as view:
-        row = attained(view, name).iloc[0]
+        row = attained_operators(view, name).iloc[0]
         # 192 images of 3 × 224 × 224 FP32: 115,605,504 bytes at 63 GB/s are 1.835 ms
         assert (row["bytes"], row["least_ms"]) == (192 * 3 * 224 * 224 * 4, pytest.approx(1.835, abs=1e-3))
         work = gpu_work(view, result.findings)

@@ -28,7 +28,7 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.trace.torch_json import merging
-from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
+from sawtooth.ingest.trace.torch_json.merging import RankSource, merge_traces
 from tests.support import nsight_export
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import BASE_NS
@@ -124,7 +124,7 @@ def test_export_needs_memory_for_few_blocks(tmp_path: Path) -> None:
     source["traceEvents"] *= 400
     path.write_text(json.dumps(source))
     whole, longest = 0, 0
-    for piece in merged([RankSource(path, "rank 0", 0)] * 3, 0):
+    for piece in merge_traces([RankSource(path, "rank 0", 0)] * 3, 0):
         whole, longest = whole + len(piece), max(longest, len(piece))
     assert whole > 6_000_000 and longest < 4_000_000
 
@@ -134,7 +134,7 @@ def test_the_readable_part_of_a_damaged_source_is_exported(tmp_path: Path) -> No
     text = path.read_text()
     cut = text[: text.index('"ac2g"')].rindex("{")
     (tmp_path / "cut.json").write_text(text[:cut] + '{"ph": "s", "id": 1, "name": "torn')
-    events = json.loads(b"".join(merged([RankSource(tmp_path / "cut.json", "rank 0", 0)], 0)))["traceEvents"]
+    events = json.loads(b"".join(merge_traces([RankSource(tmp_path / "cut.json", "rank 0", 0)], 0)))["traceEvents"]
     read = json.loads(text)["traceEvents"]
     before = [e for e in read if e["ph"] == "X"]
     assert [e["name"] for e in events if e["ph"] == "X"] == [e["name"] for e in before]

@@ -15,7 +15,7 @@ from sawtooth.app.page.runs import table
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
-from sawtooth.app.runs.listing import history, history_title, listed, matching, ordered, tags
+from sawtooth.app.runs.listing import history, history_title, listed, matching_runs, ordered, tags
 from sawtooth.ingest.manifest import Manifest, RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
@@ -40,7 +40,7 @@ READINGS = {
     [("", None, [0, 1, 2]), ("ALP", None, [0]), ("workers", None, [1]), (RUNS[2].id[:6], None, [2]), ("", "resnet", [0, 1])],
 )
 def test_runs_are_found_by_name_tag_note_and_id(wanted: str, tag: str | None, found: list[int]) -> None:
-    assert matching(RUNS, wanted, tag) == [RUNS[i] for i in found]
+    assert matching_runs(RUNS, wanted, tag) == [RUNS[i] for i in found]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_examples_are_listed_until_the_first_own_run() -> None:
 
 def test_the_history_of_a_tag_is_in_order_of_time() -> None:
     assert tags(RUNS) == ["baseline", "resnet"]
-    rows = history(matching(RUNS[::-1], "", "resnet"), READINGS)
+    rows = history(matching_runs(RUNS[::-1], "", "resnet"), READINGS)
     assert rows["name"].tolist() == ["Alpha", "beta"]
     assert rows["step_ms"].tolist() == [300, 60]
     title = history_title("resnet", rows).replace("\u00a0", " ")

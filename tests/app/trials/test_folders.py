@@ -49,8 +49,8 @@ def test_the_size_of_a_copy_counts_only_its_own_files(tmp_path: Path) -> None:
 
 def test_paths_of_the_command_point_into_the_copy(tmp_path: Path) -> None:
     place, copy = tmp_path / "a", tmp_path / "b"
-    assert folders.moved(f"--out={place}/run/last.pt", place, copy) == f"--out={copy}/run/last.pt"
-    assert folders.moved(f"{place}-other/x", place, copy) == f"{place}-other/x"
+    assert folders.move_path(f"--out={place}/run/last.pt", place, copy) == f"--out={copy}/run/last.pt"
+    assert folders.move_path(f"{place}-other/x", place, copy) == f"{place}-other/x"
 
 
 def test_changed_and_removed_files_are_listed_and_new_ones_are_not(tmp_path: Path) -> None:
@@ -63,5 +63,5 @@ def test_changed_and_removed_files_are_listed_and_new_ones_are_not(tmp_path: Pat
     (place / "sawtooth/run.json").write_text("of the data folder itself")
     # The target of the link changed too. It may be outside the folder.
     changed = [os.fspath(place / name) for name in ("newest", "out/last.pt", "train.py")]
-    assert folders.changed(before, place, place / "sawtooth") == changed
-    assert folders.added(before, place, place / "sawtooth") == [os.fspath(place / "out/new.pt")]
+    assert folders.changed_files(before, place, place / "sawtooth") == changed
+    assert folders.added_files(before, place, place / "sawtooth") == [os.fspath(place / "out/new.pt")]

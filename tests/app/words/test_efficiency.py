@@ -100,7 +100,7 @@ def test_a_run_with_tf32_gets_no_advice_to_enable_it(dtypes: dict[str, float], h
     rank = SimpleNamespace(
         facts=SimpleNamespace(flops=SimpleNamespace(by_dtype=dtypes)), categories=pd.DataFrame({"category": [], "ns": []}), counted=[]
     )  # fmt: skip
-    assert efficiency.mostly(rank, PeakPart("dtype", 1.0, 0.1), "recorded")[1].endswith(helps)
+    assert efficiency.largest_share(rank, PeakPart("dtype", 1.0, 0.1), "recorded")[1].endswith(helps)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_precision_comes_before_shapes_if_most_flops_are_fp32(dtypes: dict[str, 
         facts=SimpleNamespace(flops=SimpleNamespace(by_dtype=dtypes)), categories=pd.DataFrame({"category": [], "ns": []}), counted=[]
     )  # fmt: skip
     slow = PeakPart("slow_kernels", 1.0, 0.1)
-    assert efficiency.mostly(rank, slow, "recorded", "aten::mm")[1].startswith(first)
+    assert efficiency.largest_share(rank, slow, "recorded", "aten::mm")[1].startswith(first)
 
 
 def test_a_clock_above_the_quoted_one_costs_nothing(parts) -> None:

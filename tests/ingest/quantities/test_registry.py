@@ -17,7 +17,7 @@ from sawtooth.app.charts.telemetry import PANELS, columns_of
 from sawtooth.app.theme import colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.quantity import Quantity
-from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES, names_in, possible, possible_ones
+from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES, names_in, possible_ones, possible_value
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.schema import DataFolder
@@ -47,10 +47,10 @@ def test_every_row_is_complete(quantity: Quantity) -> None:
     assert "nvml_jsonl" in quantity.names, "what the sampler writes as plain lines is read again"
     if quantity.column in COLUMNS:
         assert len(quantity.names["sawtooth_exporter"]) == 1, "the sampler exports it under one name"
-    assert possible(quantity.column, quantity.range.low) == quantity.range.low
-    assert possible(quantity.column, quantity.range.high) == quantity.range.high
+    assert possible_value(quantity.column, quantity.range.low) == quantity.range.low
+    assert possible_value(quantity.column, quantity.range.high) == quantity.range.high
     for beyond in (quantity.range.low - 1, quantity.range.high * 1.01, math.nan, math.inf, -math.inf, 10**400, True):
-        assert possible(quantity.column, beyond) is None
+        assert possible_value(quantity.column, beyond) is None
 
 
 def test_a_name_belongs_to_one_quantity() -> None:

@@ -14,8 +14,8 @@ import pynvml
 import pytest
 
 from sawtooth.analysis.telemetry.phases import throttle_bands
-from sawtooth.analysis.telemetry.series import throttled
-from sawtooth.ingest.quantities.throttling import HOLDING, THROTTLE_REASONS, ThrottleReason, holding
+from sawtooth.analysis.telemetry.series import throttled_times
+from sawtooth.ingest.quantities.throttling import HOLDING, THROTTLE_REASONS, ThrottleReason, holding_reasons
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
@@ -34,11 +34,11 @@ def test_every_bit_of_nvml_has_a_row() -> None:
 def test_rules_and_charts_agree_on_a_reason(reason: ThrottleReason) -> None:
     times, mask = np.arange(4) * SECOND, np.array([0, reason.bit, reason.bit, 0])
     bands = throttle_bands(times, mask.astype(float), np.full(4, np.nan))
-    drawn = throttled(pd.DataFrame({"time_ns": times, "clock_event_mask": mask}))
+    drawn = throttled_times(pd.DataFrame({"time_ns": times, "clock_event_mask": mask}))
     expected = [reason.label] if reason in HOLDING else []
     assert [band.reason for band in bands] == drawn["reason"].tolist() == expected
     assert [band.kind for band in bands] == [reason.kind for _ in expected]
-    assert [found.label for found in holding(reason.bit | 1 << 40)] == expected
+    assert [found.label for found in holding_reasons(reason.bit | 1 << 40)] == expected
 
 
 def test_nvidia_smi_can_have_a_column_for_each_reason(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace as Answer
 import duckdb
 import pytest
 
-from sawtooth.ingest.quantities.registry import HOST_COLUMNS, possible
+from sawtooth.ingest.quantities.registry import HOST_COLUMNS, possible_value
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.sampler import host as host_module
 from sawtooth.ingest.sampler.host import HostReader
@@ -114,7 +114,7 @@ def test_counters_become_rates():
     assert (found["disk_read_bps"], found["disk_busy_pct"]) == (150.0, 90.0)  # partitions are parts of their disks
     assert (found["network_received_bps"], found["network_sent_bps"]) == (10.0, 2.0)  # loopback does not count
     assert (found["ram_used_bytes"], found["swap_in_bps"]) == (48 << 30, 4096.0)
-    assert set(found) <= set(HOST_COLUMNS) and all(possible(column, value) is not None for column, value in found.items())
+    assert set(found) <= set(HOST_COLUMNS) and all(possible_value(column, value) is not None for column, value in found.items())
 
 
 def test_allowed_cores_are_distinguished_from_those_of_the_host(monkeypatch, tmp_path):

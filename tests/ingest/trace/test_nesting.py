@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
+from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing_ids
 from sawtooth.ingest.trace.spool import INDEX_STRIDE, Spool, SpooledTable, slices, time_order
 
 intervals = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 30)), max_size=40)
@@ -44,7 +44,7 @@ def test_nesting_matches_the_definition(ops, calls, tolerance, borders):
         parent, depth = nested.parents_and_depths()
         parents += parent.tolist()
         depths += depth.tolist()
-        around += enclosing(nested, call_thread[asked], call_start[asked], call_dur[asked], tolerance).tolist()
+        around += enclosing_ids(nested, call_thread[asked], call_start[asked], call_dur[asked], tolerance).tolist()
     end = start + dur
     for i in range(len(start)):
         outer = [j for j in range(i) if thread[j] == thread[i] and end[j] > start[i] and end[j] + tolerance >= end[i]]

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from sawtooth.analysis.compare.changed import setup_traits
-from sawtooth.analysis.compare.changed.differences import PADDING, differences, effects, unfollowed
+from sawtooth.analysis.compare.changed.differences import PADDING, differences, effects, was_not_followed
 from sawtooth.analysis.compare.changed.setup_traits import ReadBack, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.findings.checking import all_rules
@@ -51,12 +51,12 @@ def test_advice_to_make_the_change_is_not_a_separate_difference():
 def test_advice_was_not_followed_if_both_sides_have_the_same_choice():
     off, on = trait("graph", "off"), trait("graph", "on")
     graph = advised("launch-bound", sets=("graph",))
-    assert unfollowed(graph, (off,), (off,))
-    assert not unfollowed(graph, (off,), (on,))
-    assert not unfollowed(graph, (), (off,)), "what one side does not show may have been another"
-    assert not unfollowed(advised("reads"), (off,), (off,)), "advice that no choice shows"
+    assert was_not_followed(graph, (off,), (off,))
+    assert not was_not_followed(graph, (off,), (on,))
+    assert not was_not_followed(graph, (), (off,)), "what one side does not show may have been another"
+    assert not was_not_followed(advised("reads"), (off,), (off,)), "advice that no choice shows"
     workers = trait("loader", "in worker processes")  # the number is not recorded
-    assert not unfollowed(advised("starves", sets=("loader",)), (workers,), (workers,))
+    assert not was_not_followed(advised("starves", sets=("loader",)), (workers,), (workers,))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from functools import cache, partial
 
 import pytest
 
-from sawtooth.analysis.compare.changed.resized import resized
+from sawtooth.analysis.compare.changed.resized import resized_layers
 from sawtooth.analysis.compare.comparison import Comparison, compare
 from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.report import compare_json
@@ -93,7 +93,7 @@ def shapes(width: int, tokens: int = 4096) -> set[str]:
 
 
 def test_a_padded_width_is_still_the_same_model() -> None:
-    assert resized(shapes(774), shapes(768)) == {774: 768, 2322: 2304, 3096: 3072}
-    assert resized(shapes(768), shapes(774)) == {768: 774, 2304: 2322, 3072: 3096}
-    assert resized(shapes(768), shapes(1024)) == {} and resized(shapes(768), shapes(768)) == {}
-    assert resized(shapes(768, 4096), shapes(768, 8192)) == {}  # another batch
+    assert resized_layers(shapes(774), shapes(768)) == {774: 768, 2322: 2304, 3096: 3072}
+    assert resized_layers(shapes(768), shapes(774)) == {768: 774, 2304: 2322, 3072: 3096}
+    assert resized_layers(shapes(768), shapes(1024)) == {} and resized_layers(shapes(768), shapes(768)) == {}
+    assert resized_layers(shapes(768, 4096), shapes(768, 8192)) == {}  # another batch

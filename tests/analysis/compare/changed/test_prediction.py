@@ -40,7 +40,7 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     kept = replace(measured, findings=[promised("sync", 150.0)])
     one = compare(side(a), side(kept))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
-    assert setup_changes.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch."
+    assert setup_changes.tested_prediction(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch."
     assert not any("Predicted" in sentence for sentence in limits.sentences(one))  # it limits nothing
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
     steps = tuple(PlanStep(rule, 312.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
@@ -52,7 +52,7 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     late = (replace(steps[1], predicted_low_ms=120.0, predicted_high_ms=140.0), PlanStep("graph", 140.0, 20.0, 20.0, 20.0))
     missed = compare(side(replace(a, plan=late)), side(measured))
     assert (missed.prediction.rules, missed.prediction.held) == (("loader",), False)
-    assert "12\u00a0% longer than predicted" in setup_changes.tested(missed)
+    assert "12\u00a0% longer than predicted" in setup_changes.tested_prediction(missed)
 
 
 def with_loader(run, value):
@@ -71,13 +71,15 @@ def test_advice_visible_in_the_setup_is_tested_despite_other_changes():
     found = compare(with_loader(a, "in the training process"), with_loader(b, "in worker processes"))
     assert (found.prediction.rules, found.prediction.low_ms, found.prediction.held) == (("loader",), 5.6, True)
     assert (
-        setup_changes.tested(found)
+        setup_changes.tested_prediction(found)
         == "Predicted ≈\u00a06.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch."
     )
     still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
     assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
     late = run_of("c" * 16, best_ms=13.0, source="user")  # 13 ÷ 6.5: twice as long
-    said = setup_changes.tested(compare(with_loader(a, "in the training process"), with_loader(late, "in worker processes")))
+    said = setup_changes.tested_prediction(
+        compare(with_loader(a, "in the training process"), with_loader(late, "in worker processes"))
+    )
     assert "100\u00a0% longer than predicted" in said
 
 
@@ -89,7 +91,7 @@ def test_without_a_profile_of_b_the_known_parts_are_reported():
         manifest=msgspec.structs.replace(b.manifest, recordings=[RecordingRef("c" * 16, "marks", "marks.jsonl")]),
         not_checked=[NotChecked("loader", "no trace")],
     )
-    said = setup_changes.tested(compare(side(a), side(marks)))
+    said = setup_changes.tested_prediction(compare(side(a), side(marks)))
     assert (
         said
         == "B has no profile that shows whether it follows A's first advice, Change it: predicted ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
@@ -122,7 +124,7 @@ def test_a_number_other_than_the_advised_one_does_not_test_the_prediction(tmp_pa
     )
     runs = ((a, 1), (run_of("b" * 16, best_ms=19.5, source="user"), number))
     found = compare(*(replace(side(run), traits=(Trait(key, "Has", f"{count}", amount=count),)) for run, count in runs))
-    said = setup_changes.tested(found).replace("\u00a0", " ")
+    said = setup_changes.tested_prediction(found).replace("\u00a0", " ")
     start = "Use 5 of them: predicted ≈ 4.80 ms (4.00 to 6.00 ms), measured 19.5 ms by the stopwatch"
     folder = DataFolder(tmp_path).create()
     prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
@@ -160,7 +162,7 @@ def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):
         found = compare(replace(before, traits=(*before.traits, *dtype[0])), replace(after, traits=(*after.traits, *computed)))
         assert found.prediction.also_changed == also_changed
         assert found.prediction.held is (None if also_changed else False)
-        said = setup_changes.tested(found)
+        said = setup_changes.tested_prediction(found)
         assert "208\u00a0% longer than predicted" in said, "20 ÷ 6.5"
         assert said.endswith("The prediction does not include this, so the result does not test it.") == bool(also_changed)
         folder = DataFolder(tmp_path / f"{len(also_changed)}{torch_version}").create()
@@ -184,4 +186,4 @@ def test_a_missed_prediction_names_the_part_that_differs():
         (1_000_000, 60_000_000, "Change it: predicted ≈ 60.0 ms (55.0 to 65.0 ms), measured 61.0 ms by the stopwatch."),
     ):  # fmt: skip
         found = compare(with_loader(a, "inline"), with_loader(of("b" * 16, wait, kernels), "in workers"))
-        assert setup_changes.tested(found).replace("\u00a0", " ").endswith(said)
+        assert setup_changes.tested_prediction(found).replace("\u00a0", " ").endswith(said)

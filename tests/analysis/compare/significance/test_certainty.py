@@ -8,9 +8,9 @@ from sawtooth.analysis.compare.significance.certainty import (
     HOW_MUCH,
     ComparisonEvidence,
     Verdict,
-    limited,
     of_other_work,
-    settled,
+    verdict_by_intervals,
+    with_ratio_limit,
 )
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
@@ -66,16 +66,20 @@ def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_
 
 @pytest.mark.parametrize(("steps", "change", "interval", "floor", "same_source", "word", "confidence"), TABLE)
 def test_the_table(steps, change, interval, floor, same_source, word, confidence):
-    found = settled(steps, ComparisonEvidence(change, 100.0, interval, floor, same_source), "By their intervals.")
+    found = verdict_by_intervals(steps, ComparisonEvidence(change, 100.0, interval, floor, same_source), "By their intervals.")
     assert (found.word, found.confidence) == (word, confidence)
     mirrored = Verdict("slower", "low", APART.why) if steps is APART else steps
     low, high = (None if end is None else -end for end in reversed(interval))
-    back = settled(mirrored, ComparisonEvidence(-change, 100.0, (low, high), floor, same_source), "By their intervals.")
+    back = verdict_by_intervals(
+        mirrored, ComparisonEvidence(-change, 100.0, (low, high), floor, same_source), "By their intervals."
+    )
     assert (back.word, back.confidence) == ({"faster": "slower"}.get(word, word), confidence)
 
 
 def test_two_sources_are_named():
-    found = settled(FEW, ComparisonEvidence(-100.0, 100.0, (-110.0, -90.0), 0.1, same_source=False), "By their intervals.")
+    found = verdict_by_intervals(
+        FEW, ComparisonEvidence(-100.0, 100.0, (-110.0, -90.0), 0.1, same_source=False), "By their intervals."
+    )
     assert "different sources" in found.why and "Too few" not in found.why
 
 
@@ -136,8 +140,8 @@ def test_an_interval_that_allows_only_small_changes_shows_no_change_with_few_ste
     The GPU works for most of both.
     """
     unknown = Verdict("inconclusive", "low", "3 recorded steps are too few.", (-0.39, 0.4))
-    assert limited(unknown, (0.95, 1.05)).answer == "no_change"
-    assert limited(unknown, (0.95, 1.05)).confidence == "medium"  # 1 ÷ 0.95 − 1 = 5.3 %
-    assert limited(unknown, (0.96, 1.04)).confidence == "high"
-    assert limited(unknown, (0.92, 1.14)).answer == limited(unknown, (0.95, None)).answer == "cannot_tell"
-    assert limited(unknown, (0.95, 1.05), bounded=False).answer == "cannot_tell"  # profiled steps alone
+    assert with_ratio_limit(unknown, (0.95, 1.05)).answer == "no_change"
+    assert with_ratio_limit(unknown, (0.95, 1.05)).confidence == "medium"  # 1 ÷ 0.95 − 1 = 5.3 %
+    assert with_ratio_limit(unknown, (0.96, 1.04)).confidence == "high"
+    assert with_ratio_limit(unknown, (0.92, 1.14)).answer == with_ratio_limit(unknown, (0.95, None)).answer == "cannot_tell"
+    assert with_ratio_limit(unknown, (0.95, 1.05), bounded=False).answer == "cannot_tell"  # profiled steps alone

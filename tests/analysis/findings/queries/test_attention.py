@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.findings.queries.attention import as_fused, written_out
+from sawtooth.analysis.findings.queries.attention import fusing_edits, written_out
 from sawtooth.analysis.findings.recorded.counted_operations import ms_per_step
 from tests.support.findings_of import context_of
 
@@ -32,6 +32,6 @@ def test_attention_with_a_bias_per_head_needs_the_slower_fused_kernel() -> None:
     with context_of("t5_math") as context:
         assert context.rank.gpu is not None
         moves, products = written_out(context.work)
-        timed = as_fused(moves, products, context.rank.gpu)[0]
+        timed = fusing_edits(moves, products, context.rank.gpu)[0]
         assert ms_per_step(products, context.work_steps) == pytest.approx(0.83, rel=0.01)
         assert sum(timed.dur_ns) / 1e6 / context.work_steps == pytest.approx(1.70, rel=0.2)

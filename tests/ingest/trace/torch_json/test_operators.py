@@ -79,7 +79,7 @@ def test_inputs_of_common_operators_are_parsed_once(monkeypatch: pytest.MonkeyPa
     meanings(arguments, [USUAL % (n, n % 3, 4, n) for n in range(600)])
     decoded: list[bytes] = []
     monkeypatch.setattr(operators, "INPUTS", type("Decoder", (), {"decode": lambda self, text: decoded.append(text)})())
-    monkeypatch.setattr(operators, "decoded", None)
+    monkeypatch.setattr(operators, "decode_arguments", None)
     meanings(arguments, [USUAL % (n, n % 3, 4, n) for n in range(600)])
     assert decoded == []
 
