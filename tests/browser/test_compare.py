@@ -63,6 +63,10 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
         expect(page.locator("strong code")).to_have_text("sawtooth serve --address 0.0.0.0")  # instead of backticks
         ends = "() => [...document.querySelectorAll('.st-named .st-ptrack')].map((track) => track.children[1].getBoundingClientRect().left - track.children[0].getBoundingClientRect().right)"
         assert all(0 <= gap < 1 for gap in page.evaluate(ends))  # each time is at the end of its bar
+        page.set_viewport_size({"width": 390, "height": 900})
+        filled = "() => [...document.querySelectorAll('.st-named .st-ptrack')].map((track) => track.clientWidth / track.closest('.st-named').clientWidth)"
+        assert min(page.evaluate(filled)) > 0.95  # on a phone the bars have the whole width
+        page.set_viewport_size({"width": 1440, "height": 1000})
         assert seen.foreign(server.url) == []
     finally:
         context.close()
