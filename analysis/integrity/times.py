@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.derive.parts.polls import POLL
 from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.integrity.lost_records import EVIDENCE, OF_GPU_RECORDS, OF_STEP_TIME
 from sawtooth.analysis.store.library import Recording
@@ -46,8 +47,8 @@ _KERNELS = "SELECT median(dur_ns) FILTER (kind = 'kernel'), count(*) FILTER (kin
 _NOTHING = """SELECT count(*) FILTER (dur_ns <= 0), count(*), count(*) FILTER (dur_ns % 1000 <> 0)
 FROM gpu_ops WHERE device = $device AND kind = 'kernel'"""
 # A loop that asks whether an event has passed makes thousands of calls of less than a microsecond.
-_HOST = """SELECT quantile_disc(dur_ns, 0.1), quantile_disc(dur_ns, 0.9), count(*), least(min(dur_ns), (SELECT min(dur_ns) FROM gpu_ops))
-FROM (SELECT dur_ns FROM runtime_calls JOIN names n USING (name_id) WHERE NOT regexp_matches(n.name, '(Event|Stream)Query$')
+_HOST = f"""SELECT quantile_disc(dur_ns, 0.1), quantile_disc(dur_ns, 0.9), count(*), least(min(dur_ns), (SELECT min(dur_ns) FROM gpu_ops))
+FROM (SELECT dur_ns FROM runtime_calls JOIN names n USING (name_id) WHERE NOT regexp_matches(n.name, '{POLL.pattern}')
     UNION ALL SELECT dur_ns FROM cpu_ops WHERE kind = 'op')"""
 _FOREIGN = """WITH streams AS (SELECT count(*) AS operations, count(call_id) AS linked, sum(dur_ns) AS ns
     FROM gpu_ops WHERE device = $device GROUP BY stream)
