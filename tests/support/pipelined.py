@@ -25,12 +25,14 @@ def pipelined(
     launch_us: float = LAUNCH_US,
     named: bool = False,
     pause_us: Mapping[int, float] | None = None,
+    at_once: bool = False,
 ) -> list[ChromeTrace]:
     """Return one trace per stage.
 
     ``forward_us`` is the time that the forward pass of one of a stage's ``chunks`` takes for one microbatch. If ``peers``, the
     calls name their peer. ``launch_us`` is the host's time from one launch to the next. If ``named``, the forward passes have
-    PyTorch's names. ``pause_us`` is the time for which a stage's host pauses before its step.
+    PyTorch's names. ``pause_us`` is the time for which a stage's host pauses before its step. If ``at_once``, GPU work begins
+    when it is launched, otherwise when all work of the step is.
     """
     count = len(forward_us)
     traces = [
@@ -40,7 +42,8 @@ def pipelined(
     begins = [0.0] * count
     for step in range(steps):
         hosts = [begin + 10.0 + (pause_us or {}).get(stage, 0.0) for stage, begin in enumerate(begins)]
-        free = [host + launch_us * (6 * micro * chunks + 2) for host in hosts]  # By then the host has launched all of a step.
+        ahead_us = 0.0 if at_once else launch_us * (6 * micro * chunks + 2)  # Launching a whole step takes the host so long.
+        free = [host + ahead_us for host in hosts]
         talk_free = list(free)
         for stages, times in ((list(range(count)) * chunks, 1), (list(range(count - 1, -1, -1)) * chunks, 2)):
             ready = [0.0] * micro  # When each microbatch arrives from the previous stage.
@@ -51,12 +54,16 @@ def pipelined(
                         traces[stage].host("user_annotation", f"PP:{turn}F{k}", hosts[stage], hosts[stage] + 1)
                     start = free[stage]
                     if source is not None:
-                        sends, receives = max(ready[k], talk_free[source]) + 1, max(free[stage], talk_free[stage]) + 1
+                        sends = max(ready[k], talk_free[source], hosts[source] + 2) + 1
+                        receives = max(free[stage], talk_free[stage], hosts[stage] + 2) + 1
                         end = max(sends, receives) + TRANSFER_US
                         _transfer(traces, hosts, (source, sends), (stage, receives), end, peers=peers, launch_us=launch_us)
                         talk_free[source] = talk_free[stage] = end
                         start = end + 1
+                    start = max(start, hosts[stage] + 2)
                     ready[k] = start + times * forward_us[stage]
+                    if at_once:
+                        traces[stage].op("aten::add", hosts[stage] - 1, hosts[stage] + launch_us - 2)
                     _launch(traces[stage], hosts, stage, (start, ready[k]), launch_us)
                     free[stage] = ready[k]
                 source = stage

@@ -25,6 +25,18 @@ SHARDED_FIX = Action(
     ", so that it launches fewer kernels. Or give each launch more work with a larger batch.",
 )
 SHARDED_NOTE = "Not predicted: it is not known how many launches compiling removes. A CUDA graph cannot contain a step with sharded weights."
+LENGTHS_FIX = Action(
+    "Pad",
+    "batches to a few lengths",
+    ", and launch the step of each length as one CUDA graph; or give each launch more work with a larger batch.",
+)
+LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph has one shape. It is unknown how many lengths are needed and how much work padding adds."
+STAGES_FIX = Action(
+    "Compile",
+    "the model of each pipeline stage",
+    ", so that it launches fewer kernels. Or cut the batch into fewer, larger microbatches.",
+)
+STAGES_NOTE = "Not predicted: it is not known how many launches compiling removes. A schedule of torch.distributed.pipelining sends and receives between microbatches, so no single CUDA graph contains the step."
 
 # PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
@@ -90,6 +102,13 @@ SHARDED_CHANGES = (
         "PyTorch",
         "for block in model.blocks:\n    fully_shard(block)",
         "for block in model.blocks:\n    block.compile()   # fewer, larger kernels; the host gathers weights between the blocks as before\n    fully_shard(block)",
+    ),
+)
+STAGES_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "stage = PipelineStage(part, rank, stages, device)",
+        "part.compile()   # this stage's layers: fewer, larger kernels for each microbatch\nstage = PipelineStage(part, rank, stages, device)",
     ),
 )
 

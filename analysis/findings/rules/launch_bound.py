@@ -11,8 +11,8 @@ What to do
 When it is wrong
     If a larger batch costs no extra time, increasing the batch is the better change. torch.compile stops at nn.LSTM, nn.GRU
     and nn.RNN: capture their step by hand. Graphs need static shapes and no synchronization inside: if shapes change, pad to
-    a few lengths and capture one graph for each. A graph cannot contain a step of ``FullyShardedDataParallel``: compile block
-    by block there, and wherever a graph cannot be captured.
+    a few lengths and capture one graph for each. A graph cannot contain a step of ``FullyShardedDataParallel`` or a pipeline's
+    schedule: compile block by block or stage by stage there, and wherever a graph cannot be captured.
 References
     https://github.com/pytorch/pytorch/issues/127225 (FullyShardedDataParallel)
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs and
@@ -34,10 +34,15 @@ from sawtooth.analysis.findings.loops.graph_code import (
     CAPTURABLE,
     CHANGES,
     LENGTHS,
+    LENGTHS_FIX,
+    LENGTHS_NOTE,
     OLD_GPU_FIX,
     SHARDED_CHANGES,
     SHARDED_FIX,
     SHARDED_NOTE,
+    STAGES_CHANGES,
+    STAGES_FIX,
+    STAGES_NOTE,
     TOKEN_FIX,
     TOKEN_NOTE,
     one_graph,
@@ -91,12 +96,6 @@ STEP_NOTE = "Predicted with each step launched as one graph. Its input is copied
 MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer}, which cannot be captured, as before. Kernels keep their durations."
 COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: a step then takes ≈ {ms}. Compiling would also fuse kernels."
 GRAPH_RISK = "Graphs need static shapes and addresses. Code that reads a GPU value must move out of the step."
-LENGTHS_FIX = Action(
-    "Pad",
-    "batches to a few lengths",
-    ", and launch the step of each length as one CUDA graph; or give each launch more work with a larger batch.",
-)
-LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph has one shape. It is unknown how many lengths are needed and how much work padding adds."
 AFTER_WAITS = "Not predicted: remove the host's waits first. They delay later launches, and a graph cannot contain them."
 AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps do not show. Faster launches do not help until the workers deliver more."
 UNEXPLAINED = "Not predicted: waits whose cause the trace does not show are longer than the waits for launches."
@@ -220,11 +219,13 @@ def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -
 def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
     """Return the advice for this kind of loop.
 
-    With sharded weights, compile blocks. Otherwise use a graph of each token or of the step, captured by hand if
+    With sharded weights, compile blocks, and in a pipeline, stages. Otherwise use a graph of each token or of the step, captured by hand if
     torch.compile stops at a layer.
     """
     if context.recording.named(FSDP):
         return _GraphAdvice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
+    if context.run.communication is not None and context.run.communication.schedule is not None:
+        return _GraphAdvice(STAGES_FIX, STAGES_NOTE, "", STAGES_CHANGES, ())
     if tokens is not None:
         return _GraphAdvice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
     acts = acting(context)

@@ -231,7 +231,27 @@ def test_more_microbatches_gain_nothing_if_the_host_limits_launches(tmp_path: Pa
     fast, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
     slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
     assert fast.predicted_step_ms is not None and "8 microbatches" in fast.fix
-    assert slow.predicted_step_ms is None and slow.severity == "info" and "launch less" in slow.fix
+    assert slow.predicted_step_ms is None and slow.severity == "info" and "Reduce the host's launches" in slow.fix
+
+
+def test_fewer_microbatches_are_advised_if_the_host_limits_launches(tmp_path: Path) -> None:
+    """Each of 16 microbatches works for 0.9 ms and takes the host six launches of 0.2 ms.
+
+    So the host takes 19.2 ms, and the GPUs 16 * 0.9 ms + 0.9 ms = 15.3 ms. With 8 microbatches of the same work, the host
+    takes 9.6 ms, and the GPUs 14.4 ms + 1.8 ms = 16.2 ms. With 4 they take 18 ms.
+    """
+    fewer, _ = finding_of(pipelined((300.0, 300.0), 16, launch_us=200.0), "pipeline-bubble", tmp_path)
+    assert "Cut the batch into 8 larger microbatches" in fewer.fix
+    assert fewer.predicted_step_ms is not None and fewer.predicted_high_ms == pytest.approx(16.2, abs=0.3)
+
+
+def test_no_cuda_graph_is_advised_for_the_step_of_a_pipeline(tmp_path: Path) -> None:
+    launches, _ = finding_of(pipelined((5.0, 5.0), 16, launch_us=200.0, at_once=True), "launch-bound", tmp_path)
+    assert "Compile the model of each pipeline stage" in launches.fix and launches.predicted_step_ms is None
+
+
+def test_fewer_microbatches_are_not_advised_if_the_host_is_fast(tmp_path: Path) -> None:
+    assert "pipeline-bubble" not in rules_of(pipelined((300.0, 300.0), 16), tmp_path)
 
 
 def test_more_microbatches_gain_nothing_with_the_shortest_kernels(tmp_path: Path) -> None:

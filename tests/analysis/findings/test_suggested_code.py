@@ -22,6 +22,7 @@ ELSEWHERE = {
     "graph_code PyTorch 1": "CUDA graph",
     "graph_code PyTorch 5": "CUDA graph",
     "graph_code PyTorch 6": "process group",
+    "graph_code PyTorch 7": "process group",
     "acting_in_the_loop PyTorch 1": "gymnasium",
     "casts PyTorch 2": "process group",
     "copies_not_overlapped PyTorch 1": "CUDA streams",
@@ -31,6 +32,7 @@ ELSEWHERE = {
     "fsdp_reshard PyTorch 1": "process group",
     "gradients_reduced_after PyTorch 1": "process group",
     "pipeline_bubble PyTorch 1": "process group",
+    "pipeline_bubble PyTorch 2": "process group",
     "small_collectives PyTorch 1": "process group",
     "steps_not_marked PyTorch 4": "NVTX",
 }
