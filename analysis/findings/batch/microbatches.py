@@ -36,7 +36,7 @@ class HostTime(NamedTuple):
 
 
 class Fewer(NamedTuple):
-    """The step in ms with ``microbatches``, fewer than now: its likely time and both ends of its interval."""
+    """The step in ms with fewer ``microbatches``: its likely time and both ends of its interval."""
 
     microbatches: int
     step_ms: float

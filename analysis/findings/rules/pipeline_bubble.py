@@ -59,7 +59,7 @@ FEWER_CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if another number of microbatches or equal stages would make the pipeline's step much shorter.
+    """Yield a finding if another number of microbatches, or equal stages, make the step much shorter.
 
     Also yield one if only the host prevents this.
     """
@@ -128,7 +128,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _larger_microbatches(context: RuleContext, pipeline: Pipeline, host: HostTime, fewer: Fewer) -> Evidence:
-    """Return the finding that the host takes longer to launch so many microbatches than the GPUs need for them."""
+    """Return the finding that the host launches the microbatches for longer than the GPUs work."""
     micro, gain_ms = pipeline.microbatches, (context.step_ms or 0.0) - fewer.step_ms
     return Evidence(
         Advice(
