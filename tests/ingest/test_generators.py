@@ -25,14 +25,14 @@ from concurrent.futures import thread as pools
 from pathlib import Path
 from sawtooth.ingest.source import PIECE_BYTES, Source
 from sawtooth.ingest.telemetry.registry import lines
-from sawtooth.ingest.trace.torch_json.merging import RankSource, merged
+from sawtooth.ingest.trace.torch_json.merging import RankSource, merge_traces
 
 event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
 path = Path(sys.argv[1])
 path.write_bytes(gzip.compress(json.dumps({"traceEvents": [event] * 20_000}, indent=0).encode(), 1))
 source = Source(path)
 with source.hashing_beside():
-    held = [source.pieces(), lines(Source(path)), merged([RankSource(path, "rank 0", 0)], 0)]
+    held = [source.pieces(), lines(Source(path)), merge_traces([RankSource(path, "rank 0", 0)], 0)]
     for generator in held:
         next(generator)
         next(generator)

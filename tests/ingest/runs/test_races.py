@@ -63,7 +63,7 @@ def test_a_run_deleted_during_registration_is_complete_or_absent(
     folder: DataFolder, monkeypatch: pytest.MonkeyPatch, again: Callable[[DataFolder, Manifest], Manifest]
 ) -> None:
     (run,) = folder.manifests()
-    threads = during(monkeypatch, manifests, "joined", lambda: delete_run(folder, run.id))
+    threads = during(monkeypatch, manifests, "join_refs", lambda: delete_run(folder, run.id))
     again(folder, run)
     threads[0].join()
     assert whole(folder)
