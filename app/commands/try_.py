@@ -19,6 +19,7 @@ from sawtooth.app.printable import json_text
 from sawtooth.app.trials import table
 from sawtooth.app.trials.choosing import Candidate, candidates
 from sawtooth.app.trials.folders import size_of_copy
+from sawtooth.app.trials.processes import STOP_SIGNALS
 from sawtooth.app.trials.running import Ran
 from sawtooth.app.trials.session import Options, TrialSession
 from sawtooth.app.trials.trial import Trial
@@ -134,7 +135,7 @@ class _StopSignal:
 
     def __init__(self) -> None:
         self.came = False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             signal.signal(number, self._stop)
 
     def _stop(self, *_: object) -> None:

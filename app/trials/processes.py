@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,27 @@ CLOSING = (psutil.CONN_TIME_WAIT, psutil.CONN_FIN_WAIT1, psutil.CONN_FIN_WAIT2, 
 ASK_S = 10.0  # Time limit of nvidia-smi, which usually answers within a second.
 # First and last of the ports that Linux assigns to programs that ask for any port.
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+STOP_SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
+
+
+@contextlib.contextmanager
+def delayed_stop() -> Iterator[None]:
+    """Handle a signal to stop only after the block, so that a process that starts in it is known.
+
+    Only the main thread gets signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda sent, _: received.append(sent)) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        signal.raise_signal(received[0])
 
 
 class Training:

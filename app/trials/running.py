@@ -15,7 +15,7 @@ from typing import Any
 from sawtooth.app.trials import endings, steps
 from sawtooth.app.trials.endings import LONGEST, MIN_STEPS, How
 from sawtooth.app.trials.output import names_taken_port
-from sawtooth.app.trials.processes import Training
+from sawtooth.app.trials.processes import Training, delayed_stop
 from sawtooth.ingest.capture.command import settings as hook
 from sawtooth.ingest.capture.command.launch import hooked_environment
 from sawtooth.ingest.capture.command.parts import LOADED
@@ -117,22 +117,23 @@ def _run(order: RunRequest, temporary: str) -> Ran:
     sampler = start_sampler(parts, None, order.name)[0] if order.profiles else None
     log = order.work / "log.txt"
     began = time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            order.words,
-            cwd=order.folder,
-            env=_environment(order, parts, temporary),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    training = Training(process, parts)
-    watch = _Watch(order, parts, process, training, began)
+    training = None
     try:
+        with log.open("wb") as output, delayed_stop():
+            process = subprocess.Popen(
+                order.words,
+                cwd=order.folder,
+                env=_environment(order, parts, temporary),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            training = Training(process, parts)
+        watch = _Watch(order, parts, process, training, began)
         how = watch.until_known()
     finally:
-        messages = training.end()
+        messages = training.end() if training is not None else []
         if sampler is not None:
             write_session(sampler, parts)
     step_times, _ = steps.step_ms(MarksTail(parts, most=None).marks())

@@ -4,8 +4,11 @@ None of its processes continues. The commands load no PyTorch, so they cost litt
 """
 
 import contextlib
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
@@ -86,6 +89,32 @@ def test_a_python_without_the_hook_is_reported_soon(
     monkeypatch.setattr(running, "HANGS_S", 0.5)
     one = ran(tmp_path, code, python=python, start_s=None)
     assert (one.how, one.why_unmeasured) == (how, endings.NOT_LOADED)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_run_starts_ends_the_run(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes when the process exists and its number is not yet known."""
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def starts(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*args, **options))
+        signal.raise_signal(number)
+        return started[0]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running.subprocess, "Popen", starts)
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ran(tmp_path, "import time; time.sleep(60)")
+    finally:
+        signal.signal(number, before)
+        alive = started[0].poll() is None
+        started[0].kill()
+    assert not alive
 
 
 def test_a_python_without_the_hook_that_fails_gives_its_error(tmp_path: Path) -> None:
