@@ -73,17 +73,20 @@ def fewer_microbatches(context: RuleContext, pipeline: Pipeline, host: HostTime)
 def _with_fewer(context: RuleContext, pipeline: Pipeline, host: HostTime, microbatches: int) -> Fewer:
     """Return the step with fewer, larger microbatches.
 
-    The kernel-time model makes larger kernels too fast. So the upper end has the present work of the stages.
+    The kernel-time model makes larger kernels too fast. So the upper end has the present work of the stages. Time that neither
+    the GPUs nor this host need today remains, such as the delay of a late rank.
     """
+    now_ms = max(shortest_ms(pipeline.stage_ms, pipeline.turns), host.ms)
+    rest_ms = max((context.step_ms or 0.0) - now_ms, 0.0)
     times, turns = microbatches / pipeline.microbatches, microbatches * pipeline.chunks
     works = _work_factor(context, pipeline, times)
     model_ms = shortest_ms([ms * works for ms in pipeline.stage_ms], turns)
     same_ms, host_ms = shortest_ms(pipeline.stage_ms, turns), host.at(times)
     return Fewer(
         microbatches,
-        max((model_ms + same_ms) / 2, host_ms),
-        max(model_ms, host_ms / (1 + HOSTS_DIFFER)),
-        max(same_ms, host_ms * (1 + HOSTS_DIFFER)),
+        rest_ms + max((model_ms + same_ms) / 2, host_ms),
+        rest_ms + max(model_ms, host_ms / (1 + HOSTS_DIFFER)),
+        rest_ms + max(same_ms, host_ms * (1 + HOSTS_DIFFER)),
     )
 
 

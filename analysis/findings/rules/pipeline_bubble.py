@@ -75,7 +75,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     fewer_gain_ms = 0.0 if fewer is None else context.step_ms - fewer.at_most_ms
     if fewer is not None and fewer_gain_ms > max(gains_ms, even_ms) and context.share(fewer_gain_ms) >= CHOICE.share:
         yield _larger_microbatches(context, pipeline, host, fewer)
-        return
+        if context.share(even_ms) < CHOICE.share:
+            return
+        gains_ms = 0.0
     host_forbids = context.share(max(gains_ms, even_ms)) < CHOICE.share
     if host_forbids and context.share(for_gpu_ms) < CHOICE.share:
         yield from _larger_batch(context, pipeline, host)
