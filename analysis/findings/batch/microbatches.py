@@ -67,7 +67,16 @@ def fewer_microbatches(context: RuleContext, pipeline: Pipeline, host: HostTime)
     """
     micro, stages = pipeline.microbatches, len(pipeline.stages)
     numbers = [m for m in range(stages, micro // 2 + 1) if micro % m == 0 and (pipeline.chunks == 1 or m % stages == 0)]
-    return min((_with_fewer(context, pipeline, host, m) for m in numbers), key=lambda fewer: fewer.at_most_ms, default=None)
+    if not numbers:
+        return None
+    best = min(numbers, key=lambda m: _at_most_ms(pipeline, host, m))
+    return _with_fewer(context, pipeline, host, best)
+
+
+def _at_most_ms(pipeline: Pipeline, host: HostTime, microbatches: int) -> float:
+    """Return the upper end of the step: unchanged work of the stages, and a slow host."""
+    host_ms = host.at(microbatches / pipeline.microbatches) * (1 + HOSTS_DIFFER)
+    return max(shortest_ms(pipeline.stage_ms, microbatches * pipeline.chunks), host_ms)
 
 
 def _with_fewer(context: RuleContext, pipeline: Pipeline, host: HostTime, microbatches: int) -> Fewer:
@@ -86,7 +95,7 @@ def _with_fewer(context: RuleContext, pipeline: Pipeline, host: HostTime, microb
         microbatches,
         rest_ms + max((model_ms + same_ms) / 2, host_ms),
         rest_ms + max(model_ms, host_ms / (1 + HOSTS_DIFFER)),
-        rest_ms + max(same_ms, host_ms * (1 + HOSTS_DIFFER)),
+        rest_ms + _at_most_ms(pipeline, host, microbatches),
     )
 
 

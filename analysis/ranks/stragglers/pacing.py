@@ -27,9 +27,9 @@ def paced(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bo
     """Return ``job`` with hosts or loaders as fast as its measured step shows.
 
     If the measured step is shorter than the replayed one, the replayed hosts are too slow: in their launches, and if that does not
-    suffice, everywhere. If it is longer, and a rank waits for its
-    loader's workers in the profile (``workers_wait``, by position), the workers determine the step: they do not work faster without
-    the profiler, so the wait becomes longer. Otherwise ``job`` is returned unchanged.
+    suffice, everywhere. If it is longer, and a rank waits for its loader's workers in the profile (``workers_wait``, by
+    position), the workers determine the step: they do not work faster without the profiler, so the wait becomes longer.
+    Otherwise ``job`` is returned unchanged.
     """
     step_ms = job.step_ms()
     if measured_ms is None or step_ms is None or abs(measured_ms / step_ms - 1) <= AGREES_WITHIN:
