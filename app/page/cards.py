@@ -204,12 +204,11 @@ def problem(what: str, sentence: str) -> None:
         st.html(_HTML.problem(what, sentence))
 
 
-def sparkline(values: Sequence[float | None], *, alt: str, dark: bool) -> None:
-    """Show a line of shares (0 to 1) without axes; None leaves a gap in the line.
-
-    ``alt`` describes the picture in words.
-    """
-    st.html(_HTML.picture(_spark_address(values, dark), *SPARK_PX, alt))
+def sparkline(values: Sequence[float | None], caption: str, *, dark: bool) -> None:
+    """Show a line of shares (0 to 1) without axes above its caption; None leaves a gap in the line."""
+    known = [value for value in values if value is not None]
+    alt = f"{caption}: {fmt.share(sum(known) / max(len(known), 1))} on average"
+    st.html(_HTML.picture(_spark_address(values, dark), *SPARK_PX, alt, caption))
 
 
 def _spark_address(values: Sequence[float | None], dark: bool) -> str:

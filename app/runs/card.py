@@ -29,7 +29,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # Recordings of this size are analysed within 0.2 s. A larger one would delay the pages of all viewers.
 CARD_FILE = "card.msgpack"
-FORM = 13  # Increase it when the content or the wording of cards changes, so that older cards are computed again.
+FORM = 14  # Increase it when the content or the wording of cards changes, so that older cards are computed again.
 READINGS = ("best_step_time_ms", "mfu")
 
 
@@ -38,8 +38,8 @@ class Card(msgspec.Struct, frozen=True):
 
     ``utilization`` are the shares of the last seconds; None is a telemetry gap. ``parts`` are owner, cause and share of the
     step, largest first. ``lost_to`` is the main loss in words, such as "waiting for the data loader"; it is "" if the GPU works
-    or the cause is not known. ``after`` is the predicted step after all changes of the plan: ms, and its interval. ``to_do``
-    is the first change if the headline does not name it.
+    or the cause is not known. ``after`` is the predicted step after all changes of the plan: ms, and its interval. ``changes``
+    is the number of these changes. ``to_do`` is the first change if the headline does not name it.
     """
 
     gpu: str = ""
@@ -52,6 +52,7 @@ class Card(msgspec.Struct, frozen=True):
     parts: list[tuple[str, str | None, float]] = []
     busy: float | None = None
     after: tuple[float, float, float] | None = None
+    changes: int = 0
     to_do: str = ""
     form: int = 1
 
@@ -97,6 +98,7 @@ def _new_card(manifest: Manifest, library: Library) -> Card:
         parts=_parts(result),
         busy=busy_share_of_best(result.lead) if result.lead is not None else None,
         after=_after_all(result),
+        changes=len(result.plan) if plan_title(result) is not None else 1,
         to_do=_to_do(result),
         form=FORM,
     )

@@ -116,22 +116,22 @@ def tries(manifest: Manifest) -> bool:
     return {"try", "after"} <= kinds
 
 
-def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, float] | None]]) -> str | None:
+def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, float] | None, int]]) -> str | None:
     """Return a sentence about the run with the largest certain gain; None if fewer than two runs have one.
 
-    ``runs`` are names, steps in ms, and predicted steps with their intervals.
+    ``runs`` are names, steps in ms, predicted steps with their intervals, and the numbers of changes that lead to them.
     """
     can = [
-        (high / step_ms, name, step_ms, (ms, low, high))
-        for name, step_ms, after in runs
+        (after[2] / step_ms, name, fmt.step_change(step_ms, after[0]).replace(" ", "\u00a0"), changes)  # on one line
+        for name, step_ms, after, changes in runs
         if step_ms and after
-        for ms, low, high in [after]
     ]
     can = [each for each in can if each[0] < 1]
     if len(can) < 2:
         return None
-    step_left, name, step_ms, _ = min(can)
-    return f"{fmt.clean(name, 90)} can gain most: at least {fmt.share(1 - step_left)} of its {fmt.duration_ms(step_ms)} step"
+    _, name, steps, changes = min(can)
+    named = {1: "one change", 2: "both changes"}.get(changes, f"all {changes} changes")
+    return f"{fmt.clean(name, 90)} can gain most: {steps} per step with {named}"
 
 
 def short_gpu(name: str) -> str:

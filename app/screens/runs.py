@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from sawtooth.app.format import bytes_, clean, count, many, share
@@ -66,7 +68,9 @@ def _head(manifests: list[Manifest]) -> None:
     known = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     names = distinct_names(frame.data_folder().manifests(), 40)
     gains = [
-        (names[m.id], step_of(known[m.id]), known[m.id].after) for m in manifests if m.id in known and not listing.tries(m)
+        (names[m.id], step_of(known[m.id]), known[m.id].after, known[m.id].changes)
+        for m in manifests
+        if m.id in known and not listing.tries(m)
     ]
     if example is not None and len(known) == len(manifests) and (most := listing.most_to_gain(gains)) is not None:
         cards.headline(most, "These runs are examples. Drop a trace of yours to read its own answer.")
@@ -105,7 +109,7 @@ def _example(manifests: list[Manifest]) -> FirstAnswer | None:
 
 def _three_ways_in() -> None:
     cards.title("Three ways to add a run")
-    with st.grid(min_column_width=460, gap="medium"):
+    with st.grid(min_column_width=320, gap="medium"):
         with st.container():
             cards.small(
                 "Drop files on this page: torch.profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite) and telemetry."
@@ -117,7 +121,9 @@ def _three_ways_in() -> None:
                 )
         with st.container():
             cards.small("On the command line:")
-            st.code("sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None)
+            st.code(
+                "sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True
+            )
         with st.container():
             cards.small("Live, from the training machine:")
             push_command.show("runs")
@@ -159,12 +165,18 @@ def _is_own(job: IngestJob) -> bool:
     return job.id in own_jobs()
 
 
+def _row_and_button() -> tuple[Any, Any]:
+    """Return the places of a job's state and of its button, side by side on every page."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        return st.container(gap="xsmall", width="stretch"), st.container(width="content")
+
+
 def _running(job: IngestJob) -> None:
     words = {"waiting": "waits for its turn", "reading": "is being read", "deriving": "is being analysed"}
     detail = f" · {share(job.progress.share)}" if job.progress.share is not None else ""
     detail += f" · {count(job.progress.events)} events" if job.progress.events else ""
     size = bytes_(sum(file.bytes for file in job.files))
-    row, button = st.columns([5, 1], vertical_alignment="center")
+    row, button = _row_and_button()
     with row:
         cards.small(f"{clean(job.name, 80)}{f' ({size})' if job.files else ''} {words.get(job.stage, job.stage)}{detail}")
         if job.progress.seen:
@@ -176,7 +188,7 @@ def _running(job: IngestJob) -> None:
 
 
 def _finished(job: IngestJob) -> None:
-    row, button = st.columns([5, 1], vertical_alignment="center")
+    row, button = _row_and_button()
     with row:
         if job.stage == "failed":
             failed = "analysed" if job.outcome.run_ids else "read"

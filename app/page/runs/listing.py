@@ -9,6 +9,7 @@ import streamlit as st
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
 from sawtooth.app import templates
 from sawtooth.app.charts import history, poster_bars
 from sawtooth.app.format import clean, markdown, reading, share
@@ -48,9 +49,6 @@ def show(manifests: list[Manifest]) -> None:
         _bar(picked)
     shown = st.session_state.get("runs_shown", FIRST_PAGE)
     lost_to = {m.id: card.lost_to for m in ordered if group == "loss" and (card := stored_card(m, frame.data_folder()))}
-    if any((card := stored_card(m, frame.data_folder())) is not None and card.utilization for m in ordered[:shown]):
-        with st.container(key="card_line"):
-            cards.small("The line on a card shows GPU utilization over the last part of its recording.")
     seen: set[str] = set()
     names = distinct_names(frame.data_folder().manifests())
     for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
@@ -159,26 +157,21 @@ def _card(manifest: Manifest, names: Mapping[str, str]) -> None:
     with st.container(border=True, height="stretch", gap="xsmall"):
         frame.link("verdict", f"**{markdown(names[manifest.id], 120)}**", run=manifest.id)
         about = known(manifest)
-        cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
+        cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest)) if part))
         if about.headline:
             cards.strong(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # keep both step times on one line
         if about.parts:
             st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), goes_to(about)))
         cards.numbers(_numbers(about))
         if about.utilization:
-            mean = sum(v for v in about.utilization if v is not None) / max(sum(v is not None for v in about.utilization), 1)
-            cards.sparkline(
-                about.utilization,
-                alt=f"GPU utilization at the end of the recording, {share(mean)} on average",
-                dark=frame.dark(),
-            )
+            cards.sparkline(about.utilization, f"GPU utilization, last {SPARKLINE_SECONDS} s", dark=frame.dark())
         if about.problem:
             cards.caution(about.problem)
-        cards.tags([*(["bundled"] if manifest.bundled else []), *manifest.tags])
+        cards.tags(manifest.tags)
         with st.container(
             horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=f"card_actions-{manifest.id}"
         ):
-            st.checkbox("Select to compare", key=f"pick-{manifest.id}")
+            st.checkbox("Compare", key=f"pick-{manifest.id}")
             if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
                 edit(manifest)
 
@@ -213,17 +206,20 @@ def _about(key: str, value: Reading) -> str:
 
 
 def goes_to(card: Card) -> str:
-    """Return where most of the step time goes, such as "80 % lost, most to waiting for the data loader"."""
+    """Return where most of the step time goes, such as "mostly waiting for the data loader".
+
+    The card has the GPU's busy share as a number, so this text repeats it only where the GPU does no work.
+    """
     shares: dict[str, float] = dict.fromkeys(COMPUTE_OWNERS, 0.0)
     lost = [part for part in card.parts if part[0] in NOT_COMPUTING]
     for owner, _, part in card.parts:
         shares[owner] = shares.get(owner, 0.0) + part
     computing, losing = sum(shares[owner] for owner in COMPUTE_OWNERS), sum(part for _, _, part in lost)
     if card.lost_to and losing:
-        return f"{share(losing)} lost, {'most ' if len(lost) > 1 else ''}to {card.lost_to}"
+        return f"{'mostly' if losing > computing else 'partly'} {card.lost_to}"
     if computing > losing:  # a share of the compute time, as on the Verdict and on Kernels
         on_tensor_cores = shares[TENSOR_CORES] / computing
-        return f"{share(computing)} compute, {share(on_tensor_cores) if on_tensor_cores else 'none'} of it on tensor cores"
+        return f"mostly compute, {share(on_tensor_cores) if on_tensor_cores else 'none'} of it on tensor cores"
     owner, cause, part = card.parts[0]
     return f"{share(part)} {colour_of(owner, cause).label}"
 

@@ -20,7 +20,7 @@ from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
 COMPARED_FROM = 3  # runs: for two, the Compare page shows more than a chart of MFU and busy share
-LEAST_SURE = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
+MIN_SURE = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
 SHARES = ("busy_share", "mfu_share")
 AFTER = "after="  # the tag of a run that applied a change to another one
 
@@ -94,6 +94,7 @@ def _narrow(rows: pd.DataFrame) -> None:
         for row in rows.drop_duplicates("id").to_dict("records")
     ]
     with st.container(key="runs_narrow"):
+        cards.small("The bar is the share of the step that all changes are sure to remove.")
         cards.narrow_rows(lines, "The runs: step time, certain gain, and how many times as fast a step can become")
 
 
@@ -131,9 +132,7 @@ def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float],
         "step_ms": step_ms,
         "busy_share": fmt.shown_share(card.busy),
         "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
-        "gain_share": sure
-        if card.after is not None and step_ms and (sure := 1 - card.after[2] / step_ms) > LEAST_SURE
-        else None,
+        "gain_share": sure if card.after is not None and step_ms and (sure := 1 - card.after[2] / step_ms) > MIN_SURE else None,
         "gain": listing.gain(step_ms, card.after) or "",
         "headline": first_change(card),
         "last_change": changed,
