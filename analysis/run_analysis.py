@@ -26,7 +26,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import replay_job
-from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
+from sawtooth.analysis.ranks.job_step import at_job_step, leading_rank, measured_step_ms
 from sawtooth.analysis.ranks.stragglers.sentences import who
 from sawtooth.analysis.reading_order import in_reading_order
 from sawtooth.analysis.replay import store as replay_store
@@ -125,12 +125,12 @@ def _job(inputs: RunInputs, measured: list[tuple[RankResult, DeviceMeasurements]
         ranks, communication, lost = of_whole_job(library.folder, summaries, ranks, communication)
     at_step = at_job_step(library, ranks, [of_rank for _, of_rank in measured], communication, telemetry)
     ranks = [doubts.checked(rank) for rank in at_step]
-    lead = leading(ranks, communication)
+    lead = leading_rank(ranks, communication)
     if communication is not None:
         communication = with_parallelism(ranks, communication)
         if (pipeline := communication.schedule) is not None:
             ranks = [replace(rank, best=replace(rank.best, pipeline_ms=pipeline.least_ms)) for rank in ranks]
-            lead = leading(ranks, communication)
+            lead = leading_rank(ranks, communication)
     return AnalysedJob(ranks, communication, lead, lost)
 
 
@@ -142,7 +142,9 @@ def _as_one_job(
     if replayed is None:
         return communication
     is_replayed = replayed.communication.step_ms is not None
-    return replayed.with_stragglers(measured_ms(library, ranks, replayed.communication, telemetry) if is_replayed else None)
+    return replayed.with_stragglers(
+        measured_step_ms(library, ranks, replayed.communication, telemetry) if is_replayed else None
+    )
 
 
 def _result(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck, ...]) -> RunResult:

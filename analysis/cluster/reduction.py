@@ -22,11 +22,11 @@ from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.groups import RankLocation, group_uses
 from sawtooth.analysis.ranks.matching import match_rows
-from sawtooth.analysis.ranks.missing_ranks import absent_note
-from sawtooth.analysis.ranks.peers import one_step, peers
+from sawtooth.analysis.ranks.missing_ranks import missing_ranks_note
+from sawtooth.analysis.ranks.peers import have_common_step, peers
 from sawtooth.analysis.ranks.pipeline import pipeline_of, stages_of
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.outliers import outliers
+from sawtooth.analysis.ranks.stragglers.outliers import find_outliers
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, GroupUse, Pipeline, Split, Straggler
@@ -91,8 +91,8 @@ def reduce_job(tables: JobTables) -> JobOverview:
     uneven, split = None, None
     if len(rows):
         recorded = RecordedJob.from_rows(rows, len(ranks))
-        stragglers = outliers(recorded, tables.losses_of, peers_of, numbers, hosts, step_ms)
-        if (rows["name"] == SEND_RECEIVE).any() and one_step(rows, len(ranks)):
+        stragglers = find_outliers(recorded, tables.losses_of, peers_of, numbers, hosts, step_ms)
+        if (rows["name"] == SEND_RECEIVE).any() and have_common_step(rows, len(ranks)):
             uneven = unequal(recorded, peers_of, numbers, hosts)
         stragglers = stragglers or (uneven.stragglers if uneven else ())
         split = None if stragglers else split_of(recorded, peers_of, numbers, hosts, step_ms)
@@ -237,7 +237,10 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
 def _notes(tables: JobTables) -> list[str]:
     notes = []
     if missing := tables.missing:
-        notes += [absent_note(missing, tables.world), "Map the missing traces into the same place. Then run reduce again."]
+        notes += [
+            missing_ranks_note(missing, tables.world),
+            "Map the missing traces into the same place. Then run reduce again.",
+        ]
     if tables.unused_traces:
         notes.append(f"{tables.unused_traces:,} traces are not used, because they are copies, or their rank has a later trace.")
     if refused := tables.refused:

@@ -16,9 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
-from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT
-from sawtooth.analysis.ranks.stragglers.reasons import MOST_REPLAYED
+from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE
+from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT_SHARE
+from sawtooth.analysis.ranks.stragglers.reasons import MAX_SINGLE_REPLAYS
 from sawtooth.analysis.run.job import Straggler
 
 MOST_OF_IT = 0.5  # A rank or stage is reported if it explains at least this share of the time lost to unequal work.
@@ -55,14 +55,14 @@ def unequal(
     ideal_ms = _step_ms(replace(job, own=_even_out(calls, calls["usual"]), transfer=_usual_transfers(job, calls)))
     lost_ms = step_ms - ideal_ms
     late: Straggler | None = None
-    if ideal_ms > 0 and lost_ms >= LEAST_SHARE * step_ms:
+    if ideal_ms > 0 and lost_ms >= MIN_GAIN_SHARE * step_ms:
         rank, stage = _rank(job, calls, ranks, hosts), _stage(job, calls, members, ranks)
         late = max(
             (straggler for straggler in (rank, stage) if straggler is not None),
             key=lambda straggler: straggler.gain_ms,
             default=None,
         )
-    is_reported = late is not None and late.gain_ms >= max(MOST_OF_IT * lost_ms, LEAST_SHARE * step_ms)
+    is_reported = late is not None and late.gain_ms >= max(MOST_OF_IT * lost_ms, MIN_GAIN_SHARE * step_ms)
     return Unequal(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and is_reported else ())
 
 
@@ -128,9 +128,9 @@ def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], ho
     """
     counted = calls["step"].isin(np.flatnonzero(job.counted))
     excess = (calls["own"] - calls["others"])[counted].groupby([calls["position"], calls["step"]]).sum().unstack()
-    excess_ms = excess[(excess > 0).mean(axis=1) > PERSISTENT].mean(axis=1) / 1e6
+    excess_ms = excess[(excess > 0).mean(axis=1) > PERSISTENT_SHARE].mean(axis=1) / 1e6
     best: Straggler | None = None
-    for position, own_ms in excess_ms.nlargest(MOST_REPLAYED).items():
+    for position, own_ms in excess_ms.nlargest(MAX_SINGLE_REPLAYS).items():
         without = np.where(calls["position"] == position, calls["others"], calls["own"])
         gain_ms = _step_ms(job) - _step_ms(replace(job, own=without))
         if best is None or gain_ms > best.gain_ms:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from sawtooth.analysis.cluster.batch import is_whole
 from sawtooth.analysis.ranks.contention import Shape
-from sawtooth.analysis.ranks.missing_ranks import absent
+from sawtooth.analysis.ranks.missing_ranks import missing_ranks
 from sawtooth.analysis.ranks.stragglers.outliers import RankLosses
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
@@ -94,7 +94,7 @@ class JobTables:
     @property
     def missing(self) -> list[int]:
         """The ranks of the job without a trace."""
-        return absent(self.ranks["rank"].dropna().astype(int), self.world)
+        return missing_ranks(self.ranks["rank"].dropna().astype(int), self.world)
 
     @property
     def refused(self) -> list[RefusedSource]:

@@ -14,27 +14,29 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-# These operations connect pairs of a sender and a receiver. They are not one collective.
+# Matches operations between one sender and one receiver, which are not collectives.
 POINT_TO_POINT = re.compile(r"^i?(send|recv)|sendrecv|p2p", re.IGNORECASE)
-LEVELS = 6  # the operator with a collective's arguments is at most this many calls above the launch
+# Levels in the call tree between a launch and the operator that records the collective's arguments.
+MAX_LEVELS_ABOVE_LAUNCH = 6
 DTYPE_BYTES = {
     "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "char": 1, "byte": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
-_ALIASES = {  # names of operators and kernels, without separators
+_ALIASES = {  # The keys occur in names of operators and kernels after lower-casing and removal of separators.
     "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter", "alltoall": "alltoall",
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
 _ARGUMENTS = "name, dtype, in_elements, out_elements, group_name, group_description, group_size, group_ranks, sequence"
-# Names of operators, annotations and kernels that show what exchanges between ranks are for. Context parallelism: Ulysses of
-# DeepSpeed, ring attention, TransformerEngine. Experts: their choice and their products.
-SERVES = {
+# Names of operators, annotations and kernels that show the purpose of exchanges between ranks. Expert parallelism ("ep") has
+# operators that choose experts and multiply their matrices. The names of context parallelism ("cp") come from DeepSpeed's Ulysses,
+# ring attention and TransformerEngine.
+PURPOSE_PATTERNS = {
     "ep": r"(?i)^aten::(topk|argsort|_grouped_mm|_scaled_grouped_mm)$|^_AllToAll$|moe|expert|deep_ep|grouped_gemm",
     "cp": r"(?i)ring_?(flash_?)?att|AttnFuncWithCP|SeqAllToAll|zigzag|context_parallel",
 }
-# PyTorch's name of a forward pass in a schedule with several chunks on a stage: "PP:2F0" is the first microbatch in chunk 2.
+# PyTorch's name of a forward pass in a pipeline schedule: "PP:2F0" is the first microbatch in model chunk 2.
 FORWARD_PASS = r"^PP:(\d+)F(\d+)$"
-BACKWARD = "autograd::engine::evaluate_function"  # The operators of a backward pass have this prefix.
+BACKWARD_PREFIX = "autograd::engine::evaluate_function"  # The names of backward operators begin with it.
 
 
 def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.DataFrame, Intervals]:
@@ -45,27 +47,27 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     * gpu_op_id, start_ns, dur_ns, exposed_ns, name, kernel, launch_ns, and blocks (thread blocks of the kernel);
     * step (a label that is the same on all ranks, None outside steps), and counted;
     * dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, and has_arguments;
-    * forward and after_backward: launched before or after all operators of the step's backward pass;
+    * forward: whether the kernel was launched before the step's backward pass; after_backward: whether it was launched after it;
     * sends, receives and peer: the numbers of sends and receives in a point-to-point kernel, and the other rank;
-    * serves: "ep" or "cp", the purpose of an exchange, if operators of the trace show it;
-    * chunks and microbatches of a pipeline, if the trace names its passes.
+    * serves: the purpose of an exchange, "ep" (experts) or "cp" (context), if operators of the trace show it;
+    * chunks and microbatches of a pipeline, if the trace names the pipeline's passes.
 
     Values that the trace does not contain are None.
     """
-    # Most traces have no communication. For them this avoids a join that takes 100 MB for 20 million events.
-    any_of_them = recording.rows("SELECT 1 FROM kernel_classes WHERE category = 'communication' LIMIT 1")
+    # Most traces have no communication. This check spares them a join that takes 100 MB for 20 million events.
+    has_communication = recording.rows("SELECT 1 FROM kernel_classes WHERE category = 'communication' LIMIT 1")
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
               SELECT g.gpu_op_id, g.start_ns, g.dur_ns, g.cpu_op_id, s.step, g.name AS kernel,
                 g.grid_x * g.grid_y * g.grid_z AS blocks, c.start_ns AS launch_ns, c.thread_id
               FROM named_gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) LEFT JOIN runtime_calls c USING (call_id)
-              WHERE g.device = ? AND {"s.category = 'communication'" if any_of_them else "false"}),
+              WHERE g.device = ? AND {"s.category = 'communication'" if has_communication else "false"}),
             up AS (
               SELECT DISTINCT gpu_op_id, cpu_op_id, 0 AS level FROM comm WHERE cpu_op_id IS NOT NULL
                 AND EXISTS (SELECT 1 FROM collectives WHERE cpu_op_id IS NOT NULL)
               UNION ALL
               SELECT up.gpu_op_id, o.parent_id, level + 1 FROM up JOIN cpu_ops o ON o.cpu_op_id = up.cpu_op_id
-              WHERE o.parent_id IS NOT NULL AND level < {LEVELS}),
+              WHERE o.parent_id IS NOT NULL AND level < {MAX_LEVELS_ABOVE_LAUNCH}),
             described AS (
               SELECT gpu_op_id, -1 AS level, {_ARGUMENTS} FROM collectives WHERE gpu_op_id IS NOT NULL
               UNION ALL
@@ -96,7 +98,7 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     frame["sends"] = lower_names.str.contains("send").astype("int64")
     frame["receives"] = lower_names.str.contains("recv").astype("int64")
     exchanges = frame["name"].isin(("alltoall", SEND_RECEIVE))
-    served = [kind for kind, names in SERVES.items() if exchanges.any() and recording.named(names)]
+    served = [kind for kind, names in PURPOSE_PATTERNS.items() if exchanges.any() and recording.named(names)]
     frame["serves"] = pd.Series(served[0] if len(served) == 1 else None, frame.index, dtype=object).where(exchanges, None)
     frame["chunks"], frame["microbatches"] = _named_passes(recording) if exchanges.any() else (None, None)
     frame["peer"] = pd.array([pd.NA] * len(frame), dtype="Int64")
@@ -109,15 +111,15 @@ def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -
 
     A value is None if the step has no backward operator.
     """
-    if kernels.empty:  # finding the backward passes of five million events takes 0.25 s
+    if kernels.empty:  # The search for backward passes takes 0.25 s with five million events.
         return pd.Series(dtype=object), pd.Series(dtype=object)
     passes = recording.frame(
         "SELECT s.step, min(o.start_ns) AS start_ns, max(o.start_ns + o.dur_ns) AS end_ns FROM steps s "
         "JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
-        f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.step",
+        f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD_PREFIX}')) GROUP BY s.step",
         [device],
     )
-    # A kernel outside the steps has no step. So the merge needs a nullable integer column.
+    # A kernel outside the steps has no step number, so the merge needs a nullable integer column.
     of_step = (
         kernels[["step"]]
         .astype("Int64")
@@ -159,7 +161,7 @@ def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
 
 
 def _named_passes(recording: Recording) -> tuple[int | None, int | None]:
-    """Return the numbers of chunks and microbatches by the names of passes; None without names."""
+    """Return the numbers of chunks and microbatches by the names of pipeline passes; None without names."""
     names = recording.frame(
         "SELECT DISTINCT regexp_extract(name, $1, 1) AS chunk, regexp_extract(name, $1, 2) AS microbatch FROM names "
         "WHERE regexp_matches(name, $1)",
@@ -189,7 +191,7 @@ def _exposed(recording: Recording, device: int) -> Intervals:
 def _kind(name: str) -> str:
     """Return one name for all spellings of a collective.
 
-    For example, ``_allgather_base``, ``all_gather`` and ``ncclDevKernel_AllGather_RING_LL`` are the same.
+    For example, it is "allgather" for ``_allgather_base``, ``all_gather`` and ``ncclDevKernel_AllGather_RING_LL``.
     """
     if POINT_TO_POINT.search(name.removeprefix("nccl:")):
         return SEND_RECEIVE
@@ -198,9 +200,9 @@ def _kind(name: str) -> str:
 
 
 def _bytes(row: dict[str, Any]) -> int | None:
-    """Return the size from which bandwidths are computed: the larger of input and output.
+    """Return the size from which bandwidths are computed, in bytes.
 
-    This is the full size that a gather or scatter moves.
+    It is the larger of input and output, because a gather has a small input and a scatter a small output.
     """
     item_bytes = DTYPE_BYTES.get(str(row["dtype"]).lower()) if isinstance(row["dtype"], str) else None
     counts = [int(n) for n in (row["in_elements"], row["out_elements"]) if pd.notna(n)]
@@ -210,8 +212,8 @@ def _bytes(row: dict[str, Any]) -> int | None:
 def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Intervals]:
     """Split one rank's exposed communication by cause: comm_wait, comm_transfer, unattributed.
 
-    The parts are disjoint and cover all of it. If several collectives run at once, the time is transfer as soon as one of them
-    transfers.
+    The parts are disjoint and cover all exposed communication. While several collectives run at once, the time is transfer if
+    at least one of them transfers.
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)

@@ -1,8 +1,8 @@
 """Collectives matched across the ranks of a run: waits, transfer times and link speeds.
 
-A collective ends on all its ranks when the last one has arrived. So its shortest duration over the ranks is the transfer time, and
-the rest of a rank's duration is waiting. Only durations are compared, because hosts have different clocks. The recording of one
-rank cannot show this, so the ranks are matched when a run is analysed.
+A collective ends on all its ranks after the last rank has arrived. So its shortest duration over the ranks is the transfer time,
+and the rest of a rank's duration is waiting. Only durations are compared, because hosts have different clocks. One rank's
+recording cannot show the waits, so the analysis of the whole run matches the ranks.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.collectives import exposed_causes, load
 from sawtooth.analysis.ranks.matching import match
-from sawtooth.analysis.ranks.missing_ranks import absent, absent_note
+from sawtooth.analysis.ranks.missing_ranks import missing_ranks, missing_ranks_note
 from sawtooth.analysis.run.job import Communication, RankWaits
 from sawtooth.analysis.run.model import LedgerRow, RankResult
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
-# Bytes on the wire per byte of the collective, for n ranks. NCCL's own tests call this the bus bandwidth factor.
+# Bytes on a rank's link per byte of the collective, for n ranks. NCCL's tests call this ratio the bus bandwidth factor.
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "allgather": lambda n: (n - 1) / n,
@@ -41,32 +41,35 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[list[RankResult], Communication | None]:
     """Match the collectives of ``ranks``; return ranks with split exposed communication, and the matches.
 
-    The parts of a rank's exposed communication sum to it exactly. The matches are None if there are fewer than two ranks.
+    The parts sum exactly to the rank's exposed communication. The matches are None if there are fewer than two ranks.
     """
     if len({(rank.recording_id, rank.device) for rank in ranks}) < 2:
         return list(ranks), None
     kernels, exposed = [], []
     for rank in ranks:
         with library.open(rank.recording_id) as recording:
-            rows, mine = load(recording, rank.device, rank.steps)
+            rows, exposed_of_rank = load(recording, rank.device, rank.steps)
         kernels.append(rows)
-        exposed.append(mine)
+        exposed.append(exposed_of_rank)
     numbers, worlds = [rank.rank for rank in ranks], [rank.trace.world_size for rank in ranks]
     matched, clocks, notes = match(kernels, numbers, worlds)
     world = max((world for world in worlds if world), default=None)
-    if missing := absent(numbers, world):
-        notes += (absent_note(missing, world),)
+    if missing := missing_ranks(numbers, world):
+        notes += (missing_ranks_note(missing, world),)
     matched["exposed_wait_ns"] = 0
     for position in range(len(ranks)):
         mine_at = matched.index[matched["position"] == position]
         matched.loc[mine_at, "exposed_wait_ns"] = _exposed_waits(matched.loc[mine_at], exposed[position])
-    split = [_split(rank, matched[matched["position"] == position], exposed[position]) for position, rank in enumerate(ranks)]
-    waits = tuple(_waits(position, rank, matched, clocks[position]) for position, rank in enumerate(split))
+    split = [
+        _with_split_communication(rank, matched[matched["position"] == position], exposed[position])
+        for position, rank in enumerate(ranks)
+    ]
+    waits = tuple(_rank_waits(position, rank, matched, clocks[position]) for position, rank in enumerate(split))
     unmatched = sum(map(len, kernels)) - len(matched)
     return split, Communication(matched, waits, unmatched, notes)
 
 
-def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResult:
+def _with_split_communication(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResult:
     """Replace the ledger's exposed communication without a cause by waiting, transfer and the rest."""
     causes = exposed_causes(rows, exposed)
     exposed_rows = [row for row in rank.ledger if row.owner == "exposed_comm"]
@@ -92,9 +95,9 @@ def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResu
 
 
 def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
-    """Return the ns of each row's waiting during which no computation ran; rows are ordered by start.
+    """Return the time of each row, in ns, in which the rank waited and ran no computation.
 
-    If several rows wait at once, the first one gets the time.
+    ``rows`` are ordered by start. If several rows wait at once, the first one gets the time.
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["wait_ns"].to_numpy(np.int64)
@@ -105,7 +108,8 @@ def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
     return exposed_ns
 
 
-def _waits(position: int, rank: RankResult, matched: pd.DataFrame, clock: RankClock | None) -> RankWaits:
+def _rank_waits(position: int, rank: RankResult, matched: pd.DataFrame, clock: RankClock | None) -> RankWaits:
+    """Return a rank's waits for other ranks, and the waits of other ranks for it, per counted step."""
     steps = max(len(rank.counted), 1)
     counted = matched[matched["counted"]]
     mine = counted[counted["position"] == position]
@@ -123,14 +127,17 @@ def _waits(position: int, rank: RankResult, matched: pd.DataFrame, clock: RankCl
     )
 
 
-def _part_of(line: LedgerRow) -> str:
+def _column_prefix(line: LedgerRow) -> str:
     if line.owner == "exposed_comm" and line.cause in BETWEEN_RANKS:
         return line.cause
     return f"idle_{line.cause}" if line.owner == "idle" and line.cause is not None else line.owner
 
 
 def collectives_of(library: Library, rank: RankResult) -> Communication:
-    """Return the collectives of one rank alone: their durations contain the waits for other ranks."""
+    """Return the collectives of one rank alone, without waits, because one rank cannot show them.
+
+    The durations contain the waits for other ranks.
+    """
     with library.open(rank.recording_id) as recording:
         rows, _ = load(recording, rank.device, rank.steps)
     rank_rows = rows.assign(
@@ -150,8 +157,8 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
 
     The columns are name, dtype, group, group_size, bytes, calls_per_step, transfer_ms, mean_wait_ms, longest_wait_ms (of one
     call), wait_ms_per_step (mean over ranks), ms_per_step and exposed_ms_per_step (mean over ranks, with waits), algorithm_gb_s,
-    bus_gb_s, overlap_share.
-    Bandwidths are decimal GB/s of the shortest duration over the ranks; None if size or kind is unknown.
+    bus_gb_s, overlap_share. Bandwidths are in decimal GB/s, computed from the shortest duration over the ranks; None if the
+    size or the kind is unknown.
     """
     rows = communication.rows[communication.rows["counted"]] if steps else communication.rows
     table = []
@@ -183,10 +190,10 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
                 else None,
             }
         )
-    return pd.DataFrame(table, columns=list(_TABLE)).sort_values("wait_ms_per_step", ascending=False, ignore_index=True)
+    return pd.DataFrame(table, columns=list(_TABLE_COLUMNS)).sort_values("wait_ms_per_step", ascending=False, ignore_index=True)
 
 
-_TABLE = (
+_TABLE_COLUMNS = (
     "name", "dtype", "group", "group_size", "bytes", "calls_per_step", "transfer_ms", "mean_wait_ms", "longest_wait_ms",
     "wait_ms_per_step", "ms_per_step", "exposed_ms_per_step", "algorithm_gb_s", "bus_gb_s", "overlap_share",
 )  # fmt: skip
@@ -195,15 +202,15 @@ _TABLE = (
 def side_by_side(ranks: Sequence[RankResult], *, unprofiled: bool = False) -> pd.DataFrame:
     """Return one row per device: rank, device, step_ms (mean) and the ledger as ``{owner}_ms``.
 
-    Times are ms per step, or of the window if there are no steps. Exposed communication with a known cause has the columns
-    ``comm_wait_ms`` and ``comm_transfer_ms`` instead, idle time has ``idle_{cause}_ms``. With ``unprofiled``, times come from
-    each rank's replay without the profiler's cost, if there is one.
+    Times are ms per step, or ms in the whole window if there are no steps. Exposed communication with a known cause is in the
+    columns ``comm_wait_ms`` and ``comm_transfer_ms``, and idle time in ``idle_{cause}_ms``. With ``unprofiled``, times come
+    from each rank's replay without the profiler's cost, if there is one.
     """
     rows = []
     for rank in ranks:
         parts: dict[str, float] = {}
         for line in rank.ledger:
-            key = f"{_part_of(line)}_ms"
+            key = f"{_column_prefix(line)}_ms"
             recorded = line.ms_per_step if line.ms_per_step is not None else line.ns / 1e6
             ms = line.ms_per_step_unprofiled_est if unprofiled else recorded
             parts[key] = parts.get(key, 0.0) + (ms or 0.0)

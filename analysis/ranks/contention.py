@@ -1,9 +1,9 @@
-"""Kernels that run during communication, and the time they lose to a waiting collective.
+"""Kernels that run during communication, and the time that waiting collectives add to them.
 
 A collective that waits for other ranks takes SMs and memory bandwidth from kernels that run at the same time. Under the profiler,
-the rank with the faster host waits far longer than in the run, so its kernels are recorded as too long. The loss is the difference
-from the same kernels without communication, on this rank or another. The transfer itself also slows kernels in the run, so its
-part is not subtracted.
+the rank with the faster host waits far longer than in the run, so its kernels are recorded as too long. The added time is the
+difference to the same kernels without communication, on this rank or another. It is subtracted. The transfer of a collective also
+slows kernels, but in the run without the profiler as well, so that part is kept.
 """
 
 from __future__ import annotations
@@ -21,23 +21,28 @@ from sawtooth.analysis.intervals import Intervals, overlaps, union
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-SLOWED_TIMES = 2.0  # largest slowdown; a communication kernel uses only a few SMs
-CONTENTION_NS = 500_000  # least excess over the same kernel elsewhere: processes that share a GPU take turns of about 2 ms
-CONTENTION_FACTOR = 3.0  # A kernel must take at least this many times as long as the same kernel elsewhere.
+# Largest factor by which communication slows a kernel. A communication kernel uses only a few SMs, so larger factors have another
+# cause.
+MAX_SLOWDOWN = 2.0
+# A kernel counts as interrupted if it takes longer than the same kernel elsewhere by this time and this factor. Processes that
+# share a GPU take turns of about 2 ms.
+MIN_INTERRUPTION_NS = 500_000
+MIN_INTERRUPTION_FACTOR = 3.0
 
-Shape = tuple[
-    str, str
-]  # a kernel's name; its grid, block and bytes, and a digest of its operator's inputs if FLOPs are counted
-Quiet = Mapping[Shape, tuple[float, int]]  # by shape: median time of its kernels in ns, and their number
+# A kernel's name, and a text with its grid, its block and its bytes. If FLOPs are counted, the text has a digest of the
+# operator's inputs too.
+Shape = tuple[str, str]
+# By shape, the median time in ns and the number of the kernels that run without communication.
+Quiet = Mapping[Shape, tuple[float, int]]
 
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
     """The GPU work of one rank without communication.
 
-    ``ops`` has gpu_op_id, start_ns, end_ns, dur_ns, step, name, shape and beside (whether communication runs at the same time).
-    ``communication`` has the gpu_op_id of the other operations. ``quiet`` has, by shape, the median time in ns and the number
-    of kernels that run without communication.
+    ``ops`` has gpu_op_id, start_ns, end_ns, dur_ns, step, name, shape and overlaps_communication (whether communication runs at
+    the same time). ``communication`` has the gpu_op_id of the communication kernels. ``quiet`` has, by shape, the median time in
+    ns and the number of kernels that run without communication.
     """
 
     ops: pd.DataFrame
@@ -51,7 +56,7 @@ def kernels_of(recording: Recording, device: int) -> Kernels:
     The inputs of operators with FLOPs are part of a kernel's shape, because persistent kernels have the same grid for any size.
     """
     table = recording.frame(
-        "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS talks, "
+        "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS is_communication, "
         "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes, i.inputs) AS shape "
         "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) "
         "LEFT JOIN cpu_ops o ON o.cpu_op_id = s.flop_op_id "
@@ -59,20 +64,20 @@ def kernels_of(recording: Recording, device: int) -> Kernels:
         "WHERE g.device = ?",
         [device],
     )
-    talks = table["talks"].to_numpy(bool)
-    ops = table[~talks & table["step"].notna()].drop(columns="talks").reset_index(drop=True)
-    talk = union(table.loc[talks, "start_ns"], table.loc[talks, "end_ns"])
+    is_communication = table["is_communication"].to_numpy(bool)
+    ops = table[~is_communication & table["step"].notna()].drop(columns="is_communication").reset_index(drop=True)
+    communicating = union(table.loc[is_communication, "start_ns"], table.loc[is_communication, "end_ns"])
     overlapping = np.zeros(len(ops), bool)
-    overlapping[overlaps(_spans(ops), talk)[2]] = True
-    ops["beside"] = overlapping
+    overlapping[overlaps(_spans(ops), communicating)[2]] = True
+    ops["overlaps_communication"] = overlapping
     quiet = ops[~overlapping].groupby(["name", "shape"])["dur_ns"].agg(["median", "size"])
-    communication = table.loc[talks, "gpu_op_id"].to_numpy(np.int64)
+    communication = table.loc[is_communication, "gpu_op_id"].to_numpy(np.int64)
     return Kernels(
         ops, communication, {(str(name), str(shape)): (float(m), int(n)) for (name, shape), m, n in quiet.itertuples()}
     )
 
 
-def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
+def shortest_quiet_ns(ranks: Sequence[Kernels]) -> dict[Shape, float]:
     """Return the smallest median time of each kernel shape over the ranks, in ns, without communication."""
     shortest: dict[Shape, float] = {}
     for rank in ranks:
@@ -84,22 +89,26 @@ def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
 def held_ms(rank: Kernels, counted: NDArray[np.int32], shortest: Mapping[Shape, float]) -> float:
     """Return the time per counted step, in ms, for which single kernels were interrupted.
 
-    Such a kernel takes milliseconds longer than the same kernel elsewhere. This happens if the GPU also runs another process,
-    in turns with this one.
+    An interrupted kernel takes longer than the same kernel elsewhere, by MIN_INTERRUPTION_NS or more. This happens if the GPU
+    also runs another process, in turns with this one.
     """
-    ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > CONTENTION_NS)]
-    took, usual = ops["dur_ns"].to_numpy(np.float64), _usual(ops, {}, shortest)
+    ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > MIN_INTERRUPTION_NS)]
+    took, usual = ops["dur_ns"].to_numpy(np.float64), _usual_ns(ops, {}, shortest)
     excess = took - usual
-    return float(excess[(excess > CONTENTION_NS) & (took > CONTENTION_FACTOR * usual)].sum()) / max(len(counted), 1) / 1e6
+    return (
+        float(excess[(excess > MIN_INTERRUPTION_NS) & (took > MIN_INTERRUPTION_FACTOR * usual)].sum())
+        / max(len(counted), 1)
+        / 1e6
+    )
 
 
 def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Series]:
-    """Return, by rank, how much longer its kernels were recorded during a waiting collective.
+    """Return, for each rank, how much waiting collectives slowed its kernels, in ns by gpu_op_id.
 
-    The times are ns by gpu_op_id. ``rows`` are the matched collectives (of ``matching.match``). Each of them waits first, and
-    transfers once all its members have arrived.
+    ``rows`` are the matched collectives (of ``matching.match``). Each of them waits first, and transfers once all its members
+    have arrived.
     """
-    shortest = quietest(ranks)
+    shortest = shortest_quiet_ns(ranks)
     slowed = []
     for position, rank in enumerate(ranks):
         mine = rows[rows["position"] == position]
@@ -109,17 +118,18 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
         waiting_ns = np.zeros(len(rank.ops))
         np.add.at(waiting_ns, op, stops - starts)
         hit = rank.ops[waiting_ns > 0]
-        usual, took = _usual(hit, rank.quiet, shortest), hit["dur_ns"].to_numpy(np.float64)
+        usual, took = _usual_ns(hit, rank.quiet, shortest), hit["dur_ns"].to_numpy(np.float64)
         slowdown = np.maximum(took - usual, 0.0) * np.minimum(waiting_ns[waiting_ns > 0] / np.maximum(took, 1.0), 1.0)
-        slowdown[took > SLOWED_TIMES * usual] = 0.0
+        slowdown[took > MAX_SLOWDOWN * usual] = 0.0
         slowed.append(pd.Series(np.rint(slowdown).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
     return slowed
 
 
-def _usual(ops: pd.DataFrame, quiet: Quiet, shortest: Mapping[Shape, float]) -> NDArray[np.float64]:
-    """Return the kernels' times in ns without communication.
+def _usual_ns(ops: pd.DataFrame, quiet: Quiet, shortest: Mapping[Shape, float]) -> NDArray[np.float64]:
+    """Return the usual time of each kernel without communication, in ns.
 
-    They are those on the same rank, or else on the fastest rank. Infinity if no kernel of the shape ran without communication.
+    It is the time of the same shape on the same rank, or else on the fastest rank. It is infinite if no kernel of the shape ran
+    without communication.
     """
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
     return np.array([quiet[s][0] if s in quiet else shortest.get(s, np.inf) for s in shapes], np.float64)

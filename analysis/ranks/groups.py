@@ -1,9 +1,13 @@
 """The process groups of a job: kind of parallelism, bytes, speed and overlap with computation.
 
-If the program gave a group a description or name, this shows the group's purpose. Otherwise the group's collectives show it:
-sends without receives pass a pipeline's activations, an all-reduce before the backward pass is tensor parallel, and later
-reductions are of gradients. All-to-alls and other exchanges may serve experts, contexts or embeddings. Their purpose is only known
-if the trace has operators that choose experts or exchange keys and values.
+If the program gave a group a description or name, that shows the group's purpose. Otherwise the group's collectives show it:
+
+* sends without receives pass a pipeline's activations;
+* an all-reduce before the backward pass belongs to tensor parallelism;
+* later reductions sum gradients, so they belong to data parallelism.
+
+All-to-alls and other exchanges may serve experts, contexts or embeddings. Their purpose is known only if the trace has operators
+that choose experts or exchange keys and values.
 """
 
 from __future__ import annotations
@@ -23,26 +27,30 @@ from sawtooth.analysis.ranks.pipeline import pipeline_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, GroupUse, Parallelism
 from sawtooth.analysis.run.model import RankResult
 
-# Words of PyTorch's device meshes, Megatron-LM, DeepSpeed and torchtitan. The first match is used.
-WORDS: dict[Parallelism, str] = {
+# Words in the group names of PyTorch's device meshes, Megatron-LM, DeepSpeed and torchtitan. The first match is used.
+PARALLELISM_WORDS: dict[Parallelism, str] = {
     "ep": "ep|expert|moe",
     "pp": "pp|pipe|pipeline|stage",
     "tp": "tp|sp|tensor|sequence",
     "cp": "cp|context|ulysses|ring",
     "dp": "dp|ddp|fsdp|hsdp|data|shard|replicate",
 }
-# Gradients and weights are shared by all ranks that split data, tokens or experts: "dp_shard_cp", "EXPERT_DATA_PARALLEL".
-DIVIDED = ("ep", "cp")
-CALLED = {kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in WORDS.items()}
+# Groups with one of these words and a word of data parallelism ("dp_shard_cp", "EXPERT_DATA_PARALLEL") share gradients and weights,
+# so they are data parallel.
+SHARE_WEIGHTS_WITH_DATA = ("ep", "cp")
+NAME_PATTERNS = {
+    kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in PARALLELISM_WORDS.items()
+}
 SCHEDULE_UNKNOWN = "Ranks send to each other, but the schedule of their pipeline is not recognised. So it is not known how long the stages wait by design."
-COLUMNS = (
+GROUP_COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
     "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns", "sends", "receives", "serves",
 )  # fmt: skip
-NO_PURPOSE = ("default_pg", "undefined")  # PyTorch's default descriptions, which do not show a purpose
-REDUCED = ("allreduce", "reducescatter", "allgather")
-# Reductions per step before the backward pass. Tensor parallelism has at least one per layer, but a loss or metric is reduced once.
-FEWEST_CALLS = 2
+DEFAULT_DESCRIPTIONS = ("default_pg", "undefined")  # PyTorch sets them if the program does not, so they show no purpose.
+GRADIENT_COLLECTIVES = ("allreduce", "reducescatter", "allgather")
+# Reductions per step before the backward pass. Tensor parallelism has at least one per layer. A loss or a metric is reduced only
+# once.
+MIN_FORWARD_REDUCTIONS = 2
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,8 @@ class RankLocation:
 def with_parallelism(ranks: Sequence[RankResult], communication: Communication) -> Communication:
     """Return ``communication`` with its process groups and pipeline schedule.
 
-    ``ranks`` have the job's step. Representatives of a large job do not show the groups, because most ranks of a group are
-    missing; the summaries of all ranks have them.
+    ``ranks`` have the job's step. For a large job, ``ranks`` are only a few representatives. They do not show the groups, so
+    ``communication`` is returned unchanged: the groups come from the summaries of all ranks.
     """
     rows = communication.rows
     if rows.empty or communication.job_ranks is not None:
@@ -89,10 +97,10 @@ def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[Grou
     """Return the work of the job's process groups in a counted step, longest first.
 
     There is one entry per kind of group, for all groups of that kind. ``rows`` are the matched collectives (of
-    ``matching.match``), ``places`` the places of their ranks by position. Times are means over the ranks that take part, each over
-    its own counted steps, because a rank with a cut trace may count fewer steps or none.
+    ``matching.match``), ``places`` the places of their ranks by position. Times are means over the ranks that take part. A
+    rank's mean is over its own counted steps, because a rank with a cut trace may count fewer steps or none.
     """
-    counted = rows.loc[rows["counted"].to_numpy(bool)].reindex(columns=list(COLUMNS))
+    counted = rows.loc[rows["counted"].to_numpy(bool)].reindex(columns=list(GROUP_COLUMNS))
     if counted.empty:
         return ()
     p2p = (counted["name"] == SEND_RECEIVE).to_numpy()
@@ -105,7 +113,7 @@ def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[Grou
     facts["kind"] = facts.groupby(["parallelism", "size", "within_host"], dropna=False, sort=False).ngroup()
     kinds = facts["kind"].reindex(counted["key"]).to_numpy()
     first = facts.drop_duplicates("kind").set_index("kind")
-    uses = [_use(counted[kinds == kind], fact, places) for kind, fact in first.iterrows()]
+    uses = [_group_use(counted[kinds == kind], fact, places) for kind, fact in first.iterrows()]
     return tuple(sorted(uses, key=lambda use: -use.transfer_ms))
 
 
@@ -117,7 +125,7 @@ def parallelisms(collectives: pd.DataFrame) -> pd.Series:
     reduces = collectives["forward"].fillna(False).astype(bool) & collectives["name"].isin(("allreduce", "reducescatter"))
     groups = collectives.assign(early=reduces).groupby("key")
     names = groups.agg(description=("description", "first"), group=("group", "first"))
-    early = groups["early"].sum() >= FEWEST_CALLS * groups["step"].nunique().clip(lower=1)
+    early = groups["early"].sum() >= MIN_FORWARD_REDUCTIONS * groups["step"].nunique().clip(lower=1)
     spent = collectives.groupby(["key", collectives["name"].astype(str)])["shortest_ns"].sum()
     largest = (
         spent.reset_index()
@@ -137,17 +145,17 @@ def parallelisms(collectives: pd.DataFrame) -> pd.Series:
 def _unnamed_parallelism(collectives: pd.DataFrame, longest: str, *, tensor: bool) -> Parallelism | None:
     """Return the parallelism that the collectives of a group without a name show.
 
-    ``longest`` is the kind of collective with the most time; ``tensor`` means that the group reduces in the forward pass.
+    ``longest`` is the kind of collective with the most time. ``tensor`` says whether the group reduces in the forward pass.
     """
     if longest not in ("alltoall", SEND_RECEIVE):
-        return "tp" if tensor else "dp" if longest in REDUCED else None
+        return "tp" if tensor else "dp" if longest in GRADIENT_COLLECTIVES else None
     serves: list[str] = list(collectives["serves"].dropna().unique()) if "serves" in collectives else []
     if len(serves) == 1:
         return cast("Parallelism", serves[0])
     if longest == SEND_RECEIVE:
-        both = "sends" in collectives and ((collectives["sends"] > 0) & (collectives["receives"] > 0)).all()
-        # a ring sends and receives in each exchange; a pipeline's first stage only sends at first
-        return None if both else "pp"
+        # A ring sends and receives in each exchange. A pipeline also has exchanges with only sends or only receives.
+        is_ring = "sends" in collectives and ((collectives["sends"] > 0) & (collectives["receives"] > 0)).all()
+        return None if is_ring else "pp"
     # Context parallelism gathers keys and values in the forward pass and returns their gradients by all-to-all.
     forward = collectives["forward"].fillna(False).astype(bool)
     exchanged = collectives[collectives["name"] == "alltoall"]
@@ -157,10 +165,10 @@ def _unnamed_parallelism(collectives: pd.DataFrame, longest: str, *, tensor: boo
 
 
 def _named_parallelism(text: object) -> Parallelism | None:
-    """Return the parallelism that a group's description or name contains."""
+    """Return the parallelism that a group's description or name mentions; None if it mentions none."""
     name = text.split(" [", 1)[0] if isinstance(text, str) else ""
-    kinds = [kind for kind, words in CALLED.items() if words.search(name)] if name not in NO_PURPOSE else []
-    if "dp" in kinds and set(kinds) <= {"dp", *DIVIDED}:
+    kinds = [kind for kind, words in NAME_PATTERNS.items() if words.search(name)] if name not in DEFAULT_DESCRIPTIONS else []
+    if "dp" in kinds and set(kinds) <= {"dp", *SHARE_WEIGHTS_WITH_DATA}:
         return "dp"
     return kinds[0] if kinds else None
 
@@ -179,7 +187,8 @@ def _within_hosts(rows: pd.DataFrame, places: Sequence[RankLocation]) -> pd.Seri
     return single_host.where(complete, distinct_devices.map({True: True, False: None}).astype(object))
 
 
-def _use(rows: pd.DataFrame, fact: pd.Series, places: Sequence[RankLocation]) -> GroupUse:
+def _group_use(rows: pd.DataFrame, fact: pd.Series, places: Sequence[RankLocation]) -> GroupUse:
+    """Return the work of all groups of one kind, from their ``rows``; ``fact`` describes the kind."""
     collectives = rows.drop_duplicates("collective")
     members = rows[["group", "position"]].drop_duplicates()
     members["steps"] = [max(places[position].steps, 1) for position in members["position"]]

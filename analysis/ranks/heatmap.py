@@ -1,7 +1,7 @@
-"""Time of each rank in each counted step: its own time and its waits for others.
+"""Time of each rank in each counted step: its own time and its waits for other ranks.
 
-One table is used for the heatmap on the screen and for the summaries of jobs with many ranks. Times are as profiled. They
-are computed in whole nanoseconds, so own_ms + wait_ms is the rank's device step.
+The heatmap on the screen and the summaries of jobs with many ranks use the same table. Times are those of the profiled steps.
+They are computed in whole nanoseconds, so own_ms + wait_ms is exactly the rank's device step.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from sawtooth.analysis.run.model import RankResult
 
 Level = Literal["rank", "host", "stage"]
 
-MOST_ROWS = 512  # rows of a heatmap; a screen has hardly more lines of pixels for it
-MOST_SQUARES = 2_500  # A heatmap has at most this many cells. Each takes about 60 bytes in the page.
-ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
-MOST_PARTIES = 32  # hosts or ranks in the matrix of waits between them: more rows cannot be distinguished
-HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
-# Shares of the rank's largest excess over the other ranks in a step. Steps above STALLED are stalls. If any other step is above
-# NOT_STALLED, the stalls are not clear.
-STALLED, NOT_STALLED = 0.5, 0.25
-MOST_NAMED = 4  # steps in a sentence: the heatmap shows all
+MAX_ROWS = 512  # Rows of a heatmap. A screen has hardly more lines of pixels for it.
+MAX_CELLS = 2_500  # Cells of a heatmap. Each cell takes about 60 bytes in the page.
+MIN_ROW_LIMIT = 64  # Rows that a heatmap may always have. A job with up to this many ranks has one row per rank.
+MAX_PARTIES = 32  # Hosts or ranks in the matrix of waits. A reader cannot distinguish more rows.
+HEATMAP_COLUMNS = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
+# Shares of a rank's largest excess over the other ranks in a step. A step above MIN_STALL_SHARE is a stall. If any other step is
+# above MAX_NORMAL_SHARE, the stalls do not stand out clearly.
+MIN_STALL_SHARE, MAX_NORMAL_SHARE = 0.5, 0.25
+MAX_NAMED_STEPS = 4  # Steps that a sentence names. The heatmap shows all of them.
 
 
 @dataclass(frozen=True)
 class Stalls:
-    """The few steps in which a rank takes longer than the others, by name, and the mean excess in them."""
+    """The few steps in which a rank takes much longer than the others.
+
+    ``steps`` are their names, and ``mean_ms`` is the mean excess in them.
+    """
 
     steps: tuple[str, ...]
     steps_counted: int
@@ -40,8 +43,8 @@ class Stalls:
 
     def __str__(self) -> str:
         """Return, for a sentence, how many steps and which."""
-        more = f" and {len(self.steps) - MOST_NAMED} more" if len(self.steps) > MOST_NAMED else ""
-        return f"{len(self.steps)} of {self.steps_counted} steps ({', '.join(self.steps[:MOST_NAMED])}{more})"
+        more = f" and {len(self.steps) - MAX_NAMED_STEPS} more" if len(self.steps) > MAX_NAMED_STEPS else ""
+        return f"{len(self.steps)} of {self.steps_counted} steps ({', '.join(self.steps[:MAX_NAMED_STEPS])}{more})"
 
 
 def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages: Sequence[int | None] = ()) -> pd.DataFrame:
@@ -51,7 +54,7 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
     without a number in their trace are numbered by position in the run. ``step`` is the step's name. ``stages`` are the ranks'
     pipeline stages, empty without a pipeline.
     """
-    if communication.heat is not None:  # of a job that is read from summaries, without recordings of its ranks
+    if communication.heat is not None:  # The job was read from rank summaries, which contain this table.
         return communication.heat
     numbered = _numbered(ranks)
     waits = communication.rows.groupby(["position", "step"])["exposed_wait_ns"].sum()
@@ -74,51 +77,51 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
                 }
             ).astype({"host": object, "stage": "Int64", "step": object})
         )
-    heat = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(HEAT))
+    heat = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(HEATMAP_COLUMNS))
     return heat.sort_values("rank", kind="stable", ignore_index=True)
 
 
 def _numbered(ranks: Sequence[RankResult]) -> bool:
-    """Return whether each rank has a number of its own in its trace."""
+    """Return whether the traces contain a different rank number for each rank."""
     return len({rank.rank for rank in ranks if rank.rank is not None}) == len(ranks)
 
 
 def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
-    """Return the steps in which ``rank``'s own time (without waits) exceeds that of the other ranks.
+    """Return the steps in which ``rank``'s own time (without waits) far exceeds that of the other ranks.
 
-    None if these are most of the counted steps, or if the excess varies without clear stalls.
+    None if these are more than half of the counted steps, or if the excess varies without clear stalls.
     """
     own_ms = heat.pivot(index="step", columns="rank", values="own_ms")
     if rank not in own_ms or len(own_ms.columns) < 2:
         return None
     excess = own_ms[rank] - own_ms.drop(columns=rank).median(axis=1)
-    long = excess >= STALLED * excess.max()
-    if not excess.max() > 0 or long.sum() > len(own_ms) / 2 or excess[~long].max() > NOT_STALLED * excess.max():
+    is_stall = excess >= MIN_STALL_SHARE * excess.max()
+    if not excess.max() > 0 or is_stall.sum() > len(own_ms) / 2 or excess[~is_stall].max() > MAX_NORMAL_SHARE * excess.max():
         return None
-    named = [step for step in dict.fromkeys(heat["step"]) if long[step]]
-    return Stalls(tuple(named), len(own_ms), float(excess[long].mean()))
+    steps = [step for step in dict.fromkeys(heat["step"]) if is_stall[step]]
+    return Stalls(tuple(steps), len(own_ms), float(excess[is_stall].mean()))
 
 
 def stalls_of(late: Straggler, ranks: Sequence[RankResult], communication: Communication) -> Stalls | None:
-    """Return the few steps in which a single late rank stalls; None if it is late in most of them."""
+    """Return the few steps in which a single late rank stalls; None if the rank is late in most steps."""
     if late.in_most_steps or len(late.ranks) != 1 or not (len(communication.rows) or communication.heat is not None):
         return None
     rank = late.ranks[0] if late.ranks[0] is not None else late.positions[0]
     return stalls(rank_steps(ranks, communication), rank)
 
 
-def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:
+def pooled_heat(heat: pd.DataFrame, level: Level = "rank", max_rows: int | None = None) -> pd.DataFrame:
     """Return ``heat`` with one row per ``level`` and step: label, step, own_ms, wait_ms, rank.
 
-    If there are more names than ``most_rows``, neighbours share a row; by default, the limit depends on the number of steps. Times
-    are the maximum over the ranks in the row, so that a slow rank stays visible. ``rank`` is the row's first rank. Ranks without a
-    known host or stage are left out.
+    If the level has more members than ``max_rows``, neighbours share a row. By default, ``max_rows`` depends on the number of
+    steps. Times are the maximum over the ranks in the row, so that a slow rank stays visible. ``rank`` is the row's first rank.
+    Ranks without a known host or stage are left out.
     """
     known = heat.dropna(subset=[level])
     names = list(dict.fromkeys(known[level]))
-    if most_rows is None:
-        most_rows = min(MOST_ROWS, max(MOST_SQUARES // max(known["step"].nunique(), 1), ALWAYS_ROWS))
-    ranks_per_row = -(-len(names) // most_rows) if names else 1
+    if max_rows is None:
+        max_rows = min(MAX_ROWS, max(MAX_CELLS // max(known["step"].nunique(), 1), MIN_ROW_LIMIT))
+    ranks_per_row = -(-len(names) // max_rows) if names else 1
     row_of = {name: i // ranks_per_row for i, name in enumerate(names)}
     labels = [_label(level, names[i : i + ranks_per_row]) for i in range(0, len(names), ranks_per_row)]
     order = {step: i for i, step in enumerate(dict.fromkeys(known["step"]))}
@@ -136,11 +139,11 @@ def _label(level: Level, names: Sequence[object]) -> str:
 
 
 def waits_between(ranks: Sequence[RankResult], communication: Communication) -> tuple[Level, pd.DataFrame]:
-    """Return the waits between parties: the level, and rows of waiter, late and wait_ms.
+    """Return which hosts or ranks wait for which: the level, and rows of waiter, late and wait_ms.
 
-    Parties are hosts if the job has several, else ranks. ``wait_ms`` is the mean time per counted step that a rank of the waiter
-    waits for ranks of the late party to join collectives, while its GPU computes nothing. Only the MOST_PARTIES parties with the
-    longest waits, on either side, are included.
+    A party is a host if the job has several hosts, else a rank. ``wait_ms`` is the mean time per counted step that a rank of the
+    waiting party waits in collectives for the late party, while its GPU computes nothing. Only the MAX_PARTIES parties with the
+    longest waits are included, as waiter or as late party.
     """
     hosts = [rank.host or "" for rank in ranks]
     several = len(set(hosts)) > 1 and all(hosts)
@@ -150,23 +153,23 @@ def waits_between(ranks: Sequence[RankResult], communication: Communication) -> 
     counted = communication.rows[communication.rows["counted"]]
     late = counted[counted["last"]].drop_duplicates("collective").set_index("collective")["position"]
     waits = counted[~counted["last"] & counted["collective"].isin(late.index) & (counted["exposed_wait_ns"] > 0)]
-    names = pd.Series(party, dtype=object)
+    party_of = pd.Series(party, dtype=object)
     steps = max((len(rank.counted) for rank in ranks), default=0) or 1
-    ranks_per_party = names.value_counts()
+    ranks_per_party = party_of.value_counts()
     table = pd.DataFrame(
         {
-            "waiter": waits["position"].map(names),
-            "late": waits["collective"].map(late).map(names),
+            "waiter": waits["position"].map(party_of),
+            "late": waits["collective"].map(late).map(party_of),
             "wait_ms": waits["exposed_wait_ns"] / steps / 1e6,
         }
     )
     table["wait_ms"] /= table["waiter"].map(ranks_per_party).astype(float)
     sums = table.groupby(["waiter", "late"], as_index=False, sort=False)["wait_ms"].sum()
-    waited, waited_for = (sums.groupby(column)["wait_ms"].sum() for column in ("waiter", "late"))
-    larger = pd.concat([waited, waited_for]).groupby(level=0).max()
-    shown = set(larger.nlargest(MOST_PARTIES).index)
+    as_waiter, as_late_party = (sums.groupby(column)["wait_ms"].sum() for column in ("waiter", "late"))
+    longest = pd.concat([as_waiter, as_late_party]).groupby(level=0).max()
+    shown = set(longest.nlargest(MAX_PARTIES).index)
     rank_numbers = [i if rank.rank is None else rank.rank for i, rank in enumerate(ranks)]
     in_order = sorted(range(len(ranks)), key=rank_numbers.__getitem__)
     order = {name: i for i, name in enumerate(dict.fromkeys(party[position] for position in in_order))}
     sums = sums[sums["waiter"].isin(shown) & sums["late"].isin(shown)]
-    return level, sums.sort_values(["waiter", "late"], key=lambda names_: names_.map(order), ignore_index=True)
+    return level, sums.sort_values(["waiter", "late"], key=lambda parties: parties.map(order), ignore_index=True)

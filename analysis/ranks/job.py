@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.ranks.contention import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
+from sawtooth.analysis.ranks.contention import Kernels, held_ms, kernels_of, shortest_quiet_ns, slowed_by_waits
 from sawtooth.analysis.ranks.joint_replay import JointReplay, MatchedCollectives, Member
 from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.communication_slowdown import without_communication_slowdown
-from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, find_stragglers, recorded_stragglers
+from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE, find_stragglers, recorded_stragglers
 from sawtooth.analysis.ranks.stragglers.host_waits import cpu_collectives, host_waits, without_host_waits
-from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_EQUAL, RankLosses, outliers
+from sawtooth.analysis.ranks.stragglers.outliers import MIN_EQUAL_RANKS, RankLosses, find_outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time
-from sawtooth.analysis.ranks.stragglers.pacing import paced
+from sawtooth.analysis.ranks.stragglers.pacing import paced_replay
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
@@ -31,18 +31,18 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
-SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
+UTILIZATION_WINDOW_MS = 1000 / 6  # One NVML utilization sample covers at least this time.
 NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so no joint replay of the ranks shows the job's step."
-NOT_REPLAYED = "Not every rank's trace can be replayed, so no joint replay of the ranks shows the job's step, and no straggler is reported."
+NO_STRAGGLER_CHECK = "Not every rank's trace can be replayed, so no joint replay of the ranks shows the job's step, and no straggler is reported."
 
 
 @dataclass(frozen=True)
 class ReplayedJob:
     """All ranks of a job, replayed together without the profiler.
 
-    ``problems`` and ``kernels`` are those of ``ranks``; a rank without a problem cannot be replayed. ``communication`` has the
-    job's step and each rank's waits in the joint replay. ``joint`` replays the ranks at the positions ``included``, which meet in
-    the collectives of ``rows``. It is None if ranks wait for one that cannot be replayed.
+    ``problems`` and ``kernels`` have one entry per rank of ``ranks``. A problem is None if its rank cannot be replayed.
+    ``communication`` has the job's step and each rank's waits in the joint replay. ``joint`` replays the ranks at the positions
+    ``included``, with the collectives of ``rows``. It is None if other ranks wait for a rank that cannot be replayed.
     """
 
     library: Library
@@ -55,30 +55,33 @@ class ReplayedJob:
     rows: pd.DataFrame
 
     def with_stragglers(self, measured_ms: float | None) -> Communication:
-        """Return the communication with the job's stragglers, or with its two groups of ranks.
+        """Return the communication with the job's stragglers, or with its early and late group of ranks.
 
-        ``measured_ms`` is the job's step from marks or telemetry. If the joint replay takes longer, the replayed hosts are too
-        slow. Stragglers come from the recorded collectives if the job has many ranks with the same work (``outliers``), else
-        from the replays. Without a joint replay, they come from the recorded collectives and the host's times between calls.
+        ``measured_ms`` is the job's step from marks or telemetry. If the joint replay takes longer, its hosts are too slow.
+        There are three sources of stragglers, in this order:
+
+        * the recorded collectives, if the job has many ranks with the same work (``find_outliers``);
+        * the joint replay;
+        * the recorded collectives and the host's times between calls, without a joint replay.
         """
         peers_of = peers(self.communication.rows, len(self.ranks))
-        enough_equal = max(map(len, peers_of)) >= FEWEST_EQUAL
+        enough_equal = max(map(len, peers_of)) >= MIN_EQUAL_RANKS
         recorded = RecordedJob.from_rows(self.communication.rows, len(self.ranks))
         numbers, hosts = [rank.rank for rank in self.ranks], [rank.host for rank in self.ranks]
         recorded_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in self.ranks]))
-        late = outliers(recorded, self._losses, peers_of, numbers, hosts, recorded_ms) if enough_equal else ()
+        late = find_outliers(recorded, self._losses, peers_of, numbers, hosts, recorded_ms) if enough_equal else ()
         communication = self.communication
         if self.joint is not None:
-            job = paced(self.joint, measured_ms, [_waits_for_workers(self.ranks[p]) for p in self.included])
+            job = paced_replay(self.joint, measured_ms, [_waits_for_workers(self.ranks[p]) for p in self.included])
             communication = replace(communication, paced_ms=job.step_ms())
-            late = late or self._found_in(job, measured_ms)
+            late = late or self._replayed_stragglers(job, measured_ms)
         if not late and None in self.problems and not enough_equal:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
             late = (
                 recorded_stragglers(recorded, own_times, peers_of, numbers, hosts, recorded_ms) if own_times is not None else ()
             )
         if not late:
-            notes = tuple(NOT_REPLAYED if note == NO_JOINT_REPLAY else note for note in communication.notes)
+            notes = tuple(NO_STRAGGLER_CHECK if note == NO_JOINT_REPLAY else note for note in communication.notes)
             communication = replace(communication, notes=notes)
         telemetry = [rank.telemetry for rank in self.ranks]
         late = tuple(with_reason(straggler, telemetry, peers_of) for straggler in late)
@@ -86,15 +89,15 @@ class ReplayedJob:
         return replace(communication, stragglers=late, split=split)
 
     def _losses(self, positions: Sequence[int]) -> dict[int, RankLosses]:
-        """Return the losses of some ranks, by position."""
-        shortest, shown = quietest(self.kernels), {}
+        """Return the lost time of the ranks at ``positions``, by position."""
+        shortest, losses = shortest_quiet_ns(self.kernels), {}
         for position in positions:
             with self.library.open(self.ranks[position].recording_id) as recording:
-                shown[position] = RankLosses.from_recording(recording, self.ranks[position], self.kernels[position], shortest)
-        return shown
+                losses[position] = RankLosses.from_recording(recording, self.ranks[position], self.kernels[position], shortest)
+        return losses
 
-    def _found_in(self, job: JointReplay, measured_ms: float | None) -> tuple[Straggler, ...]:
-        """Return the stragglers of a replay whose hosts are as fast as measured."""
+    def _replayed_stragglers(self, job: JointReplay, measured_ms: float | None) -> tuple[Straggler, ...]:
+        """Return the stragglers of ``job``, a joint replay whose hosts are as fast as the measured step shows."""
         kernels = [self.kernels[position] for position in self.included]
         waits = self.communication.ranks
         own_times = [
@@ -120,9 +123,9 @@ def replay_job(
 ) -> ReplayedJob | None:
     """Return the joint replay of ``ranks``; None without matched collectives or with one process.
 
-    A process with several devices has one host, so its own replay already contains all of them. Ranks that cannot be replayed are
-    left out if no rank waits for them in the profile. ``sampled`` means that telemetry exists, so the time in which ranks wait in
-    turn is also computed.
+    A process with several devices has one host, so its own replay already contains all of its devices. Ranks that cannot be
+    replayed are left out if no rank waits for them in the profile. With ``sampled``, the run has telemetry. Then the result also
+    contains the time that all ranks wait in turn.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
         return None
@@ -139,7 +142,7 @@ def replay_job(
         for rank, problem, waits in zip(ranks, problems, host_waits(on_cpu), strict=True)
     ]
     awaited = (
-        problem is None and waits.late_ms >= LEAST_SHARE * (rank.best.mean_ms or 0.0)
+        problem is None and waits.late_ms >= MIN_GAIN_SHARE * (rank.best.mean_ms or 0.0)
         for rank, waits, problem in zip(ranks, communication.ranks, problems, strict=True)
     )
     included = [position for position, problem in enumerate(problems) if problem is not None]
@@ -161,46 +164,46 @@ def replay_job(
     replayed = replace(
         communication,
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
-        notes=(*communication.notes, *_notes(len(ranks) - len(included), job.abandoned)),
+        notes=(*communication.notes, *_replay_notes(len(ranks) - len(included), job.abandoned)),
         step_ms=job.step_ms(),
-        in_turn_ms=job.common_wait_ms(SEEN_AT_ONCE_MS) if sampled else 0.0,
+        in_turn_ms=job.common_wait_ms(UTILIZATION_WINDOW_MS) if sampled else 0.0,
     )
     return ReplayedJob(library, ranks, problems, kernels, replayed, job, included, rows)
 
 
-def _member(rank: RankResult, problem: ReplayProblem, off_ns: pd.Series, waits: RankWaits) -> Member:
-    """Return a rank for the joint replay, with its operations shortened by ``off_ns``."""
-    # The times of a replay begin with the recording's first event.
+def _member(rank: RankResult, problem: ReplayProblem, slowdown_ns: pd.Series, waits: RankWaits) -> Member:
+    """Return a rank for the joint replay, with its operations shortened by ``slowdown_ns``."""
+    # A replay's clock starts with the recording's first event.
     offset_ns = (waits.clock_offset_ns or 0) - (rank.trace.first_ns or 0)
-    return Member(_shortened(problem, off_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
+    return Member(_shortened(problem, slowdown_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
 
 
 def _replayed_times(
     kernels: Sequence[Kernels], members: Sequence[Member], slowed: Sequence[pd.Series], waits_ms: Sequence[float | None]
 ) -> Iterator[tuple[float | None, float, float]]:
-    """Yield each member's wait in the replay, and how long its kernels are slowed and interrupted.
+    """Yield, in ms per step, each member's wait, and its kernels' slowdown and interruptions.
 
-    All are ms per step. Waiting collectives slow kernels, and another process on the GPU interrupts them.
+    Waiting collectives slow kernels, and another process on the GPU interrupts them.
     """
-    shortest = quietest(kernels)
-    for of_rank, member, off_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
-        yield wait_ms, _per_step_ms(of_rank, member, off_ns), held_ms(of_rank, member.counted, shortest)
+    shortest = shortest_quiet_ns(kernels)
+    for of_rank, member, slowdown_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
+        yield wait_ms, _per_step_ms(of_rank, member, slowdown_ns), held_ms(of_rank, member.counted, shortest)
 
 
 def _waits_for_workers(rank: RankResult) -> bool:
-    """Return whether a rank waits for its loader's workers for a relevant part of its steps."""
+    """Return whether a rank waits for its loader's workers, for at least MIN_GAIN_SHARE of its step."""
     waits_ns = rank.work.waits_ns - rank.work.loading_ns if rank.work is not None else 0.0
-    return waits_ns >= LEAST_SHARE * 1e6 * (rank.best.mean_ms or math.inf)
+    return waits_ns >= MIN_GAIN_SHARE * 1e6 * (rank.best.mean_ms or math.inf)
 
 
 def _own_times(
     library: Library, ranks: Sequence[RankResult], problems: Sequence[ReplayProblem | None], kernels: Sequence[Kernels]
 ) -> list[OwnTime] | None:
-    """Return the own time of each rank, including ranks that their replay does not explain.
+    """Return the own time of each rank, even if the rank's replay does not explain its trace.
 
     None if a trace has no replay at all.
     """
-    shortest = quietest(kernels)
+    shortest = shortest_quiet_ns(kernels)
     own_times = []
     for rank, problem, mine in zip(ranks, problems, kernels, strict=True):
         if problem is None:
@@ -237,23 +240,23 @@ def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:
     return replay_store.load(rows[0][0]) if rows and rank.best.estimate.value is not None else None
 
 
-def _shortened(problem: ReplayProblem, off_ns: pd.Series) -> ReplayProblem:
-    """Return ``problem`` with operations shortened by ``off_ns`` (by gpu_op_id)."""
-    removed_ns = off_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
+def _shortened(problem: ReplayProblem, slowdown_ns: pd.Series) -> ReplayProblem:
+    """Return ``problem`` with operations shortened by ``slowdown_ns`` (by gpu_op_id)."""
+    removed_ns = slowdown_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
     return replace(problem, ops=replace(problem.ops, dur=problem.ops.dur - removed_ns))
 
 
-def _per_step_ms(kernels: Kernels, member: Member, off_ns: pd.Series) -> float:
-    """Return the part of ``off_ns`` in a counted step of the rank, in ms."""
+def _per_step_ms(kernels: Kernels, member: Member, slowdown_ns: pd.Series) -> float:
+    """Return the mean of ``slowdown_ns`` per counted step of the rank, in ms."""
     counted = kernels.ops.loc[kernels.ops["step"].isin(member.counted), "gpu_op_id"]
-    return float(off_ns[off_ns.index.isin(counted)].sum()) / max(len(member.counted), 1) / 1e6
+    return float(slowdown_ns[slowdown_ns.index.isin(counted)].sum()) / max(len(member.counted), 1) / 1e6
 
 
 def _with_times(rank: RankWaits, wait_ms: float | None, slowed_ms: float, held_ms: float) -> RankWaits:
     return replace(rank, unprofiled_wait_ms=wait_ms, slowed_ms=slowed_ms, held_ms=held_ms)
 
 
-def _notes(left_out: int, abandoned: int) -> Iterator[str]:
+def _replay_notes(left_out: int, abandoned: int) -> Iterator[str]:
     if left_out:
         yield f"{left_out} of the ranks cannot be replayed and are left out of the job's step; no other rank waits for them in the profile."
     if abandoned:

@@ -1,10 +1,11 @@
 """Joint replay of a job's ranks: each runs at its own speed and waits for others in collectives.
 
-A rank's replay pauses at each of its matched collectives until all members have arrived. Then all members leave it together,
-one transfer time after the last arrival. A late rank therefore delays the others, as it does in the job. A second replay without
-the rank's lost time shows what the job gains.
+A rank's replay pauses at each of its matched collectives until all members have arrived. Then all members leave the collective
+together, one transfer time after the last arrival. A late rank therefore delays the others, as it does in the job. A second replay
+without the late rank's lost time shows what the job gains.
+
 NCCL requires that all ranks of a communicator launch its collectives in the same order, so the replay cannot block forever. If
-recorded orders contradict each other, the replay abandons a collective and counts it.
+the recorded orders contradict each other, the replay abandons a collective: its ranks continue before all members have arrived.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.replay.edits import Edit, apply
 from sawtooth.analysis.replay.simulation import I32, I64, Replayed, ReplayProblem, step_spans, stepwise
 
-Run = Generator[tuple[int, int], int, Replayed]
+ReplayRun = Generator[tuple[int, int], int, Replayed]
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,10 @@ class MatchedCollectives:
 
 @dataclass(frozen=True)
 class Member:
-    """One rank's replay without the profiler.
+    """One rank's part of the joint replay.
 
-    It has the problem, the device, the counted steps, and the rank's clock minus the job's, in ns.
+    ``problem`` is its replay without the profiler, ``counted`` has the numbers of its counted steps. ``offset_ns`` is its clock
+    minus the job's.
     """
 
     problem: ReplayProblem
@@ -64,11 +66,11 @@ class Member:
     offset_ns: int
 
 
-class _Counted(NamedTuple):
+class _CountedOps(NamedTuple):
     """A rank's operations in counted steps.
 
-    ``at`` is their index in the replay, ``nth`` their step (0 to ``steps`` − 1), and ``transfer_ns`` the transfer after all members
-    have arrived (-1 if the operation is not a collective).
+    ``at`` has their indices in the replay and ``nth`` the index of their step (0 to ``steps`` − 1). ``transfer_ns`` is the
+    transfer time after all members have arrived, or -1 if the operation is not a collective.
     """
 
     at: I64
@@ -79,9 +81,10 @@ class _Counted(NamedTuple):
 
 @dataclass
 class JointReplay:
-    """All ranks of a job, ready for a joint replay with changes in some of them.
+    """All ranks of a job, ready for joint replays with changes in some ranks.
 
-    ``unchanged`` are the runs without changes.
+    ``unchanged`` has each rank's replay without changes, and ``abandoned`` the number of collectives that it abandoned. Both are
+    set by the first replay without changes.
     """
 
     members: Sequence[Member]
@@ -91,7 +94,7 @@ class JointReplay:
     _cache: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
 
     def step_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> float | None:
-        """Return the job's mean step in ms with ``edits`` of ranks (by position).
+        """Return the job's mean step in ms; ``edits`` are changes of ranks, by position.
 
         None if no counted step can be timed.
         """
@@ -99,7 +102,7 @@ class JointReplay:
         return float(steps.mean()) if steps is not None and len(steps) else None
 
     def steps_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> NDArray[np.float64] | None:
-        """Return the job's counted steps in ms; a step of the job ends when the last rank ends it."""
+        """Return the durations of the job's counted steps in ms; a step ends when its last rank has ended it."""
         key = tuple((position, tuple(rank_edits)) for position, rank_edits in sorted((edits or {}).items()))
         if key not in self._cache:
             changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
@@ -110,15 +113,15 @@ class JointReplay:
         return self._cache[key]
 
     def waits_ms(self) -> list[float | None]:
-        """Return, by rank position, the ms per counted step that a rank waits for others in collectives.
+        """Return, by rank position, how long the rank waits for others in collectives, in ms per counted step.
 
-        Overlapped waiting counts too. None without counted steps.
+        Waits that overlap with kernels count too. None without counted steps.
         """
         if self.steps_ms() is None:
             return [None] * len(self.members)
         waits: list[float | None] = []
         for position in range(len(self.members)):
-            at, _, steps, transfers = self._counted(position)
+            at, _, steps, transfers = self._counted_ops(position)
             run, meets = self.unchanged[position], transfers >= 0
             waited = (run.op_end[at] - run.op_start[at] - transfers)[meets].sum()
             waits.append(float(waited) / steps / 1e6 if steps else None)
@@ -127,32 +130,32 @@ class JointReplay:
     def common_wait_ms(self, window_ms: float) -> float:
         """Return the wait in collectives that all ranks have in common, in ms per counted step.
 
-        It is the mean, over windows of ``window_ms``, of the shortest wait of any rank in the window. Only waiting without other
-        GPU work counts. ``window_ms`` is the time that one utilization sample covers. Ranks have a common wait if they delay
-        each other in turn, for example with many small collectives and hosts of varying speed.
+        In each window of ``window_ms``, the common wait is the shortest wait of any rank. The result is the mean over the
+        windows. Only waiting without other GPU work counts. ``window_ms`` is the time that one utilization sample covers. Ranks
+        have a common wait if they delay each other in turn, for example with many small collectives and hosts of varying speed.
         """
         step_ms = self.step_ms()
         if not step_ms:
             return 0.0
-        single_ms = [self._alone_ms(i) for i in range(len(self.members))]
-        steps = min(len(steps_of_rank) for steps_of_rank in single_ms)
+        waits_ms = [self._exposed_waits_ms(i) for i in range(len(self.members))]
+        steps = min(len(waits_of_rank) for waits_of_rank in waits_ms)
         if not steps:
             return 0.0
-        at_once = min(max(round(window_ms / step_ms), 1), steps)
+        steps_per_window = min(max(round(window_ms / step_ms), 1), steps)
         windows = np.lib.stride_tricks.sliding_window_view(
-            [steps_of_rank[:steps] for steps_of_rank in single_ms], at_once, axis=1
+            [waits_of_rank[:steps] for waits_of_rank in waits_ms], steps_per_window, axis=1
         )
         return float(windows.mean(axis=2).min(axis=0).mean())
 
-    def _alone_ms(self, position: int) -> NDArray[np.float64]:
-        """Return, by counted step, the ms that a rank's GPU waits in collectives without other work."""
-        at, nth, steps, transfers = self._counted(position)
+    def _exposed_waits_ms(self, position: int) -> NDArray[np.float64]:
+        """Return, by counted step, how long a rank's GPU waits in collectives without other work, in ms."""
+        at, nth, steps, transfers = self._counted_ops(position)
         run = self.unchanged[position]
         start, end = run.op_start[at], run.op_end[at]
         arrived = np.where(transfers >= 0, np.maximum(start, end - transfers), start)
         return (_covered_ns(start, end, nth, steps) - _covered_ns(arrived, end, nth, steps)) / 1e6
 
-    def _counted(self, position: int) -> _Counted:
+    def _counted_ops(self, position: int) -> _CountedOps:
         """Return a rank's operations in counted steps."""
         member, collective_of_op = self.members[position], self.collectives.collective_of_op[position]
         steps = np.intersect1d(member.counted, member.problem.steps)
@@ -161,12 +164,12 @@ class JointReplay:
         transfers = [
             self.collectives.transfer_ns[collective_of_op[op]] if op in collective_of_op else -1 for op in ops.op[at].tolist()
         ]
-        return _Counted(at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64))
+        return _CountedOps(at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64))
 
 
 def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:
     """Return, by group, the ns that its intervals cover; overlaps count once."""
-    # shift the groups apart, so that no group overlaps the next
+    # Shift the groups in time, so that no group overlaps the next one.
     group_shift = int(end.max(initial=0)) - int(start.min(initial=0)) + 1
     order = np.lexsort((start, group))
     start, end, group = (start + group * group_shift)[order], (end + group * group_shift)[order], group[order]
@@ -179,9 +182,9 @@ def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.flo
 def _steps_ms(
     members: Sequence[Member], problems: Sequence[ReplayProblem], runs: Sequence[Replayed]
 ) -> NDArray[np.float64] | None:
-    """Return the job's steps in ms.
+    """Return the durations of the job's steps in ms.
 
-    If the ranks do not count the same steps, these are the steps of the rank with the longest mean.
+    If the ranks do not count equally many steps, these are the steps of the rank with the longest mean step.
     """
     spans = [step_spans(p, run, m.device, m.counted) for m, p, run in zip(members, problems, runs, strict=True)]
     counted = [
@@ -199,11 +202,11 @@ def _steps_ms(
 def replay_together(
     problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], collectives: MatchedCollectives
 ) -> tuple[list[Replayed], int]:
-    """Replay all ``problems`` together; return the runs and the number of abandoned collectives.
+    """Replay all ``problems`` together; return each rank's replay and the number of abandoned collectives.
 
-    Each run is on its own clock. Ranks leave an abandoned collective before all members have arrived.
+    Each replay has the times of its own rank's clock. Ranks leave an abandoned collective before all members have arrived.
     """
-    runs: list[Run] = []
+    runs: list[ReplayRun] = []
     for problem, collective_of_op in zip(problems, collectives.collective_of_op, strict=True):
         node_of = {
             i: collective_of_op[op]
@@ -213,33 +216,33 @@ def replay_together(
         runs.append(stepwise(problem, node_of))
     results: list[Replayed | None] = [None] * len(runs)
     arrived: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by collective: (rank position, arrival on the job's clock)
-    present = _present(problems, collectives)
+    expected = _count_present_ranks(problems, collectives)
     abandoned = 0
-    going: list[tuple[int, int | None]] = [(position, None) for position in range(len(runs))]
+    to_resume: list[tuple[int, int | None]] = [(position, None) for position in range(len(runs))]
     while True:
-        while going:
-            position, end = going.pop()
+        while to_resume:
+            position, end = to_resume.pop()
             try:
                 collective, start = next(runs[position]) if end is None else runs[position].send(end + offsets_ns[position])
             except StopIteration as finished:
                 results[position] = finished.value
                 continue
             arrived[collective].append((position, start - offsets_ns[position]))
-            if len(arrived[collective]) == present[collective]:
-                going += _released(arrived, collective, collectives)
+            if len(arrived[collective]) == expected[collective]:
+                to_resume += _release(arrived, collective, collectives)
         if not arrived:
             break
-        abandoned += 1  # the ranks that have waited longest continue without the others
+        abandoned += 1  # All ranks wait. Those that have waited longest continue without the others.
         first = min(arrived, key=lambda collective: min(at for _, at in arrived[collective]))
-        present[first] -= len(arrived[first])
-        going += _released(arrived, first, collectives)
+        expected[first] -= len(arrived[first])
+        to_resume += _release(arrived, first, collectives)
     return [run for run in results if run is not None], abandoned
 
 
-def _present(problems: Sequence[ReplayProblem], collectives: MatchedCollectives) -> dict[int, int]:
-    """Count, by collective, the ranks whose replay contains it.
+def _count_present_ranks(problems: Sequence[ReplayProblem], collectives: MatchedCollectives) -> dict[int, int]:
+    """Count, for each collective, the ranks whose replay contains it.
 
-    A replay may end before the recording does, or an edit may remove the collective.
+    A rank's replay may lack a collective because it ends before the recording, or because an edit removes the collective.
     """
     count: dict[int, int] = defaultdict(int)
     for problem, collective_of_op in zip(problems, collectives.collective_of_op, strict=True):
@@ -249,9 +252,10 @@ def _present(problems: Sequence[ReplayProblem], collectives: MatchedCollectives)
     return count
 
 
-def _released(
+def _release(
     arrived: dict[int, list[tuple[int, int]]], collective: int, collectives: MatchedCollectives
 ) -> list[tuple[int, int | None]]:
+    """Remove ``collective`` from ``arrived``; return its members' positions, each with its end."""
     members = arrived.pop(collective)
     end = max(at for _, at in members) + collectives.transfer_ns[collective]
     return [(position, end) for position, _ in members]

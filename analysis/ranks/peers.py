@@ -12,28 +12,29 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
     """Return, by position, the ranks with the same work by design: those joined by collectives.
 
-    Ranks that send to each other form a pipeline, and its stages differ. A collective that joins two ranks of one pipeline (the
-    gradients' norm, the weights shared by the first and last stage) joins stages, so it does not count.
+    Ranks that send to each other form a pipeline, and the stages of a pipeline have different work. Some collectives join ranks
+    of one pipeline, for example to compute the norm of the gradients, or for weights that the first and the last stage share.
+    These collectives join different stages, so they do not count.
     """
-    sent = rows["name"] == SEND_RECEIVE
-    pipeline = _joined(_members(rows[sent]), ranks)
-    of_stage = (
-        members for members in _members(rows[~sent]) if len({pipeline[position] for position in members}) == len(members)
+    is_send = rows["name"] == SEND_RECEIVE
+    pipeline = _components(_members(rows[is_send]), ranks)
+    within_stages = (
+        members for members in _members(rows[~is_send]) if len({pipeline[position] for position in members}) == len(members)
     )
-    root = _joined(of_stage, ranks)
-    of_root: dict[int, list[int]] = {}
+    stage = _components(within_stages, ranks)
+    ranks_of_stage: dict[int, list[int]] = {}
     for position in range(ranks):
-        of_root.setdefault(root[position], []).append(position)
-    # one list for all of its ranks, because there may be thousands
-    return [of_root[root[position]] for position in range(ranks)]
+        ranks_of_stage.setdefault(stage[position], []).append(position)
+    # All ranks of a stage get the same list object, because there may be thousands of ranks.
+    return [ranks_of_stage[stage[position]] for position in range(ranks)]
 
 
-def one_step(rows: pd.DataFrame, ranks: int) -> bool:
+def have_common_step(rows: pd.DataFrame, ranks: int) -> bool:
     """Return whether collectives join all ranks, directly or through others.
 
     Sends and receives alone do not define a common end of the step.
     """
-    return len(set(_joined(_members(rows[rows["name"] != SEND_RECEIVE]), ranks))) == 1
+    return len(set(_components(_members(rows[rows["name"] != SEND_RECEIVE]), ranks))) == 1
 
 
 def _members(rows: pd.DataFrame) -> set[tuple[int, ...]]:
@@ -41,10 +42,10 @@ def _members(rows: pd.DataFrame) -> set[tuple[int, ...]]:
     return set(rows.groupby("collective")["position"].agg(lambda positions: tuple(sorted(positions))))
 
 
-def _joined(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
-    """Return, by position, a number that is equal for ranks that ``sets`` join.
+def _components(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
+    """Return, by position, the number of the rank's connected component.
 
-    Ranks may be joined directly or through others.
+    Each of ``sets`` connects its ranks.
     """
     joined = list(range(ranks))
 

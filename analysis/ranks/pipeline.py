@@ -1,13 +1,13 @@
 """A pipeline's schedule from its sends and receives: stages, microbatches and waits.
 
 A step has m microbatches, and each stage works ``w`` ms for all of them. No schedule ends before one microbatch has passed all
-stages and the slowest stage has done the other m - 1. So the shortest step is the sum of w / m over the stages, plus (m - 1) / m
-of the largest w. With p equal stages, each stage waits (p - 1) / (m + p - 1) of this time.
+stages and the slowest stage has computed the other m - 1 microbatches. So the shortest step is the sum of w / m over the stages,
+plus (m - 1) / m of the largest w. With p equal stages, each stage waits (p - 1) / (m + p - 1) of the shortest step.
 
-In an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first. Each microbatch comes to
-each stage c times, with 1/c of its work. A middle stage then sends 2 c times per microbatch (forward and back). The first and the
-last stage send 2 c - 1 times. With only two stages, the sends do not show c. Then c comes from the annotations of PyTorch's
-schedules.
+In an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first. Each microbatch arrives at
+each stage c times, and each time the stage does 1/c of its work. A middle stage then sends 2 c times per microbatch (c times
+forward and c times back). The first and the last stage send 2 c - 1 times. With only two stages, the sends do not show c. Then c
+comes from the annotations of PyTorch's schedules.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import pandas as pd
 from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline, passes_on
 
 INTERLEAVED = "interleaved"
-# Allowed distance to an integer. A few sends, such as those of a loss, do not belong to microbatches.
-CHUNKS_WITHIN = 0.2
-# A schedule can be recognised only with this many more microbatches than stages. With fewer, all schedules begin equally.
-AHEAD = 2
+# Largest distance of the computed number of chunks from an integer. It is not exact, because a few sends, such as those of a loss,
+# do not belong to microbatches.
+MAX_CHUNK_ERROR = 0.2
+# Number of microbatches beyond the number of stages. With fewer, all schedules begin in the same way, so none is recognised.
+MIN_EXTRA_MICROBATCHES = 2
 
 
 def pipeline_of(
@@ -47,17 +48,17 @@ def pipeline_of(
     of_first = passed[passed["position"].isin(stages[0])]
     if chunks is None:
         return None
-    micro = round(_sends(of_first) / (2 * chunks - 1)) if named.isna().all() else int(named["microbatches"])
-    if micro < 1:
+    microbatches = round(_sends(of_first) / (2 * chunks - 1)) if named.isna().all() else int(named["microbatches"])
+    if microbatches < 1:
         return None
     stage_ms = tuple(float(np.median([work_ms[p] for p in stage])) for stage in stages)
-    count, turns = len(stages), micro * chunks
+    count, turns = len(stages), microbatches * chunks
     equal_ms = float(np.mean(stage_ms)) * (turns + count - 1) / turns
     least_ms = shortest_ms(stage_ms, turns)
     return Pipeline(
         stages=tuple(stages),
-        microbatches=micro,
-        schedule=INTERLEAVED if chunks > 1 else _schedule(of_first, count, micro),
+        microbatches=microbatches,
+        schedule=INTERLEAVED if chunks > 1 else _schedule(of_first, count, microbatches),
         chunks=chunks,
         stage_ms=stage_ms,
         step_ms=step_ms,
@@ -70,10 +71,10 @@ def pipeline_of(
 
 
 def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Return the positions of each stage's ranks, ordered by first send.
+    """Return the positions of each stage's ranks; stages are ordered by their first send.
 
-    The result is empty if fewer than two stages send. ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks
-    of each one's stage, by position.
+    The result is empty if fewer than two stages send. By position, ``offsets_ns`` are the ranks' clocks minus the job's, and
+    ``peers`` the ranks of the rank's stage.
     """
     sent = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE) & (rows["sends"] > 0)]
     if sent.empty:
@@ -87,9 +88,9 @@ def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Seq
 
 
 def chunks_of(passed: pd.DataFrame, stages: Sequence[Sequence[int]]) -> int | None:
-    """Return the number of model chunks per stage; None if the sends match no number.
+    """Return the number of model chunks per stage; None if the sends do not show it.
 
-    The last of two stages sends before its backward pass only if it has several chunks. Then their number is unknown.
+    If the last of two stages sends before its backward pass, it has several chunks, but their number is unknown.
     """
     if len(stages) == 2:
         last = passed[passed["position"].isin(stages[-1]) & (passed["sends"] > 0)]
@@ -97,11 +98,11 @@ def chunks_of(passed: pd.DataFrame, stages: Sequence[Sequence[int]]) -> int | No
     ends, between = [*stages[0], *stages[-1]], [position for stage in stages[1:-1] for position in stage]
     ratio = _sends(passed[passed["position"].isin(between)]) / max(_sends(passed[passed["position"].isin(ends)]), 1)
     chunks = ratio / (2 * (ratio - 1)) if ratio > 1 else np.inf
-    return round(chunks) if chunks < np.inf and abs(chunks - max(round(chunks), 1)) <= CHUNKS_WITHIN else None
+    return round(chunks) if chunks < np.inf and abs(chunks - max(round(chunks), 1)) <= MAX_CHUNK_ERROR else None
 
 
 def _sends(rows: pd.DataFrame) -> float:
-    """Return the number of sends of a rank per step."""
+    """Return how often a rank sends per step; the median over ranks and steps."""
     return float(rows.groupby(["position", "step"])["sends"].sum().median()) if len(rows) else 0.0
 
 
@@ -113,16 +114,16 @@ def shortest_ms(stage_ms: Sequence[float], microbatches: int) -> float:
     return (sum(stage_ms) + (microbatches - 1) * max(stage_ms)) / microbatches
 
 
-def _schedule(rows: pd.DataFrame, stages: int, micro: int) -> str | None:
+def _schedule(rows: pd.DataFrame, stages: int, microbatches: int) -> str | None:
     """Return the schedule of the first stage.
 
     GPipe sends all microbatches before it receives a gradient; 1F1B sends as many as there are stages.
     """
-    if micro < stages + AHEAD:
+    if microbatches < stages + MIN_EXTRA_MICROBATCHES:
         return None
     ahead = []
     for _, mine in rows.sort_values("start_ns").groupby(["position", "step"]):
         received = np.flatnonzero(mine["receives"].to_numpy() > 0)
-        ahead.append(int(mine["sends"].to_numpy()[: received[0]].sum()) if len(received) else micro)
+        ahead.append(int(mine["sends"].to_numpy()[: received[0]].sum()) if len(received) else microbatches)
     usual = float(np.median(ahead))
-    return "GPipe" if usual >= micro else "1F1B" if usual <= stages else None
+    return "GPipe" if usual >= microbatches else "1F1B" if usual <= stages else None

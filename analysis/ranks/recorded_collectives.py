@@ -1,8 +1,8 @@
-"""Simulate a job's steps from its recorded collectives, also with some ranks arriving earlier.
+"""Simulate a job's steps from its recorded collectives.
 
-It is a max-plus system: between two collectives a rank takes its own time, and a collective ends one transfer after its last
-member has arrived. Replays without the profiler are better evidence of a job's gain. But this system needs no data of the hosts,
-so it also works if their traces do not show the waits.
+Ranks arrive at the collectives as recorded, or earlier. The model is a max-plus system: between two collectives a rank needs its own time, and a collective ends one transfer after its
+last member has arrived. Replays without the profiler are better evidence of a job's gain. But this model needs no data of the
+hosts, so it also works if the traces do not show the hosts' waits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ F64 = NDArray[np.float64]
 class RecordedJob:
     """Matched collectives, grouped into levels that do not wait for each other.
 
-    A row is one member of a collective: ``position`` is its rank's position, ``own`` its own time before the collective, and
-    ``excess`` the part of it above the usual time, in ns. Rows of one collective are adjacent. ``first`` is the first row of
-    each collective, ``transfer`` its transfer time and ``step`` its step (-1 outside). ``level`` is the first collective of
-    each level; those of one level can be computed at once. ``counted`` marks the counted steps.
+    Arrays over rows have one row per member of a collective; rows of one collective are adjacent. ``position`` is the position
+    of the member's rank, ``own`` the rank's own time before the collective, and ``excess`` the part of it above the usual time,
+    in ns. Arrays over collectives: ``first`` is the collective's first row, ``transfer`` its transfer time in ns, and ``step``
+    its step (-1 outside the steps). ``level`` has the first collective of each level; the collectives of one level can be
+    computed at once. ``counted`` has one value per step.
     """
 
     position: I64
@@ -44,9 +45,9 @@ class RecordedJob:
         """Return the job with the matched ``rows`` (of ``matching.match``)."""
         rows = rows.sort_values(["position", "start_ns"], kind="stable")
         rows = rows.assign(own=rows.groupby("position")["own_until_ns"].diff().fillna(0.0))
-        # a whole group may be late together, so the usual time is the median of all ranks before the same call
+        # A whole group may be late together, so the usual time is the median over all ranks before the same call. It is the lower
+        # of the two middle values, because half of the ranks may be late.
         same_call = rows.groupby(["nth", "name"])["own"]
-        # the lower of the two middle values, because half of the ranks may be late
         usual = same_call.transform("quantile", 0.5, interpolation="lower").where(
             same_call.transform("size") > 2, same_call.transform("min")
         )
@@ -73,34 +74,34 @@ class RecordedJob:
         )
 
     def delay_ms(self) -> F64:
-        """Return the ranks' own time above the usual before their collectives, in ms.
+        """Return by how much the ranks' own time exceeds the usual time, in ms.
 
         The shape is (ranks, counted steps).
         """
-        late = np.zeros((self.ranks, len(self.counted) + 1))
-        of_row = np.repeat(self.step, np.diff(self.first, append=len(self.position)))
-        np.add.at(late, (self.position, of_row), self.excess)  # rows outside the steps are added to the last column
-        return late[:, :-1][:, self.counted] / 1e6
+        delay = np.zeros((self.ranks, len(self.counted) + 1))
+        step_of_row = np.repeat(self.step, np.diff(self.first, append=len(self.position)))
+        np.add.at(delay, (self.position, step_of_row), self.excess)  # Rows outside the steps are added to the last column.
+        return delay[:, :-1][:, self.counted] / 1e6
 
     def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
-        """Return the mean gain of a counted step (ms) if each rank in ``lost_ns`` arrives earlier.
+        """Return the mean gain of a counted step in ms if the ranks in ``lost_ns`` do not lose this time.
 
-        ``lost_ns`` has, by position, the time per step: one value for all steps, or one per counted step. A rank's own time is
-        shortened only where it exceeds the usual time, and never below the usual time.
+        ``lost_ns`` has, by position, the lost time per step: one value for all steps, or one per counted step. A rank's own time
+        is shortened only where it exceeds the usual time, and never below the usual time.
         """
         if not self.counted.any():
             return 0.0
         return float(np.mean((self.steps_ns() - self.steps_ns(lost_ns))[self.counted])) / 1e6
 
     def steps_ns(self, lost_ns: Mapping[int, float | F64] | None = None) -> F64:
-        """Return the duration of each step, in ns.
+        """Return the duration of each step, in ns, without the time in ``lost_ns`` (as in ``gain_ms``).
 
         A step lasts from the end of the last collective before it to the end of its own last collective.
         """
         now = np.zeros(self.ranks)
-        departure = np.zeros((self.ranks, len(self.counted) + 1))
+        to_remove = np.zeros((self.ranks, len(self.counted) + 1))
         for late, ns in (lost_ns or {}).items():
-            departure[late, :-1][self.counted] = ns
+            to_remove[late, :-1][self.counted] = ns
         ends = np.zeros(len(self.counted) + 1)
         row_of = np.append(self.first, len(self.position))
         for begin, stop in pairwise([*self.level.tolist(), len(self.first)]):
@@ -109,9 +110,9 @@ class RecordedJob:
             position, step = self.position[rows], np.repeat(self.step[begin:stop], size)
             arrive = now[position] + self.own[rows]
             if lost_ns:
-                cut = np.minimum(np.maximum(self.excess[rows], 0.0), departure[position, step])
-                departure[position, step] -= cut
-                arrive -= cut
+                removed = np.minimum(np.maximum(self.excess[rows], 0.0), to_remove[position, step])
+                to_remove[position, step] -= removed
+                arrive -= removed
             leave = np.maximum.reduceat(arrive, row_of[begin:stop] - row_of[begin]) + self.transfer[begin:stop]
             now[position] = np.repeat(leave, size)
             np.maximum.at(ends, self.step[begin:stop], leave)
@@ -119,30 +120,30 @@ class RecordedJob:
 
 
 def _levels(position: I64, collective: I64) -> I64:
-    """Return the level of each row, counted in collectives.
+    """Return the level of each row's collective.
 
-    A collective comes after all earlier collectives of its members. The rows of a rank are in its order. If recorded orders
-    contradict each other, the collective with the most waiting members goes first.
+    A collective is on a higher level than all earlier collectives of its members. The rows of a rank are in the order of its calls. If the recorded orders contradict each other, the collective with the most
+    waiting members goes first.
     """
     begin = np.flatnonzero(np.diff(position, prepend=-1))
     stop = np.append(begin[1:], len(position))
     _, meeting, members = np.unique(collective, return_inverse=True, return_counts=True)
     level = np.full(len(position), -1, np.int64)
     at, now = begin.copy(), 0
-    had = np.zeros(len(members), bool)
-    while (going := at < stop).any():
-        current = meeting[at[going]]
+    done = np.zeros(len(members), bool)
+    while (unfinished := at < stop).any():
+        current = meeting[at[unfinished]]
         present = np.bincount(current, minlength=len(members))
         ready = (present == members) & (present > 0)
         if not ready.any():
             first = np.where(present > 0, present, -1).argmax()
             ready[first] = True
             participants = np.flatnonzero((meeting == first) & (level < 0))
-            level[participants] = now  # these members get the level now, although their rank reaches the collective later
-        had |= ready
-        at[going] += ready[current]
-        level[at[going][ready[current]] - 1] = now
-        while (passed := (at < stop) & had[meeting[np.minimum(at, len(meeting) - 1)]]).any():
+            level[participants] = now  # All members get this level, although some ranks reach the collective later.
+        done |= ready
+        at[unfinished] += ready[current]
+        level[at[unfinished][ready[current]] - 1] = now
+        while (passed := (at < stop) & done[meeting[np.minimum(at, len(meeting) - 1)]]).any():
             at[passed] += 1
         now += 1
     return level

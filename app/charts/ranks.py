@@ -132,7 +132,7 @@ SPREAD = 0.03  # Share of the median: rows that differ by less count as equal.
 
 
 def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
-    """Draw ranks (or hosts, or stages) × steps from ``rows`` of ``analysis.ranks.heatmap.pooled``.
+    """Draw ranks (or hosts, or stages) × steps from ``rows`` of ``analysis.ranks.heatmap.pooled_heat``.
 
     A selected point has the rank in ``customdata``.
     """

@@ -1,8 +1,8 @@
 """Kernel time of ranks without the slowdown by communication that waits for other ranks.
 
-A loud kernel runs only during communication. It counts with the time that another rank needs for the same kernel without
-communication. With another batch size no other rank runs the same shape. Then the kernels that both ranks run without communication
-show how many times as long the whole work of one rank takes.
+A loud kernel is one that runs only during communication. Its time is replaced by the time that another rank needs for the same
+kernel without communication. If the rank has another batch size, no other rank runs the same shape. Then the ratio of the ranks'
+work comes from the kernels that both ranks run without communication.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from sawtooth.analysis.ranks.contention import SLOWED_TIMES, Shape
+from sawtooth.analysis.ranks.contention import MAX_SLOWDOWN, Shape
 from sawtooth.analysis.ranks.stragglers.own_time import DEVICE_ERROR, F64, WORK, OwnTime
 
-LOUD_SHARE = 0.1  # Share of a rank's work. Less loud work does not change the comparison of ranks.
-ENOUGH_QUIET = 0.1  # Share of a peer's kernel time that the ratio of equally frequent kernels must cover.
+MIN_LOUD_SHARE = 0.1  # Share of a rank's work. Less loud work does not change the comparison of ranks.
+# Share of a peer's kernel time. If equally frequent kernels cover less of it, their ratio does not represent the whole work.
+MIN_COMPARED_SHARE = 0.1
 
 
 def without_communication_slowdown(ranks: Sequence[OwnTime]) -> list[OwnTime]:
-    """Return the ranks with their kernel work as it is without communication."""
+    """Return the ranks with the kernel work that they would have without communication."""
     quiet: dict[Shape, float] = {}
     for rank in ranks:
         for shape, (median, _) in rank.quiet.items():
@@ -33,9 +34,9 @@ def without_communication_slowdown(ranks: Sequence[OwnTime]) -> list[OwnTime]:
         peers = [peer for peer, other_ns in zip(reduced, unknown, strict=True) if not other_ns.any() and peer is not rank]
         expected = [ns for peer in peers if (ns := _expected_ns(rank, peer)) is not None]
         work = _work(rank)
-        if expected and loud_ns.sum() > LOUD_SHARE * work.sum():
-            slowest = np.minimum(work, float(np.median(expected)))
-            rank = _with_work(rank, np.maximum(slowest, work - (1 - 1 / SLOWED_TIMES) * loud_ns))
+        if expected and loud_ns.sum() > MIN_LOUD_SHARE * work.sum():
+            expected_ns = np.minimum(work, float(np.median(expected)))
+            rank = _with_work(rank, np.maximum(expected_ns, work - (1 - 1 / MAX_SLOWDOWN) * loud_ns))
         times.append(rank)
     return times
 
@@ -50,7 +51,7 @@ def _with_work(rank: OwnTime, ns: F64) -> OwnTime:
 
 
 def _slowed_ns(rank: OwnTime, quiet: Mapping[Shape, float]) -> F64:
-    """Return by how much a rank's loud kernels exceed the same kernels of other ranks, in ns by step."""
+    """Return how much longer a rank's loud kernels take than those of other ranks, in ns by step."""
     slowed = np.zeros(len(rank.steps))
     for shape, (ns, count) in rank.loud.items():
         if shape in quiet:
@@ -64,14 +65,15 @@ def _unknown_ns(rank: OwnTime, quiet: Mapping[Shape, float]) -> F64:
 
 
 def _expected_ns(rank: OwnTime, peer: OwnTime) -> float | None:
-    """Return a rank's work per step in ns, from that of a peer.
+    """Return a rank's expected work per step in ns, from the work of a peer.
 
-    The ratio of both is that of their equally frequent kernels. None if these are too few.
+    The two ranks' works are assumed to have the same ratio as the kernels that both run equally often. None if such kernels take
+    too little time.
     """
     mine, theirs = _by_name(rank), _by_name(peer)
     common = [name for name in mine.keys() & theirs.keys() if mine[name][1] == theirs[name][1]]
     own_ns, peer_ns = (sum(kernels[name][0] for name in common) for kernels in (mine, theirs))
-    if peer_ns < ENOUGH_QUIET * sum(ns for ns, _ in theirs.values()) or not peer_ns:
+    if peer_ns < MIN_COMPARED_SHARE * sum(ns for ns, _ in theirs.values()) or not peer_ns:
         return None
     return float(_work(peer).mean()) * own_ns / peer_ns
 

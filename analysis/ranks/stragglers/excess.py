@@ -13,19 +13,21 @@ from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.stragglers.own_time import F64, HOST_ERROR, LONG_GAP_NS, UNRECORDED, WORK, OwnTime, OwnTimePart
 
 OUTLIER_MADS = 6.0  # Median absolute deviations (as sigma) above the median. Of 1,000 equal ranks, none exceeds this limit.
-FEWEST_TO_SCATTER = 4  # Fewest peers whose spread can be measured.
-PERSISTENT = 0.5  # Share of steps. An excess must occur in more steps than this.
-RECURS = 2  # Fewest steps with a stall. A loader that stalls every fourth step does so twice in a short profile.
-STALL = 0.5  # Share of least_ns × steps. A stall is at least this long, so two stalls raise the mean by least_ns.
-HIDES = 0.7  # Share of a rank's loss. If its peers wait for it, they idle at least this much longer than the rank.
-HIDDEN_TIMES = 3.0  # Ratio of the peers' idle time to the rank's. If they wait for it, the ratio is at least this.
+MIN_PEERS_FOR_SPREAD = 4  # With fewer peers, their spread cannot be measured.
+PERSISTENT_SHARE = 0.5  # Share of steps. An excess persists if it occurs in a larger share.
+MIN_STALLS = 2  # Number of steps with a stall. A loader that stalls every fourth step does so twice in a short profile.
+MIN_STALL_SHARE = 0.5  # Share of least_ns × steps. A stall is at least this long, so two stalls raise the mean by least_ns.
+# If peers wait for a rank, they idle longer than the rank by at least this share of the rank's loss …
+MIN_HIDDEN_SHARE = 0.7
+# … and at least this many times as long as the rank.
+MIN_HIDDEN_RATIO = 3.0
 
 
 def longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    Gaps count even while the GPU has work, because profiling changes when it runs out of work. The result is 0 if the excess is
-    within the error.
+    Gaps count even while the GPU has work, because the profiler changes the times at which the GPU runs out of work. The result
+    is 0 if the excess is within the error.
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
     excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
@@ -37,10 +39,10 @@ def longer_by_gap_ns(
 ) -> tuple[float, bool]:
     """Return by how much single long gaps exceed those of the peers, and whether this is a single stall.
 
-    The excess is the mean in ns per step. Gaps are compared one by one, longest first. The excess is 0 if it is below ``least_ns``
-    in most counted steps and no stall recurs. The profiler's cost is not subtracted, because it is known per step and not per gap.
-    A host that is slower everywhere also has longer gaps, so the peers' gaps are first scaled to its speed. Gaps below
-    ``least_gap_ns`` do not count.
+    The excess is the mean in ns per step. Gaps are compared one by one, longest first. Gaps below ``least_gap_ns`` do not count.
+    A host that is slower everywhere also has longer gaps, so the peers' gaps are first scaled to this host's speed. The excess
+    is 0 if it is below ``least_ns`` in most counted steps and no stall recurs. The profiler's cost is not subtracted, because it
+    is known per step and not per gap.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
@@ -54,32 +56,32 @@ def longer_by_gap_ns(
             row[: len(other_gaps)] = other_gaps
         usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
         excess[i] += np.where(gaps > np.maximum((1 + HOST_ERROR) * usual, least_gap_ns), gaps - usual, 0.0).sum()
-    long = excess >= STALL * len(excess) * least_ns
-    enough, once = _is_enough(long, mine, excess)
-    persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT
-    if long.sum() == 1 and not enough:  # a stall by chance
+    long = excess >= MIN_STALL_SHARE * len(excess) * least_ns
+    recurs, is_single_stall = _stalls_recur(long, mine, excess)
+    persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT_SHARE
+    if long.sum() == 1 and not recurs:  # The stall happened by chance, so it does not count in the mean.
         excess = np.where(long, np.median(excess), excess)
-    return (float(excess.mean()) if enough or persists else 0.0), once
+    return (float(excess.mean()) if recurs or persists else 0.0), is_single_stall
 
 
 def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float | None, bool]:
     """Return by how much ``part`` exceeds that of the peers, and whether this is a single stall.
 
-    The excess is the mean in ns per step. It is None if too few counted steps have an excess: most of them must have one. For
-    time that the profiler does not affect, several steps are enough if the mean over all steps is at least ``least_ns``.
+    The excess is the mean in ns per step. It is None unless most counted steps have an excess. For time that the profiler does
+    not affect, several steps are enough if the mean over all steps is at least ``least_ns``.
     """
-    theirs = [_like(part, other) for other in others]
-    short = _short(part, mine)
+    theirs = [_same_part(part, other) for other in others]
+    short = _short_gaps_ns(part, mine)
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     if not common:
         return None, False
     at = [mine.steps.index(step) for step in common]
     table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)])
     if part.long and not CAUSE_OF[part.cause].slowed:
-        # The peers may need the same time for shorter work of the same cause.
+        # The same work may be in short gaps on the peers. Their short gaps count as far as they exceed those of this rank.
         own_short = np.array([short[mine.steps.index(s)] for s in common])
         for row, other in zip(table, others, strict=True):
-            peer_short = _short(part, other)
+            peer_short = _short_gaps_ns(part, other)
             row += np.maximum([peer_short[other.steps.index(s)] for s in common] - own_short, 0.0)
     errors = np.array(
         [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)]
@@ -87,47 +89,47 @@ def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least
     usual = np.median(table, axis=0)
     excess: F64 = part.ns[at] - usual
     limit = np.median(errors, axis=0) if part.cause == WORK else part.error_ns[at] + np.median(errors, axis=0)
-    if len(others) >= FEWEST_TO_SCATTER:
+    if len(others) >= MIN_PEERS_FOR_SPREAD:
         limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
     if part.cause != WORK and not CAUSE_OF[part.cause].slowed:
         long = excess > np.maximum(limit, least_ns)
-        enough, once = _is_enough(long, mine, excess)
+        recurs, is_single_stall = _stalls_recur(long, mine, excess)
         return (
-            float(excess.mean()) if (enough or (len(common) == 1 and long.all())) and excess.mean() >= least_ns else None
-        ), once
+            float(excess.mean()) if (recurs or (len(common) == 1 and long.all())) and excess.mean() >= least_ns else None
+        ), is_single_stall
     exceeds = excess > limit
-    return (float(np.maximum(excess, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT else None), False
+    return (float(np.maximum(excess, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT_SHARE else None), False
 
 
-def _is_enough(long: NDArray[np.bool_], mine: OwnTime, excess: F64) -> tuple[bool, bool]:
-    """Return whether the ``long`` steps are more than chance, and whether it is a single step that recurs.
+def _stalls_recur(long: NDArray[np.bool_], mine: OwnTime, excess: F64) -> tuple[bool, bool]:
+    """Return whether the ``long`` steps are more than chance, and whether they are one stall.
 
-    A single long step is chance, unless the rank's marks show steps outside the profile that are longer by about as much.
+    A single long step is chance, unless the rank's step marks show steps outside the profile that are longer by about as much.
     """
-    once = bool(long.sum() == 1) and mine.recurs(float(excess[long][0]))
-    return once or bool(long.sum() >= RECURS), once
+    is_single_stall = bool(long.sum() == 1) and mine.recurs(float(excess[long][0]))
+    return is_single_stall or bool(long.sum() >= MIN_STALLS), is_single_stall
 
 
-def _like(part: OwnTimePart, other: OwnTime) -> OwnTimePart | None:
+def _same_part(part: OwnTimePart, other: OwnTime) -> OwnTimePart | None:
     return next((p for p in other.parts if (p.cause, p.long) == (part.cause, part.long)), None)
 
 
-def _short(part: OwnTimePart, other: OwnTime) -> F64:
+def _short_gaps_ns(part: OwnTimePart, other: OwnTime) -> F64:
     """Return the time of ``other`` in short gaps of the part's cause, by step."""
     return next((p.ns for p in other.parts if p.cause == part.cause and not p.long), np.zeros(len(other.steps)))
 
 
-def hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bool:
-    """Return whether the others' hosts wait for ``mine`` without a call that shows it.
+def wait_unrecorded(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bool:
+    """Return whether the hosts of ``others`` wait for ``mine`` although no recorded call shows this wait.
 
     ``lost_ns`` is the time that ``mine`` loses per step.
     """
     hidden = float(np.median([other.hidden_ns for other in others]))
-    return hidden >= HIDDEN_TIMES * mine.hidden_ns and hidden - mine.hidden_ns >= HIDES * lost_ns
+    return hidden >= MIN_HIDDEN_RATIO * mine.hidden_ns and hidden - mine.hidden_ns >= MIN_HIDDEN_SHARE * lost_ns
 
 
-def pauses_of(mine: OwnTime) -> OwnTimePart:
-    """Return all long gaps without a recorded cause, also those in which the GPU has work."""
+def unrecorded_pauses(mine: OwnTime) -> OwnTimePart:
+    """Return all long gaps without a recorded cause, including those in which the GPU has work."""
     gaps = [mine.longest_ns[pause] for pause in mine.longest_ns if pause[0] == UNRECORDED]
     ns = np.array([sum(float(of_step[i].sum()) for of_step in gaps) for i in range(len(mine.steps))])
     return OwnTimePart(UNRECORDED, ns, np.zeros(len(mine.steps)), long=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT
+from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT_SHARE
 from sawtooth.analysis.ranks.stragglers.own_time import WORK, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.reasons import Reason, reason_of_work, shares_work
 from sawtooth.analysis.replay.edits import Edit
@@ -14,15 +14,16 @@ from sawtooth.analysis.replay.edits import Edit
 
 @dataclass(frozen=True)
 class ExcessTime:
-    """One rank's excess over its peers: mean ns per step, by part."""
+    """One rank's excess over its peers; ``excess`` is in mean ns per step, by part."""
 
     position: int
     excess: Mapping[OwnTimePart, float]
     own: OwnTime
     peers: tuple[OwnTime, ...]
-    shared_work_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
-    times: float = 1.0  # number of such stalls that the run has, on average, in as many steps as were profiled
-    stalls_once: bool = False  # whether the excess is a single stall that recurs outside the profile
+    shared_work_ms: float = 0.0  # The part of the excess kernel work that remains if all peers share it.
+    # If the excess is a single stall: how many such stalls the run has, on average, in as many steps as were profiled.
+    times: float = 1.0
+    stalls_once: bool = False  # True if the excess is a single stall in the profile that recurs outside it.
 
     @property
     def own_ms(self) -> float:
@@ -31,18 +32,18 @@ class ExcessTime:
 
     @property
     def marked_ms(self) -> float:
-        """The loss of one stall by the rank's marks, per profiled step; 0 if it does not stall once."""
+        """The loss by the single stall per profiled step, from the rank's step marks; else 0."""
         return min(self.own_ms, self.own.slow_ns / 1e6 / len(self.own.steps)) if self.stalls_once else 0.0
 
     @property
     def in_most_steps(self) -> bool:
-        """Whether its largest part is long in more than half of the steps, and not only in a few."""
+        """Whether the largest part of the excess is long in more than half of the steps."""
         part = max(self.excess, key=lambda p: self.excess[p])
-        return bool((part.ns >= part.ns.mean() / 2).mean() > PERSISTENT)
+        return bool((part.ns >= part.ns.mean() / 2).mean() > PERSISTENT_SHARE)
 
     @property
     def shared_ms(self) -> float:
-        """The kernel work that its peers can share."""
+        """The excess kernel work that the peers can share, in ms per step."""
         work_ms = sum(ns for part, ns in self.excess.items() if part.cause == WORK) / 1e6
         return work_ms if work_ms and self.reason == WORK and shares_work(self.own, self.peers) else 0.0
 

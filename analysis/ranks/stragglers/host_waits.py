@@ -1,8 +1,8 @@
 """The waits of hosts in collectives on the CPU, such as those of gloo.
 
-A host that reaches a barrier or broadcast on the CPU early waits for the others. The trace has the collective on a thread of gloo,
-but no call on the host's own thread, so this wait looks like Python. A collective on the CPU ends on all ranks when the last one
-has arrived, so its shortest duration over the ranks is the transfer, and the rest of a rank's duration is waiting.
+A host that arrives early at a barrier or broadcast on the CPU waits for the other hosts. The trace has the collective on a thread of
+gloo, but no call on the host's own thread, so this wait looks like Python code. A collective on the CPU ends on all ranks after the
+last one has arrived. So its shortest duration over the ranks is the transfer time, and the rest of a rank's duration is waiting.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def cpu_collectives(recording: Recording) -> list[CpuCollective]:
 
 
 def host_waits(ranks: Sequence[Sequence[CpuCollective]]) -> list[Intervals]:
-    """Return, by rank, when it waits for the others in collectives on the CPU.
+    """Return the waits of each rank for the other ranks in collectives on the CPU.
 
-    There are none if the ranks did not record the same collectives in the same order.
+    The result has no waits if the ranks did not record the same collectives in the same order.
     """
     if len({tuple(name for name, _, _ in mine) for mine in ranks}) > 1:
         return [union([], [])] * len(ranks)
@@ -48,10 +48,10 @@ def host_waits(ranks: Sequence[Sequence[CpuCollective]]) -> list[Intervals]:
 
 
 def without_host_waits(problem: ReplayProblem, waits: Intervals, first_ns: int) -> ReplayProblem:
-    """Return ``problem`` without the host's ``waits``, which are on the clock of its recording.
+    """Return ``problem`` without the host's ``waits``, which have the times of the recording's clock.
 
-    The replay's times begin at ``first_ns`` of that clock. Only Python time in long gaps is a wait: a collective on the CPU also runs
-    while the host does other work.
+    The replay's clock starts at ``first_ns`` of the recording's clock. Only Python time in long gaps is removed, because a
+    collective on the CPU may also run while the host does other work.
     """
     host = problem.host
     gaps = Intervals(host.end[np.maximum(host.pred, 0)] + first_ns, host.start + first_ns)

@@ -1,4 +1,4 @@
-"""A rank's own time in a step: kernels and host by cause, without waits and the profiler's cost."""
+"""A rank's own time in a step: kernel and host time, without waits and the profiler's cost."""
 
 from __future__ import annotations
 
@@ -17,26 +17,33 @@ from sawtooth.analysis.ranks.joint_replay import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
 from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayProblem
 
-WORK = "work"  # The time of a rank's kernels, without communication.
+WORK = "work"  # The cause of kernel time, which excludes communication.
 LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a slow host under the profiler may.
-COST_ERROR = 0.5  # Share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
-HOST_ERROR = 0.35  # Share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
-# Largest ratio between a stall in the profile and slow steps outside it: profiled host work takes up to twice as long.
-MOST_STALL_RATIO = 2.0
-# Least number of stalls that the marks predict for the profiled steps. If they predict fewer, a profiled stall is chance.
-LEAST_EXPECTED = 0.5
-DEVICE_ERROR = 0.08  # Share of kernel time. GPUs of one model with equal work differed by up to 6 %.
+COST_ERROR = 0.5  # Error as a share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
+# Error as a share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
+HOST_ERROR = 0.35
+# Largest ratio between a stall in the profile and a slow step outside it. Profiled host work takes up to twice as long.
+MAX_STALL_RATIO = 2.0
+# Number of stalls that the step marks predict for the profiled steps. If they predict fewer, a profiled stall is chance.
+MIN_EXPECTED_STALLS = 0.5
+DEVICE_ERROR = 0.08  # Error as a share of kernel time. GPUs of one model with equal work differed by up to 6 %.
 
-UNRECORDED = "python_host"  # the cause of host time in which nothing was recorded
-LEAST_REMAINING = 1e-9  # Share of a host cause that an edit keeps. With 0, the edit would also remove its waits for the GPU.
+UNRECORDED = "python_host"  # The cause of host time in which nothing was recorded.
+MIN_KEPT_SHARE = (
+    1e-9  # Share of a host cause that an edit keeps. With 0, the edit would also remove the host's waits for the GPU.
+)
 
 F64 = NDArray[np.float64]
-Pause = tuple[str, bool]  # A long gap's cause. True for the part of the gap after a step start inside it, else False.
+# The cause of a long gap, and whether this is the part of the gap after the start of a step.
+Pause = tuple[str, bool]
 
 
 @dataclass(frozen=True, eq=False)
 class OwnTimePart:
-    """One kind of own time: ns by counted step, and its error. ``OwnTime.edit_of`` shortens it."""
+    """One kind of own time: its ns by counted step, and their error.
+
+    ``long`` says whether it is the time in long gaps of the host, or in its short gaps.
+    """
 
     cause: str
     ns: F64
@@ -48,16 +55,23 @@ class OwnTimePart:
 class OwnTime:
     """A rank's own time in its counted steps (``steps`` are their numbers).
 
-    ``quiet`` has, by shape, the median time in ns and the number of kernels that run without communication. ``loud`` has, by
-    shape, the time and the number per step of kernels that run only during communication. ``compute`` has the gpu_op_id of all
-    kernels except communication. ``long_calls`` and ``short_calls`` are the host calls after long and after short gaps.
-    ``long_gaps_ns`` is host time per step in long gaps by cause, even if the GPU still had work. ``hidden_ns`` is the part
-    without a recorded cause in which the GPU had nothing but communication to do. If it is longer on the other ranks, their
-    hosts wait for this rank, but the trace has no call that shows it. ``held_ms`` is the time per step for which kernels are
-    interrupted (see ``contention.held_ms``). ``longest_ns`` has the long gaps by cause and step, longest first. If a step
-    starts inside a gap, the gap is split there, because a host does different work at the end of a step and at the start of
-    the next. ``slow_share`` and ``slow_ns`` are the share of slow steps outside the profile, and how much longer they are,
-    from the rank's marks; 0 without marks.
+    Kernels:
+
+    * ``quiet``: by shape, the median time in ns and the number of kernels that run without communication
+    * ``loud``: by shape, the time in ns and the number per step of kernels that run only during communication
+    * ``compute``: the gpu_op_id of all kernels except communication
+    * ``held_ms``: the time per step for which kernels are interrupted (see ``contention.held_ms``)
+
+    Host:
+
+    * ``long_calls`` and ``short_calls``: the calls after long and after short gaps
+    * ``long_gaps_ns``: by cause, the time per step in long gaps, even if the GPU still had work
+    * ``hidden_ns``: the time per step in long gaps without a recorded cause, while the GPU had nothing but communication to do.
+      If it is longer on the other ranks, their hosts wait for this rank, but the trace has no call that shows this wait.
+    * ``longest_ns``: by cause and step, the long gaps, longest first. If a step starts inside a gap, the gap is split there,
+      because a host does different work at the end of a step and at the start of the next.
+    * ``slow_share`` and ``slow_ns``: the share of slow steps outside the profile, and how much longer they are, from the rank's
+      step marks; 0 without marks
     """
 
     steps: tuple[int, ...]
@@ -76,7 +90,7 @@ class OwnTime:
 
     @property
     def short_ns(self) -> float:
-        """Host time per step in short gaps of any cause, a measure of the host's speed."""
+        """The host time per step in short gaps of any cause, in ns. It shows the host's speed."""
         return sum(float(part.ns.mean()) for part in self.parts if part.cause != WORK and not part.long)
 
     @property
@@ -85,30 +99,28 @@ class OwnTime:
         return self.quiet.keys() | self.loud.keys()
 
     def pauses_ns(self, cause: str, *, started: bool) -> float:
-        """Return host time per step in long gaps of ``cause``.
+        """Return host time in long gaps of ``cause``, in ns per step.
 
-        With ``started``, only the part after the start of a step in the gap counts, else only the rest.
+        With ``started``, only the parts of gaps after the start of a step count, else only the other parts.
         """
         of_steps = self.longest_ns.get((cause, started), ())
         return sum(float(gaps.sum()) for gaps in of_steps) / max(len(self.steps), 1)
 
     def recurs(self, stall_ns: float) -> bool:
-        """Return whether steps outside the profile have stalls of about ``stall_ns`` often enough."""
-        as_long = stall_ns / MOST_STALL_RATIO <= self.slow_ns <= stall_ns * MOST_STALL_RATIO
-        return as_long and self.expected_stalls >= LEAST_EXPECTED
+        """Return whether steps outside the profile often enough have stalls of about ``stall_ns``."""
+        as_long = stall_ns / MAX_STALL_RATIO <= self.slow_ns <= stall_ns * MAX_STALL_RATIO
+        return as_long and self.expected_stalls >= MIN_EXPECTED_STALLS
 
     @property
     def expected_stalls(self) -> float:
-        """How many slow steps the marks predict for the profiled ones."""
+        """The number of slow steps that the step marks predict for the profiled steps."""
         return self.slow_share * len(self.steps)
 
     def edit_of(self, part: OwnTimePart, keep_share: float) -> Edit:
         """Return the edit that leaves ``keep_share`` of ``part``."""
         if part.cause == WORK:
             return ScaledOps(self.compute, keep_share)
-        return WithoutHostCause(
-            part.cause, max(keep_share, LEAST_REMAINING), self.long_calls if part.long else self.short_calls
-        )
+        return WithoutHostCause(part.cause, max(keep_share, MIN_KEPT_SHARE), self.long_calls if part.long else self.short_calls)
 
 
 def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
@@ -134,7 +146,7 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     # The error applies to short and long gaps: even gaps of 2 ms differed between the hosts of a balanced job.
     errors = [cost + HOST_ERROR * _by_step(ns, node_step, linked, steps) for ns in host.gap_parts.T]
     for is_long in (True, False):
-        # A long gap delays the rank only while its GPU has no work or does nothing. Many short gaps slow it everywhere.
+        # A long gap delays the rank only while its GPU has no work or runs nothing. Many short gaps always delay the rank.
         share = np.maximum(idle, _paused_share(problem)) if is_long else np.ones(len(idle))
         for column, cause in enumerate(HOST_CAUSES):
             ns = _by_step(host.gap_parts[:, column] * share, node_step, linked & (long == is_long), steps)
@@ -173,10 +185,11 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
 def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
     """Return, by host node, the share of its gap in which the GPU had finished all launched work.
 
-    Only the operations that ``which`` marks count as work. Times are as recorded.
+    The gap of a node is the host time before it.
+    Only the operations that ``which`` marks count as work. Times are those of the recording.
     """
     host, ops = problem.host, problem.ops
-    ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: the latest end of the operations launched before it
+    ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: the latest end of the operations launched before the node
     np.maximum.at(ends, ops.node[which] + 1, (ops.fixed_start + ops.dur)[which])
     earlier_end = np.maximum.accumulate(ends)[:-1]
     previous_end = host.end[np.maximum(host.pred, 0)]
@@ -187,11 +200,11 @@ def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
 def _paused_share(problem: ReplayProblem) -> F64:
     """Return, by host node, the share of the gap before it in which the GPU ran nothing for a long time.
 
-    Times are as recorded. Work may be queued then if its first operation waits for something that the trace does not show.
-    Short pauses are the start of queued kernels, so they do not count.
+    Times are those of the recording. Work may be queued in this time if its first operation waits for something that the trace
+    does not show. Short pauses of the GPU belong to the start of queued kernels, so they do not count.
     """
     host, ops = problem.host, problem.ops
-    busy = union(ops.fixed_start, ops.fixed_start + ops.dur + LONG_GAP_NS)  # operations that close are joined
+    busy = union(ops.fixed_start, ops.fixed_start + ops.dur + LONG_GAP_NS)  # Operations less than LONG_GAP_NS apart are joined.
     gaps = Intervals(host.end[np.maximum(host.pred, 0)], host.start)
     shared = overlaps(gaps, Intervals(busy.starts, busy.ends - LONG_GAP_NS))
     worked = np.bincount(shared.in_a, shared.ends - shared.starts, len(host))
@@ -200,9 +213,9 @@ def _paused_share(problem: ReplayProblem) -> F64:
 
 
 def _share_after_step_start(host: HostNodes, begins_ns: I64) -> F64:
-    """Return, by host node, which share of the gap before it follows a step start inside that gap.
+    """Return, by host node, the share of its gap after the last start of a step in the gap.
 
-    The last step start in the gap counts. The share is 0 if no step starts in the gap.
+    The share is 0 if no step starts in the gap.
     """
     previous_end = host.end[np.maximum(host.pred, 0)]
     at = np.searchsorted(begins_ns, host.start, side="right") - 1
@@ -220,7 +233,10 @@ def _by_step(ns: I64 | F64, node_step: NDArray[np.int32], chosen: NDArray[np.boo
 
 
 def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
-    """Return each host node's step: that of its launched operations, else that of the node before it."""
+    """Return each host node's step.
+
+    It is the step of the operations that the node launches, else that of the node before it.
+    """
     step = np.full(len(problem.host), -1, np.int32)
     launched = problem.ops.node >= 0
     step[problem.ops.node[launched]] = problem.ops.step[launched]
@@ -229,7 +245,7 @@ def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
 
 
 class StepKernelWork(NamedTuple):
-    """Kernel time by step, its operations, and the loud kernels by shape (as in ``OwnTime``)."""
+    """Kernel time in ns by step, the kernels' gpu_op_id, and the loud kernels (as in ``OwnTime``)."""
 
     by_step: F64
     operations: tuple[int, ...]
@@ -239,11 +255,11 @@ class StepKernelWork(NamedTuple):
 def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> StepKernelWork:
     """Return the kernel time of a rank in ``steps``.
 
-    Communication slows kernels that run at the same time, most on the rank that waits. They count with the time of the same
-    kernels without communication.
+    Communication slows kernels that run at the same time, most on the rank that waits. So the time of these kernels is limited to
+    that of the same kernels without communication.
     """
     ops = kernels.ops[kernels.ops["step"].isin(steps)]
-    overlapping = ops["beside"].to_numpy(bool)
+    overlapping = ops["overlaps_communication"].to_numpy(bool)
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
     usual = np.array([kernels.quiet.get(shape, (np.nan, 0))[0] for shape in shapes], np.float64)
     took = ops["dur_ns"].to_numpy(np.float64)

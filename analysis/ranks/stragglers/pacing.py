@@ -15,72 +15,81 @@ from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutHostCause, apply
 from sawtooth.analysis.replay.simulation import ReplayProblem
 
-MIN_HOST = 0.4  # least factor on the replayed hosts' time: the hosts are never assumed to be faster than this
-MAX_SLOWER = 4.0  # Largest factor on the replayed hosts' time or on the waits for the loader's workers.
-HALVINGS = 5  # steps of the bisection for the hosts' speed, which is then exact to 2 %
-LOADER = "data_wait"
+MIN_HOST_FACTOR = 0.4  # Smallest factor on the replayed hosts' time. No host is assumed to be faster.
+MAX_FACTOR = 4.0  # Largest factor on the replayed hosts' time, and on the waits for the loader's workers.
+BISECTION_STEPS = 5  # Steps of the search for the hosts' speed. The speed is then exact to 2 %.
+LOADER_CAUSE = "data_wait"
 
 EditsAt = Callable[[float], Mapping[int, Sequence[Edit]]]
 
 
-def paced(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bool]) -> JointReplay:
+def paced_replay(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bool]) -> JointReplay:
     """Return ``job`` with hosts or loaders as fast as its measured step shows.
 
-    If the measured step is shorter than the replayed one, the replayed hosts are too slow: in their launches, and if that does not
-    suffice, everywhere. If it is longer, and a rank waits for its loader's workers in the profile (``workers_wait``, by
-    position), the workers determine the step: they do not work faster without the profiler, so the wait becomes longer.
-    Otherwise ``job`` is returned unchanged.
+    If the measured step is shorter than the replayed one, the replayed hosts are too slow. Then their launches become faster,
+    and if that does not suffice, all of their time.
+
+    If the measured step is longer, the loader's workers may determine it: they do not work faster without the profiler. Then the
+    waits for workers become longer, on the ranks that have such waits in the profile (``workers_wait``, by position). Otherwise
+    ``job`` is returned unchanged.
     """
     step_ms = job.step_ms()
     if measured_ms is None or step_ms is None or abs(measured_ms / step_ms - 1) <= AGREES_WITHIN:
         return job
     if measured_ms < step_ms:
-        everyone = dict.fromkeys(range(len(job.members)), 1.0)
-        faster = _at_step(job, _hosts(job, everyone), measured_ms, MIN_HOST, 1.0)
+        all_hosts = dict.fromkeys(range(len(job.members)), 1.0)
+        faster = _with_step_time(job, _host_edits(job, all_hosts), measured_ms, MIN_HOST_FACTOR, 1.0)
         if (faster.step_ms() or 0.0) <= (1 + AGREES_WITHIN) * measured_ms:
             return faster
-        return _at_step(job, lambda factor: {p: [FasterHost(factor)] for p in everyone}, measured_ms, MIN_HOST, 1.0)
+        return _with_step_time(
+            job, lambda factor: {p: [FasterHost(factor)] for p in all_hosts}, measured_ms, MIN_HOST_FACTOR, 1.0
+        )
     waiting = [position for position, waits in enumerate(workers_wait) if waits]
     if not waiting:
         return job
-    return _at_step(job, lambda factor: {p: [WithoutHostCause(LOADER, factor)] for p in waiting}, measured_ms, 1.0, MAX_SLOWER)
+    return _with_step_time(
+        job, lambda factor: {p: [WithoutHostCause(LOADER_CAUSE, factor)] for p in waiting}, measured_ms, 1.0, MAX_FACTOR
+    )
 
 
-def with_even_hosts(job: JointReplay, own: Sequence[OwnTime], peers: Sequence[Sequence[int]], step_ms: float) -> JointReplay:
-    """Return ``job`` with hosts of equal speed, and a step of ``step_ms`` if hosts of some speed have it.
+def with_equal_hosts(job: JointReplay, own: Sequence[OwnTime], peers: Sequence[Sequence[int]], step_ms: float) -> JointReplay:
+    """Return ``job`` with hosts of equal speed.
 
-    Recording slows one host more than another. In the replay, such a host hides what another rank loses. The speed is that of
-    launches among peers, or of all ranks for a rank without peers.
+    The speed is chosen so that the step takes ``step_ms``, if that is possible. Recording slows one host more than another. In
+    the replay, such a host hides what another rank loses. Each host becomes as fast in its launches as the fastest of its peers,
+    or of all ranks if the rank has no peers.
     """
     per_launch = np.array([rank.short_ns / max(len(rank.short_calls), 1) for rank in own])
     fastest = [per_launch[mine if len(mine) > 1 else slice(None)].min() for mine in peers]
     factors = {
-        i: max(fast / mine, MIN_HOST) if mine else 1.0 for i, (fast, mine) in enumerate(zip(fastest, per_launch, strict=True))
+        i: max(fast / mine, MIN_HOST_FACTOR) if mine else 1.0
+        for i, (fast, mine) in enumerate(zip(fastest, per_launch, strict=True))
     }
-    return _at_step(job, _hosts(job, factors), step_ms, MIN_HOST, MAX_SLOWER)
+    return _with_step_time(job, _host_edits(job, factors), step_ms, MIN_HOST_FACTOR, MAX_FACTOR)
 
 
-def _hosts(job: JointReplay, factors: Mapping[int, float]) -> EditsAt:
-    """Return the edits of all hosts at ``factor`` times their own factor.
+def _host_edits(job: JointReplay, factors: Mapping[int, float]) -> EditsAt:
+    """Return a function of a common factor, which returns the edits of all hosts.
 
-    Long Python pauses and waits for the loader stay: recording makes calls longer, but not a stretch without calls.
+    A host's time is scaled by the common factor times its own one in ``factors``. Long Python pauses and waits for the loader
+    stay as they are: recording makes calls longer, but not a stretch without calls.
     """
-    calls = {position: _launching(job.members[position].problem) for position in factors}
+    calls = {position: _launch_calls(job.members[position].problem) for position in factors}
     return lambda factor: {p: [FasterHost(own * factor, calls[p])] for p, own in factors.items()}
 
 
-def _launching(problem: ReplayProblem) -> tuple[int, ...]:
-    """Return the calls before which the host does not pause for long."""
+def _launch_calls(problem: ReplayProblem) -> tuple[int, ...]:
+    """Return the host calls that do not follow a long pause."""
     host = problem.host
-    pauses = host.gap_parts[:, [HOST_CAUSES.index(UNRECORDED), HOST_CAUSES.index(LOADER)]].sum(axis=1)
+    pauses = host.gap_parts[:, [HOST_CAUSES.index(UNRECORDED), HOST_CAUSES.index(LOADER_CAUSE)]].sum(axis=1)
     calls: list[int] = host.call[(pauses < LONG_GAP_NS) | (2 * pauses < host.gap)].tolist()
     return tuple(calls)
 
 
-def _at_step(job: JointReplay, edits: EditsAt, step_ms: float, low: float, high: float) -> JointReplay:
-    """Return ``job`` with the edits of the factor between ``low`` and ``high`` whose step is ``step_ms``.
+def _with_step_time(job: JointReplay, edits: EditsAt, step_ms: float, low: float, high: float) -> JointReplay:
+    """Return ``job`` with the edits of the factor for which its step takes ``step_ms``.
 
-    Larger factors make the step longer.
+    The factor is between ``low`` and ``high``. Larger factors make the step longer.
     """
 
     def at(factor: float) -> JointReplay:
@@ -92,4 +101,4 @@ def _at_step(job: JointReplay, edits: EditsAt, step_ms: float, low: float, high:
         now_ms = at(factor).step_ms()
         return now_ms is None or now_ms <= step_ms
 
-    return at(turning_point(short_enough, low, high, halvings=HALVINGS, geometric=high > 1)[1])
+    return at(turning_point(short_enough, low, high, halvings=BISECTION_STEPS, geometric=high > 1)[1])

@@ -13,22 +13,26 @@ from sawtooth.analysis.ranks.stragglers.own_time import WORK, same_kernels_ratio
 from sawtooth.analysis.run.job import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-MOST_OF_HOST = 0.75  # Share of a host's ranks. If at least as many are late, the host is the straggler.
-MOST_REPLAYED = 8  # Ranks whose gains are replayed one by one. With more ranks, only the gain of all together is replayed.
-SAME_KERNELS = 0.5  # Share of the excess. If equal kernels that take longer explain at least this share, the GPU is slow.
-# Share of a rank's kernels with a shape that its peers also run. Below it, the batch size differs, which changes the shapes.
-SAME_LAUNCHES = 0.9
-INTERRUPTED_SHARE = 0.5  # Share of the excess in interrupted kernels. From it on, another process takes turns on the GPU.
+MIN_LATE_SHARE_OF_HOST = 0.75  # Share of a host's ranks. If at least this share is late, the host is the straggler.
+MAX_SINGLE_REPLAYS = 8  # Number of late ranks. With more, the replay shows only the gain of all together, to save time.
+MIN_SLOW_KERNEL_SHARE = (
+    0.5  # Share of the excess. If equal kernels that take longer explain at least this share, the GPU is slow.
+)
+# Share of a rank's kernels that have a shape which its peers also run. With a smaller share, the batch size differs.
+MIN_SAME_SHAPE_SHARE = 0.9
+MIN_INTERRUPTED_SHARE = 0.5  # Share of the excess in interrupted kernels. With more, another process takes turns on the GPU.
 TURNS = "turns"
 CLOCK = "clock_sm_mhz"
-EXPLAINED = 0.5  # Share of the kernels' extra time. Kernels limited by memory depend on the SM clock only in part.
+# Share of the kernels' extra time that a lower SM clock must explain. It is below 1 because kernels limited by memory depend on the
+# SM clock only in part.
+MIN_CLOCK_SHARE = 0.5
 
 Sampled = Sequence[DeviceTelemetry | None]
-Reason = tuple[str | None, float | None]  # its key, and for a slow GPU the time ratio of equal kernels
+Reason = tuple[str | None, float | None]  # The key of the reason, and the time ratio of equal kernels if the GPU is slow.
 
 
 class RunsKernels(Protocol):
-    """The kernels of a rank."""
+    """A rank of which the kernels are known."""
 
     @property
     def quiet(self) -> Quiet:
@@ -56,7 +60,7 @@ class LateRank(Protocol):
 
     @property
     def own_ms(self) -> float:
-        """How much longer it takes per step."""
+        """The time per step that the rank takes longer than its peers."""
         ...
 
     @property
@@ -71,7 +75,7 @@ class LateRank(Protocol):
 
 
 class LateWork(Protocol):
-    """A late rank with regard to its additional kernel work."""
+    """A late rank, described by the kernel work that it has in addition to its peers."""
 
     @property
     def position(self) -> int:
@@ -87,31 +91,34 @@ class LateWork(Protocol):
 Late = TypeVar("Late", bound=LateRank)
 
 
-def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: float, over_ms: float) -> Reason:
-    """Return why a rank's kernels, ``work_ms`` per step, take ``over_ms`` longer than those of ``others``.
+def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: float, excess_ms: float) -> Reason:
+    """Return why a rank's kernels take longer than those of ``others``.
 
-    The reason is turns of another process, more work, or a slow GPU.
+    They take ``work_ms`` per step, which is ``excess_ms`` longer. The reason is turns of another process, more work, or a slow GPU.
     """
-    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= INTERRUPTED_SHARE * over_ms:
+    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= MIN_INTERRUPTED_SHARE * excess_ms:
         return TURNS, None
-    if min(same_launches_share(mine.quiet, other.shapes) for other in others) < SAME_LAUNCHES:
-        return WORK, None  # kernels that accept any size in one shape take longer for more work
+    if min(same_launches_share(mine.quiet, other.shapes) for other in others) < MIN_SAME_SHAPE_SHARE:
+        return (
+            WORK,
+            None,
+        )  # Other shapes mean another batch size. Kernels of equal shape may then have more work too.
     ratio, share = np.median([same_kernels_ratio(mine.quiet, other.quiet) for other in others], axis=0).tolist()
     slower_ms = (1 - 1 / ratio) * share * work_ms
-    return (None, ratio) if slower_ms >= SAME_KERNELS * over_ms else (WORK, None)
+    return (None, ratio) if slower_ms >= MIN_SLOW_KERNEL_SHARE * excess_ms else (WORK, None)
 
 
 def shared_work_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> list[float]:
-    """Return the extra kernel work (ms per step) that each of ``late`` keeps if all peers share it.
+    """Return the additional kernel work that each of ``late`` keeps if all peers share it, in ms per step.
 
-    The work of a larger batch remains when it is balanced over the peers. Kernels that the peers do not run at all are assumed to
-    disappear. ``peers`` is by position; each rank is among its own peers.
+    The work of a larger batch does not disappear when it is balanced over the peers. Kernels that the peers do not run at all are
+    assumed to disappear. ``peers`` is by position; each rank is among its own peers.
     """
     shares = []
     for rank in late:
-        sharing = peers[rank.position]
-        shared_ms = sum(other.shared_ms for other in late if other.position in sharing)
-        shares.append(min(shared_ms / max(len(sharing), 1), rank.shared_ms))
+        own_peers = peers[rank.position]
+        shared_ms = sum(other.shared_ms for other in late if other.position in own_peers)
+        shares.append(min(shared_ms / max(len(own_peers), 1), rank.shared_ms))
     return shares
 
 
@@ -120,15 +127,15 @@ def shares_work(mine: RunsKernels, others: Sequence[RunsKernels]) -> bool:
 
     This is the case with another batch size, but not if it runs the same kernels and additional ones.
     """
-    return min(same_launches_share(other.quiet, mine.shapes) for other in others) < SAME_LAUNCHES
+    return min(same_launches_share(other.quiet, mine.shapes) for other in others) < MIN_SAME_SHAPE_SHARE
 
 
-def needed(late: Sequence[Late], gain_ms: Callable[[Sequence[Late]], float], least_ms: float) -> list[Late]:
-    """Return the ranks of ``late`` without which the gain would be smaller by ``least_ms``.
+def needed_for_gain(late: Sequence[Late], gain_ms: Callable[[Sequence[Late]], float], least_ms: float) -> list[Late]:
+    """Return ``late`` without the ranks that do not add at least ``least_ms`` to the gain.
 
-    A rank that waits may look late, if no recorded call shows its host's wait. The job gains nothing from such a rank.
+    A rank that waits may look late if no recorded call shows its host's wait. The job gains nothing from such a rank.
     """
-    if len(late) > MOST_REPLAYED:
+    if len(late) > MAX_SINGLE_REPLAYS:
         return list(late)
     chosen, gain_of_all_ms = list(late), gain_ms(late)
     for rank in sorted(late, key=lambda rank: rank.own_ms):
@@ -143,16 +150,16 @@ def stragglers_of(
 ) -> tuple[Straggler, ...]:
     """Return slow hosts, the other late ranks one by one, and all of them together, most gain first.
 
-    All ranks of a job together are not late, because no other rank waits for them. A host is slow if nearly all of its ranks are
-    late. ``ranks`` and ``hosts`` are by position. ``gain_ms`` returns by how much the job's step is shorter if the given late
-    ranks lose no time.
+    A host is slow if nearly all of its ranks are late. All ranks of a job together are no straggler, because no other rank waits
+    for them. ``ranks`` and ``hosts`` are by position. ``gain_ms`` returns by how much the job's step is shorter if the given
+    late ranks lose no time.
     """
     stragglers, single = [], list(late)
     for host in _slow_hosts([rank.position for rank in late], hosts):
         of_host = [rank for rank in late if hosts[rank.position] == host]
         single = [rank for rank in single if rank not in of_host]
         stragglers.append(straggler("host", of_host, host, ranks, gain_ms(of_host)))
-    if len(single) <= MOST_REPLAYED:
+    if len(single) <= MAX_SINGLE_REPLAYS:
         stragglers += [straggler("rank", [rank], hosts[rank.position], ranks, gain_ms([rank])) for rank in single]
     if not stragglers or (len(stragglers) > 1 and len(late) < len(ranks)):
         stragglers.append(straggler("set", late, None, ranks, gain_ms(late)))
@@ -162,7 +169,7 @@ def stragglers_of(
 def straggler(
     kind: StragglerKind, late: Sequence[LateRank], host: str | None, ranks: Sequence[int | None], gain_ms: float
 ) -> Straggler:
-    """Return ``late`` as one straggler, with their reason if they have the same one."""
+    """Return ``late`` as one straggler, with a reason if all of them have the same one."""
     positions = tuple(rank.position for rank in late)
     worst = max(late, key=lambda rank: rank.own_ms)
     same_reason = len({(rank.reason, rank.kernel_ratio is None) for rank in late}) == 1
@@ -179,18 +186,20 @@ def straggler(
 
 
 def _slow_hosts(late: Sequence[int], hosts: Sequence[str | None]) -> list[str]:
-    """Return hosts of which nearly all ranks are ``late`` (positions).
+    """Return the hosts on which nearly all ranks are late; ``late`` has the positions of all late ranks.
 
-    The host must have several ranks, and the job several hosts.
+    Such a host has several ranks, and the job has several hosts.
     """
     late_hosts = [hosts[position] for position in late]
     names = sorted({host for host in late_hosts if host is not None})
     several = len({host for host in hosts if host is not None}) > 1
-    return [h for h in names if several and hosts.count(h) > 1 and late_hosts.count(h) >= MOST_OF_HOST * hosts.count(h)]
+    return [
+        h for h in names if several and hosts.count(h) > 1 and late_hosts.count(h) >= MIN_LATE_SHARE_OF_HOST * hosts.count(h)
+    ]
 
 
 def with_reason(late: Straggler, sampled: Sampled, peers: Sequence[Sequence[int]]) -> Straggler:
-    """Return ``late`` with the reason "clock" or "power" if telemetry shows it for all its ranks.
+    """Return ``late`` with the reason "clock" or "power" if telemetry shows it for all of its ranks.
 
     ``sampled`` and ``peers`` are by position.
     """
@@ -209,7 +218,7 @@ def _slowed_by(ratio: float, position: int, sampled: Sampled, peers: Sequence[in
     if mine is None or CLOCK not in mine.means or not mine.means[CLOCK] or not others:
         return None
     usual = float(np.median([other.means[CLOCK] for other in others]))
-    if usual / mine.means[CLOCK] - 1 < EXPLAINED * (ratio - 1):
+    if usual / mine.means[CLOCK] - 1 < MIN_CLOCK_SHARE * (ratio - 1):
         return None
     return "power" if mine.capped and not _mostly_capped(others) else "clock"
 

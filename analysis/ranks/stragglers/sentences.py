@@ -8,7 +8,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.job import RankGroup, Straggler
 from sawtooth.analysis.run.model import RankResult
 
-NAMED_RANKS = 4  # for more ranks, their number is more useful than their names
+NAMED_RANKS = 4  # Largest number of ranks that a sentence names. For more ranks, their number is more useful.
 TURNS = "kernels interrupted for milliseconds, as by another process on its GPU"
 REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit", "turns": TURNS}
 
@@ -18,11 +18,11 @@ def who(straggler: Straggler | RankGroup, ranks: Sequence[RankResult]) -> str:
 
     Examples: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005".
     """
-    # in a job with many ranks, some late ranks have no position in the run
+    # In a job with many ranks, the run has only some ranks, so a late rank may have no position.
     kind, names = "rank", [str(rank) for rank in straggler.ranks if rank is not None]
     if not names and len({rank.device for rank in ranks}) == len(ranks):
         kind, names = "device", [str(ranks[p].device) for p in straggler.positions]
-    elif not names:  # several hosts: each one counts its devices from 0
+    elif not names:  # Device numbers repeat, because each host numbers its devices from 0.
         kind, names = "trace", [ranks[p].trace.source_name for p in straggler.positions]
     if straggler.kind == "host":
         return f"host {straggler.host} with its {len(straggler.ranks)} {kind}s"

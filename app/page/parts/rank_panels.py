@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from sawtooth.analysis.ranks.heatmap import Level, pooled, rank_steps, waits_between
+from sawtooth.analysis.ranks.heatmap import Level, pooled_heat, rank_steps, waits_between
 from sawtooth.analysis.ranks.stragglers.sentences import who
 from sawtooth.analysis.run.job import Communication, Pipeline
 from sawtooth.analysis.run.model import RankResult, RunResult
@@ -32,7 +32,7 @@ def heat(result: RunResult, communication: Communication) -> None:
     with st.container(horizontal=True, gap="small"):
         measure = controls.choice("Measure", charts.MEASURES, "heat", label_shown=False)
         level = controls.choice("Rows", levels, "rows", label_shown=False) if len(levels) > 1 else "rank"
-    rows = pooled(table, level)
+    rows = pooled_heat(table, level)
     chart = charts.heat(rows, measure, dark=frame.dark())
     late = {f"rank {rank}" for straggler in communication.stragglers for rank in straggler.ranks}
     _label(chart.figure, rows, late if level == "rank" and late_in_the_profile(result, communication) is None else set())

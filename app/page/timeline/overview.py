@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sawtooth.analysis.ranks.collectives import step_labels
-from sawtooth.analysis.ranks.heatmap import MOST_SQUARES, rank_steps
+from sawtooth.analysis.ranks.heatmap import MAX_CELLS, rank_steps
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result
@@ -32,7 +32,7 @@ def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]
     table["late_ms"] = (table["own_ms"] - table.groupby("step")["own_ms"].transform("median")).clip(lower=0)
     numbers = [rank.rank for rank in result.ranks]
     numbered = None not in numbers and len(set(numbers)) == len(numbers)
-    most = MOST_SQUARES // len(shown)
+    most = MAX_CELLS // len(shown)
     rows: dict[int, dict[str, Any]] = {}
     for place, track in enumerate(shown):
         position = by_place[track["recording"], track["device"]]

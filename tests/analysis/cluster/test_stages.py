@@ -18,7 +18,7 @@ from sawtooth.analysis.cluster.reduction import reduce_job
 from sawtooth.analysis.cluster.stages import Unequal, unequal
 from sawtooth.analysis.cluster.storage import list_sources, place_of
 from sawtooth.analysis.cluster.tables import JobTables
-from sawtooth.analysis.ranks.matching import with_places
+from sawtooth.analysis.ranks.matching import with_own_times
 from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.run.job import SEND_RECEIVE
@@ -68,7 +68,7 @@ def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
         for place in range(WIDE):
             join("allreduce", step, [place, WIDE * (STAGES - 1) + place])
         join("allreduce", step, list(range(WIDE * STAGES)))
-    calls = with_places(pd.DataFrame(rows).assign(counted=True))
+    calls = with_own_times(pd.DataFrame(rows).assign(counted=True))
     shortest = calls.groupby("collective")["dur_ns"].transform("min")
     return calls.assign(shortest_ns=shortest, wait_ns=calls["dur_ns"] - shortest)
 

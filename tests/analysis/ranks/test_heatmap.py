@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.ranks.heatmap import HEAT, Stalls, pooled, rank_steps, stalls
+from sawtooth.analysis.ranks.heatmap import HEATMAP_COLUMNS, Stalls, pooled_heat, rank_steps, stalls
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
@@ -30,7 +30,7 @@ def heat_of(folder: Path, planted: Planted) -> pd.DataFrame:
 
 def test_a_rank_late_in_two_steps_makes_the_others_wait_in_these(tmp_path: Path) -> None:
     heat = heat_of(tmp_path, Planted(loader_us={3: 800.0}, late_in=frozenset({2, 4})))
-    assert tuple(heat.columns) == HEAT
+    assert tuple(heat.columns) == HEATMAP_COLUMNS
     waits = heat.pivot(index="rank", columns="step", values="wait_ms")
     assert list(waits.index) == [0, 1, 2, 3]
     late = [0.8 if step in ("ProfilerStep#2", "ProfilerStep#4") else 0.0 for step in waits]
@@ -51,7 +51,7 @@ def table(ranks: int, steps: int = 2) -> pd.DataFrame:
         for r in range(ranks)
         for s in range(steps)
     ]
-    return pd.DataFrame(rows, columns=list(HEAT))
+    return pd.DataFrame(rows, columns=list(HEATMAP_COLUMNS))
 
 
 def test_neighbours_share_a_row_that_shows_the_worst() -> None:
@@ -59,7 +59,7 @@ def test_neighbours_share_a_row_that_shows_the_worst() -> None:
 
     Seven ranks are in at most three rows: three, three and one.
     """
-    rows = pooled(table(7), most_rows=3)
+    rows = pooled_heat(table(7), max_rows=3)
     assert list(dict.fromkeys(rows["label"])) == ["rank 0 to 2", "rank 3 to 5", "rank 6"]
     assert rows.loc[rows["step"] == "s0", "own_ms"].tolist() == [2, 5, 6]
     assert rows.loc[rows["step"] == "s1", "wait_ms"].tolist() == [2, 5, 6]
@@ -73,15 +73,15 @@ def test_heatmap_with_many_steps_has_fewer_rows(ranks: int, steps: int, rows: in
     It has at most 512 rows and 2,500 cells, but always up to 64 rows. With 1,024 ranks and 20 steps, nine ranks share
     each of 114 rows.
     """
-    assert pooled(table(ranks, steps))["label"].nunique() == rows
+    assert pooled_heat(table(ranks, steps))["label"].nunique() == rows
 
 
 def test_known_hosts_and_stages_are_rows() -> None:
-    rows = pooled(table(4), "host")
+    rows = pooled_heat(table(4), "host")
     assert rows.loc[rows["step"] == "s0", ["label", "own_ms"]].to_numpy().tolist() == [["n0", 1], ["n1", 3]]
-    assert pooled(table(4), "stage").empty
+    assert pooled_heat(table(4), "stage").empty
     staged = table(4).assign(stage=[0, 0, 0, 0, 1, 1, 1, 1])
-    rows = pooled(staged, "stage")
+    rows = pooled_heat(staged, "stage")
     assert rows.loc[rows["step"] == "s1", ["label", "wait_ms"]].to_numpy().tolist() == [["stage 0", 1], ["stage 1", 3]]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.ranks.job_step import in_job
+from sawtooth.analysis.ranks.job_step import ledger_at_job_step
 from sawtooth.analysis.run.model import LedgerRow, RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
@@ -55,13 +55,13 @@ def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list
         row("exposed_comm", "comm_transfer", 2.0),
         row("exposed_comm", "comm_wait", 25.0),
     ]
-    found = in_job(ledger, estimated(job_ms))
+    found = ledger_at_job_step(ledger, estimated(job_ms))
     assert [each.ms_per_step_unprofiled_est for each in found] == pytest.approx(expected)
     assert [each.ms_per_step for each in found] == [each.ms_per_step for each in ledger]
 
 
 def test_a_rank_that_never_waited_in_the_profile_may_wait_in_the_run() -> None:
-    *same, waits = in_job([row("other_compute", None, 8.0)], estimated(10.0))
+    *same, waits = ledger_at_job_step([row("other_compute", None, 8.0)], estimated(10.0))
     assert (waits.owner, waits.cause, waits.ns, waits.ms_per_step_unprofiled_est) == ("exposed_comm", "comm_wait", 0, 2.0)
     assert same == [row("other_compute", None, 8.0)]
 
@@ -110,5 +110,5 @@ def test_steps_of_two_rank_jobs_match_the_stopwatch(tmp_path: Path, name: str) -
 
 def test_rounding_errors_are_no_wait_for_other_ranks() -> None:
     ledger = [row("other_compute", None, 0.1), row("idle", "launch_bound", 0.1), row("idle", "data_wait", 0.1)]
-    assert len(in_job(ledger, estimated(0.1 + 0.1 + 0.1))) == 3  # 5.6e−17 above the exact sum
-    assert len(in_job(ledger, estimated(0.301))) == 4
+    assert len(ledger_at_job_step(ledger, estimated(0.1 + 0.1 + 0.1))) == 3  # 5.6e−17 above the exact sum
+    assert len(ledger_at_job_step(ledger, estimated(0.301))) == 4

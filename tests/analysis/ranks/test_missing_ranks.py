@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.ranks.missing_ranks import absent, absent_note
+from sawtooth.analysis.ranks.missing_ranks import missing_ranks, missing_ranks_note
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
@@ -35,5 +35,5 @@ def test_missing_ranks_of_a_job_are_named(tmp_path: Path, without: tuple[int, ..
 
 
 def test_many_missing_ranks_are_counted() -> None:
-    assert absent_note(absent([0, 1], 20), 20) == "18 of 20 ranks (2, 3, 4, 5, 6, 7, 8, 9 …) have no trace here."
-    assert absent([0, None], 8) == absent([0], None) == absent([], 8) == [], "who is here is not known"
+    assert missing_ranks_note(missing_ranks([0, 1], 20), 20) == "18 of 20 ranks (2, 3, 4, 5, 6, 7, 8, 9 …) have no trace here."
+    assert missing_ranks([0, None], 8) == missing_ranks([0], None) == missing_ranks([], 8) == [], "who is here is not known"

@@ -11,7 +11,7 @@ import pytest
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.job import ReplayedJob, replay_job
-from sawtooth.analysis.ranks.stragglers.pacing import paced
+from sawtooth.analysis.ranks.stragglers.pacing import paced_replay
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
@@ -97,8 +97,8 @@ def test_workers_that_a_rank_waits_for_determine_a_longer_measured_step(tmp_path
     assert replay is not None
     step_ms = replay.step_ms()
     assert step_ms is not None
-    assert paced(replay, 1.5 * step_ms, [False, False]) is replay
-    assert paced(replay, 1.5 * step_ms, [False, True]).step_ms() == pytest.approx(1.5 * step_ms, rel=0.03)
+    assert paced_replay(replay, 1.5 * step_ms, [False, False]) is replay
+    assert paced_replay(replay, 1.5 * step_ms, [False, True]).step_ms() == pytest.approx(1.5 * step_ms, rel=0.03)
 
 
 def test_a_stage_that_pauses_before_its_step_is_late(tmp_path: Path) -> None:

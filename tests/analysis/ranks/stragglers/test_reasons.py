@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sawtooth.analysis.ranks.stragglers.reasons import needed, stragglers_of
+from sawtooth.analysis.ranks.stragglers.reasons import needed_for_gain, stragglers_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Late:
     kernel_ratio: float | None = None
 
 
-def gain_of(all_late: Sequence[Late]) -> Callable[[Sequence[Late]], float]:
+def gain_ms(all_late: Sequence[Late]) -> Callable[[Sequence[Late]], float]:
     """Return a function with the gain of a job that waits for the slowest of its ranks."""
 
     def gain_ms(faster: Sequence[Late]) -> float:
@@ -41,7 +41,7 @@ def gain_of(all_late: Sequence[Late]) -> Callable[[Sequence[Late]], float]:
 )
 def test_ranks_without_effect_on_the_gain_are_not_late(delays_ms: tuple[float, ...], positions: list[int]) -> None:
     late = [Late(position, 10.0 - position, delay_ms) for position, delay_ms in enumerate(delays_ms)]
-    assert [rank.position for rank in needed(late, gain_of(late), 1.0)] == positions
+    assert [rank.position for rank in needed_for_gain(late, gain_ms(late), 1.0)] == positions
 
 
 def test_all_ranks_of_a_job_are_not_late_together() -> None:
