@@ -28,8 +28,9 @@ _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
 _WORK = re.compile(
     r"[a-z0-9]*(?:gemm|[dw]grad|[fb]prop|sdpa|fmha|flash|attention|softmax|norm|reduce|scan|sort)[a-z0-9]*", re.IGNORECASE
 )
-_LEAST = 6  # Smallest number of characters from which a name can be recognized.
+_RECOGNIZED = 6  # Characters of a name: from fewer it cannot be recognized.
 _WORD = re.compile(r"[A-Za-z0-9]+")
+_BETWEEN = "_:. -<>,()"  # Characters between the words of a name. A cut name does not end with them.
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 
 
@@ -50,7 +51,7 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
     functor = _FUNCTOR.search(arguments)
     if functor and functor.group(1) != base:
         room = length - len(functor.group(1)) - 3
-        base = f"{fmt.clean(base, room)} · {functor.group(1)}" if room >= _LEAST else functor.group(1)
+        base = f"{_start(base, room)} · {functor.group(1)}" if room >= _RECOGNIZED else functor.group(1)
     return middle(base, length)
 
 
@@ -93,8 +94,26 @@ def _distinguishing_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[
     }
 
 
+def _start(name: str, length: int) -> str:
+    """Return the first words of a name, with "…" if more follow; "_kernel" at the end is not needed."""
+    text = name if len(name) <= length else name.removesuffix("_kernel")
+    return text if len(text) <= length else f"{_first_words(text, length - 1)}…"
+
+
+def _first_words(text: str, length: int) -> str:
+    """Return the words at the start of ``text`` that fit; of a too long first word, its first letters."""
+    ends = [word.end() for word in _WORD.finditer(text) if word.end() <= length]
+    return text[: ends[-1]] if ends else text[:length]
+
+
+def _last_words(text: str, length: int) -> str:
+    """Return the words at the end of ``text`` that fit; of a too long last word, its last letters."""
+    starts = [word.start() for word in _WORD.finditer(text) if len(text) - word.start() <= length]
+    return text[starts[0] :] if starts else text[len(text) - length :] if length > 0 else ""
+
+
 def middle(name: str, length: int) -> str:
-    """Return a name with its middle cut out.
+    """Return a name with its middle cut out, between words where possible.
 
     Names of kernels of one family have the same beginning, but differ in tile and layout at the end. A word for the work (such as ``s16816gemm``)
     remains between both ends.
@@ -106,11 +125,11 @@ def middle(name: str, length: int) -> str:
     head, last = length - 1 - tail, len(text) - tail
     work = _WORK.search(text)
     room = length - 2 - len(work[0]) if work else 0
-    if work is None or work.end() <= head or work.start() >= last or room < 2 * _LEAST:
-        return f"{text[:head]}…{text[last:]}"
-    head = min(room // 3, work.start())
-    last = max(len(text) - (room - head), work.end())
-    return f"{text[:head]}…{work[0]}…{text[last:]}"
+    if work is None or work.end() <= head or work.start() >= last or room < 2 * _RECOGNIZED:
+        start = _first_words(text, length - 1 - len(_last_words(text, tail)))
+        return f"{start}…{_last_words(text[len(start) + 1 :], length - 1 - len(start))}"
+    start = _first_words(text[: work.start()].rstrip(_BETWEEN), room // 3)
+    return f"{start}…{work[0]}…{_last_words(text[work.end() :].lstrip(_BETWEEN), room - len(start))}"
 
 
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:

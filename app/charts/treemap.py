@@ -19,11 +19,13 @@ LABEL = 40  # Characters of a tile's name.
 BEHIND = 0.16  # Share of the muted colour in the frame around the tiles of a group.
 HEIGHT = 392  # Pixels: that of the table beside it.
 AREA = 340 * 300  # Square pixels of the tiles, about: the width follows the page, and frames need room too.
-LETTER, LINE = 6.4, 14.5  # Pixels of a letter's width and a line's height.
+FONT, MIN_FONT = 12, 11  # Pixels. A tile without room for letters of MIN_FONT has no text.
+LETTER, LINE = 6.9, 15.6  # Pixels of a letter's width and a line's height.
 SEPARATOR = "\u241f"  # Between the names of an id. No name of a kernel or module contains this symbol.
-MIN_LETTERS = 14  # A narrower tile has only its time: a name in pieces of some letters cannot be read.
+NARROW = 0.8  # The width of a narrow tile, relative to that of a square of the same area.
+MIN_LETTERS = 11  # A narrower tile has only its time: a name in pieces of some letters cannot be read.
 ROOT = "all"
-_WORD = re.compile(r"[^_\s]+_?\s?|_")  # A name may break after each.
+_WORD = re.compile(r"(?:· )?(?:[^_\s…:]|:(?!:))+(?:_|…|::)?\s?|[_…:]")  # A name may break after each.
 
 
 class Tile(NamedTuple):
@@ -73,14 +75,14 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
                 for tile in drawn_tiles
             ],
             marker={"colors": colours, "line": {"width": 1, "color": PAGE.on(dark)}, "pad": {"t": 24, "l": 2, "r": 2, "b": 2}},
-            textfont={"color": [ink_on(colour) for colour in colours], "size": 11},
+            textfont={"color": [ink_on(colour) for colour in colours], "size": FONT},
             tiling={"pad": 1},
             pathbar={"visible": False},
             sort=True,
         )
     )
     framed(figure, HEIGHT)
-    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0})
+    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0}, uniformtext={"minsize": MIN_FONT, "mode": "hide"})
     largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
     alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
     owners = [key for key in OWNERS if any(tile.owner == key for tile in drawn_tiles)]
@@ -91,12 +93,12 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
 def _text(tile: Tile, whole: float) -> str:
     """Return what fits into a tile: its time, and above it as much of its name as there is room for.
 
-    Tiles are about square.
+    Tiles are about square. A text that does not fit would be hidden, so the tile is assumed to be narrow.
     """
     if not tile.owner:
         return fmt.plain(tile.label, LABEL if tile.path else None)
     time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
-    side = math.sqrt(tile.ms / whole * AREA)
+    side = NARROW * math.sqrt(tile.ms / whole * AREA)
     letters, lines = int(side / LETTER), int(side / LINE) - 1
     name = _wrap(fmt.clean(tile.label, LABEL), letters, lines) if letters >= MIN_LETTERS else []
     return "<br>".join(
@@ -108,13 +110,12 @@ def _wrap(name: str, letters: int, lines: int) -> list[str]:
     """Return a name in up to ``lines`` lines of ``letters`` letters, broken after words."""
     rows = [""]
     for word in _WORD.findall(name):
-        while word:
-            room = letters - len(rows[-1])
-            if len(word) > room and rows[-1]:
-                rows.append("")
-                continue
-            rows[-1] += word[:room].lstrip() if not rows[-1] else word
-            word = word[room:]
+        if rows[-1] and len(rows[-1]) + len(word.rstrip()) > letters:
+            rows.append("")
+        rows[-1] += word if rows[-1] else word.lstrip()
+        if len(rows[-1].rstrip()) > letters:  # the word is longer than a line
+            rows[-1] = f"{rows[-1][: letters - 1]}…"
+            break
     rows = [row.strip() for row in rows if row.strip()]
     return rows if len(rows) <= lines else [*rows[: lines - 1], f"{rows[lines - 1][: letters - 1]}…"] if lines > 0 else []
 

@@ -259,7 +259,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bo
         ),
         "ms": number(words.unit_of(rank), rows["ms"]),
         "share": st.column_config.NumberColumn("Share", format=panel.PERCENT, width=62),
-        "class_of": text("Category" if by == "kernel" else "Mostly", width=105),
+        "class_of": text("Category" if by == "kernel" else "Mostly", width=114),
         "change": first_change.column(),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(

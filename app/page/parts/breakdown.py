@@ -18,7 +18,7 @@ from sawtooth.app.theme import MUTED, OWNERS
 from sawtooth.app.words import categories
 
 # A name of up to NAME_SHOWN characters fits into a column of NAME_WIDTH pixels, even on a narrow page.
-NAME_SHOWN, NAME_WIDTH = 35, 265
+NAME_SHOWN, NAME_WIDTH = 40, 290
 ON_A_PHONE = 12  # rows that a phone shows; a search finds the others
 ROW = "row"  # address parameter: the row whose details are open
 BAR_WIDTH = 84  # Pixels of the column of bars.

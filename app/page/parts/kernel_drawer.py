@@ -52,13 +52,15 @@ def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) ->
         _what_to_gain(works_for, row, rank, result)
     with st.container(border=True):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-            cards.title(rankings.short(name, 90))
+            if sentence := copied(works_for, name, rank.gpu) if copies else reached(works_for):
+                cards.text(sentence)
             if longest is not None:
                 _timeline_link(rank, longest)
-        if sentence := copied(works_for, name, rank.gpu) if copies else reached(works_for):
-            cards.text(sentence)
         _works_for(works_for, rank, copies=copies)
-        panel.explain((), COPY_METHOD if copies else METHOD, "kernel-works-for")
+        with st.container(horizontal=True, gap="small"):
+            if not works_for.empty:
+                panel.csv_button(works_for, "kernel-works-for")
+            panel.explain((), COPY_METHOD if copies else METHOD, "kernel-works-for")
         wide, side = panel.beside()
         with wide:
             chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.dark(), method="")
@@ -167,7 +169,6 @@ def _works_for(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> No
     cards.table(list(headings.values()), cells, "What the kernel works for")
     if len(works_for) > WORKS_FOR_SHOWN:
         cards.small(f"The {WORKS_FOR_SHOWN} longest of {len(works_for)}; the CSV has all.")
-    panel.csv_button(works_for, "kernel-works-for")
 
 
 def _columns_shown(works_for: pd.DataFrame) -> pd.DataFrame:

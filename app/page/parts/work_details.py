@@ -30,6 +30,10 @@ TITLES: Mapping[Grouping, str] = {
     "kernel": "Kernels", "operator": "Operators", "shape": "Operators and shapes", "module": "Modules", "phase": "Phases", "category": "Categories",
 }  # fmt: skip
 
+NOUNS: Mapping[Grouping, str] = {
+    "kernel": "Kernel", "operator": "Operator", "shape": "Operator", "module": "Module", "phase": "Phase", "category": "Category",
+}  # fmt: skip
+
 
 def show(
     row: pd.Series, work: GpuWork, by: Grouping, rank: RankResult, result: RunResult, changes: Sequence[tuple[int, Finding]]
@@ -78,6 +82,9 @@ def unnamed(ms: float, step_ms: float | None) -> str:
 
 
 def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
+    if len(rows) == 1:  # a table with one row of 100 % is not needed
+        cards.small(f"{NOUNS[part]}: {fmt.clean(str(rows['name'].iloc[0]), 120)}")
+        return
     cards.title(f"{TITLES[part]}: {fmt.count(len(rows))}")
     whole = float(rows["ms"].sum())
     rows = rows.assign(short=breakdown.short_names(rows, part), part_share=rows["ms"] / whole if whole else 0.0)

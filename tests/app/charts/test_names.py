@@ -19,16 +19,16 @@ def test_cut_names_of_one_kernel_family_stay_distinct() -> None:
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn", "ampere_…s16816gemm…f_stages_64x3_tn"),
-        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_kernel0_0", "cudnn_gen…sdpa…f16_knob_7_kernel0_0"),
-        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x64x64_stage3_kernel", "sm80_xmma_gemm_bf…x64_stage3_kernel"),
+        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn", "ampere…s16816gemm…stages_64x3_tn"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_7_kernel0_0", "cudnn…sdpa…f16_knob_7_kernel0_0"),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x64x64_stage3_kernel", "sm80_xmma_gemm…stage3_kernel"),
         (
             "at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda>",
             "vector… · bfloat16_copy_kernel_cuda",
         ),
         (
             "at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast_of_many_tensors>",
-            "gpu_kernel_impl_n…t_of_many_tensors",
+            "gpu_kernel_impl…of_many_tensors",
         ),
     ],
 )
@@ -38,6 +38,14 @@ def test_a_cut_kernel_name_keeps_its_operation(name: str, shown: str) -> None:
 
 def test_a_short_name_is_not_cut() -> None:
     assert short("aten::mm", 44) == "aten::mm"
+
+
+def test_a_name_is_cut_between_words() -> None:
+    assert short("batch_norm_collect_statistics_channels_last_kernel", 40) == "batch_norm_collect…channels_last_kernel"
+    functor = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"
+    assert short(functor, 40) == "vectorized_elementwise · CUDAFunctor_add"
+    assert short(functor, 34) == "vectorized… · CUDAFunctor_add"
+    assert short("a" * 50, 35) == "a" * 17 + "…" + "a" * 17  # one word, so that letters are cut
 
 
 def test_kernels_with_equal_short_names_end_with_their_difference() -> None:
