@@ -15,8 +15,8 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import telemetry_bands as bands
-from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import ACCENT, ALARM, MUTED, PAGE, colour_of_quantity
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.theme import ACCENT, ALARM, PAGE, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
@@ -92,7 +92,7 @@ def lanes(
 ) -> Chart:
     """Draw the measured quantities, one panel per unit; those of ``trouble`` or the activity come first.
 
-    Averages are ``means`` by column; for another column they are of ``steady``, a part of ``telemetry`` (the rest is shaded), or
+    Averages are ``means`` by column; for another column they are of ``steady``, a part of ``telemetry`` (the rest is faded), or
     else of all drawn samples.
     """
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
@@ -106,7 +106,8 @@ def lanes(
             _line(figure, telemetry, column, divisor=panel.divisor, origin_ns=origin_ns, dark=dark, row=row, behind=behind)
         figure.update_yaxes(**panel.axis(), row=row, col=1)
         named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
-        _heading(figure, row, named, {c: _mean(c, means, telemetry if steady is None else steady) for c in named}, dark)
+        averages = {c: _mean(c, means, telemetry if steady is None else steady) for c in named}
+        _heading(figure, row, named, averages, _throttled_by(telemetry, dark) if panel is PANELS["clock"] else "", dark)
     drawn_s = _drawn_s(telemetry, origin_ns)
     shapes = bands.not_averaged(beside, drawn_s, dark)
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
@@ -135,8 +136,14 @@ def lanes(
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
         method="A sample describes the window that ends at its time, so its value is drawn back to the previous sample. Lines are thinned so that every "
         "peak and valley stays; times without samples are left empty; bars above the clock mark throttling.",
-        legend=_legend(telemetry, dark, throttled=clock is not None, aside=bool(beside)),
     )
+
+
+def window(column: str | None, interval_s: float | None) -> str:
+    """Return over which time a drawn point of the counter ``column`` is averaged; "" if this is not known."""
+    if column not in SIGNALS or column == SLOW or not interval_s:
+        return ""
+    return f"A point of {BY_COLUMN[column].label} is the mean of {fmt.duration_ns(float(f'{interval_s:.2g}') * 1e9)}."
 
 
 def _panels(telemetry: TelemetrySeries, signal: str | None, quantities: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
@@ -185,8 +192,10 @@ def _mean(column: str, means: Mapping[str, float] | None, telemetry: TelemetrySe
     return means[column] if means is not None and column in means else facts(telemetry, column).get("mean")
 
 
-def _heading(figure: go.Figure, row: int, measured: Sequence[str], means: Mapping[str, float | None], dark: bool) -> None:
-    """Write the name and mean of each line above its panel, in the line's colour."""
+def _heading(
+    figure: go.Figure, row: int, measured: Sequence[str], means: Mapping[str, float | None], band: str, dark: bool
+) -> None:
+    """Write the name and mean of each line above its panel, and what a ``band`` in it means."""
     named = []
     for column in measured:
         quantity, mean = BY_COLUMN[column], means[column]
@@ -195,7 +204,7 @@ def _heading(figure: go.Figure, row: int, measured: Sequence[str], means: Mappin
     lines = [", ".join(named[i : i + IN_A_LINE]) for i in range(0, len(named), IN_A_LINE)]
     figure.add_annotation(
         x=0, xref="paper", xanchor="left", y=1, yref=f"y{row if row > 1 else ''} domain", yanchor="bottom",
-        text=f"{',<br>'.join(lines)} on average", showarrow=False, font={"size": 12}, align="left",
+        text=f"{',<br>'.join(lines)}{band}", showarrow=False, font={"size": 12}, align="left",
     )  # fmt: skip
 
 
@@ -246,11 +255,10 @@ def _tooth(
     )  # fmt: skip
 
 
-def _legend(telemetry: TelemetrySeries, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
-    """Return the legend of the bands; the panels' headings name the lines."""
-    reasons = dict.fromkeys(telemetry.throttles["reason"] if throttled else ())
-    lane = [LegendEntry(f"throttled: {reason}", ALARM.on(dark)) for reason in reasons]
-    return (*([LegendEntry("not steady: start, end or profile, in no average", MUTED.on(dark))] if aside else []), *lane)
+def _throttled_by(telemetry: TelemetrySeries, dark: bool) -> str:
+    """Return the meaning of the bars above the clock, for its heading; "" without throttling."""
+    reasons = ", ".join(dict.fromkeys(telemetry.throttles["reason"]))
+    return f'&nbsp;&nbsp; <span style="color:{ALARM.on(dark)}">▮</span> throttled by {reasons}' if reasons else ""
 
 
 def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sawtooth.app.theme import ACCENT, ALARM, MUTED
+from sawtooth.app.theme import ACCENT, ALARM, MUTED, PAGE
 
 LANE_FROM, LANE_GAP = 0.86, 0.06  # Shares of the clock panel's height: the lane of throttling is above its line, after a gap.
-SHADE = 0.1  # Opacity of a time that no average includes: lines and labels stay readable on it.
+FADE = 0.62  # Opacity of the page's colour over a time that no average includes. Its lines stay visible.
 
 
 def not_averaged(times: Sequence[tuple[float, float]], drawn: Sequence[float], dark: bool) -> list[dict[str, Any]]:
-    """Return shades over all panels (x in seconds), each with a line where it ends within ``drawn``.
+    """Return veils over all panels (x in seconds), each with a line where it ends within ``drawn``.
 
-    A pale area alone has too little contrast.
+    A veil fades the lines below it. A grey area would look like the grey line of NVML's utilization.
     """
     colour = MUTED.on(dark)
     shades = [
-        {**_rectangle(start, end), "yref": "paper", "fillcolor": faint(colour, SHADE), "line": {"width": 0}}
+        {
+            **_rectangle(start, end),
+            "yref": "paper",
+            "layer": "above",
+            "fillcolor": faint(PAGE.on(dark), FADE),
+            "line": {"width": 0},
+        }
         for start, end in times
     ]
     edges = sorted({edge for ends in times for edge in ends} - set(drawn))

@@ -9,6 +9,7 @@ from sawtooth.analysis.telemetry.series import DRAWN
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.summary import SHARES_AT_WORK
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.telemetry import window
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.info import SessionInfo
 from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveSession
@@ -60,6 +61,12 @@ def sawtooth_sentence(sawtooth: Sawtooth, gpu: LiveGpu) -> str:
     if sawtooth.cycles is not None:
         parts.append(f"{sawtooth.cycles:.0f} periods seen, confidence {sawtooth.confidence}")
     return ", ".join(parts) + "."
+
+
+def averages_sentence(session: LiveSession, gpu: LiveGpu) -> str:
+    """Return over which times the numbers and the points of the lines are averaged."""
+    numbers = f"Numbers are averages of the last {RECENT_SECONDS:g}\u00a0s."
+    return f"{numbers} {window(gpu.at_work_column, session.interval_s)}".strip()
 
 
 def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
 
 import streamlit as st
 
@@ -16,6 +15,7 @@ from sawtooth.app.live.info import SessionInfo, session_info, sessions
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.app.live.words import (
     about_session,
+    averages_sentence,
     sawtooth_sentence,
     sentence,
     step_rate_sentence,
@@ -44,16 +44,11 @@ def main() -> None:
     _started(here)
     chosen = _chosen(here)
     if chosen is None:
-        _nothing_yet()
-        lines = _example()
-        session_start.show(compact=False)
-        if lines is not None:
-            cards.title("The example over time")
-            live_chart.show(lines, "live-example-lines")
+        _example()
     else:
         _session(chosen, here)
         st.divider()
-        session_start.show(compact=True)
+        session_start.show()
 
 
 def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
@@ -170,6 +165,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
     with middle:
         live_chart.show(live_picture.lines_of(drawn), f"live-chart-{session_id}")
     with below:
+        cards.small(averages_sentence(session, gpu))
         if tooth is not None:
             cards.small(sawtooth_sentence(tooth, gpu))
     if picked is not None and picked != gpu.device:
@@ -265,36 +261,28 @@ def _waiting() -> None:
     st.session_state["live_waited"] = True
 
 
-def _example() -> dict[str, Any] | None:
-    """Show the numbers of the bundled recording as an example; return its picture without them."""
+def _example() -> None:
+    """Show the bundled recording as an example of a session, and the ways to start one's own."""
+    gpus = gpus_here()
+    here = f"{fmt.many(gpus.count, 'GPU')} on this machine can be sampled. " if gpus.count else ""
     recording = bundled_telemetry()
     session = example(recording) if recording is not None else None
     if session is None:
-        return None
+        cards.headline("No session yet", f"{here}A session shows the GPUs of a machine, updated every second.")
+        session_start.buttons()
+        return
     gpu = session.gpus[min(session.gpus)]
     tooth = session.sawtooth(gpu.device)
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        with st.container(gap=None, width="stretch"):
-            cards.title(f"What you will see: {sentence(session, gpu, tooth, live=False)}")
-            cards.small("An example, updated every second in a session: a ResNet-50 on an H200 waits for its data loader.")
-        session_start.replay_button()
+    with st.container(key="live_head"):
+        about = "A ResNet-50 on an H200 waits for its data loader. A session of your own is updated every second."
+        cards.headline(f"Example: {sentence(session, gpu, tooth, live=False)}", f"{here}{about}")
+    session_start.buttons()
     period = tooth.period_s if tooth else None
     drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.dark(), period_s=period)
     with st.container(key="live_example_now"):
         live_chart.show(live_picture.numbers_of(drawn), "live-example-now")
-    return live_picture.lines_of(drawn)
-
-
-def _nothing_yet() -> None:
-    gpus = gpus_here()
-    if gpus.count:
-        cards.headline(
-            f"{gpus.count} GPU{'s' if gpus.count > 1 else ''} on this machine, not sampled yet.",
-            "Start the sampler beside your training job.",
-        )
-    else:
-        with st.container(key="live_head"):
-            cards.headline("Watch a GPU elsewhere, or replay a recording.", gpus.why_none)
+    cards.small(averages_sentence(session, gpu))
+    live_chart.show(live_picture.lines_of(drawn), "live-example-lines")
 
 
 main()

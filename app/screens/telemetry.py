@@ -210,8 +210,6 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     origin = telemetry.span.start_ns
     steady = telemetry_strip.steady(telemetry, summary)
     stretch = telemetry_strip.stretch(steady, telemetry) if steady is not telemetry else None
-    length = fmt.duration_ns(telemetry.span.ns)
-    averaged = f"Averages are of {stretch} of the {length} recorded, where the loop is steady. " if stretch else ""
     if view is not None:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.small(_range(view))
@@ -227,10 +225,13 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     strip = _overview(telemetry, view) if view is not None else None
     shown = series.cut_to(telemetry, series.seconds_span(view, origin)) if view else telemetry
     title = "" if view is None and stretch else _title(shown, view, summary)
+    column = summary.signal_column if summary is not None else None
+    averages = _averages_of(stretch if view is None else None)
+    cards.small(f"{averages} {charts.window(column, telemetry.interval_s)}")
     chart = charts.lanes(
         shown,
         title,
-        f"{title or averaged.rstrip('. ')}. {_under(telemetry)}.",
+        f"{title} {averages} {_under(telemetry)}.".strip(),
         origin_ns=origin,
         dark=frame.dark(),
         sawtooth=summary.sawtooth if summary else None,
@@ -244,6 +245,13 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
             low, high = sorted(selection.box[0]["x"][:2])
             st.session_state[key] = (float(low), float(high))
             st.rerun(scope="fragment")
+
+
+def _averages_of(stretch: str | None) -> str:
+    """Return what the numbers above the lines are."""
+    if stretch is None:
+        return "Numbers in bold are averages."
+    return f"Numbers in bold are averages from {stretch}, where the loop is steady; the rest is faded."
 
 
 def _overview(telemetry: TelemetrySeries, view: tuple[float, float]) -> Any:

@@ -82,11 +82,15 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
     server = start_server(data)
     try:
         page.goto(f"{server.url}/live")
-        expect(page.get_by_text("sawtooth sample --push")).to_be_visible(timeout=60_000)
-        expect(page.get_by_text(re.compile(r"What you will see.* GPU 0 worked \d+\s% of each"))).to_be_visible(timeout=60_000)
+        expect(page.get_by_role("heading", level=1)).to_contain_text(
+            re.compile(r"Example: GPU 0 worked \d+\s% of each"), timeout=60_000
+        )
+        page.get_by_role("button", name="Watch your own GPU").click()
+        expect(page.get_by_text("sawtooth sample --push")).to_be_visible()
+        page.keyboard.press("Escape")
         # the example fills the page until there is a session
         expect(page.locator("canvas").first).to_be_visible(timeout=60_000)
-        page.get_by_role("button", name="Replay the bundled recording").click()
+        page.get_by_role("button", name="Replay this example").click()
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Stop").click()
         expect(page.get_by_text("ended: stopped")).to_be_visible(timeout=60_000)

@@ -28,15 +28,15 @@ def sampled() -> TelemetrySeries:
     )
 
 
-def test_averages_refer_to_the_steady_part_and_the_rest_is_shaded() -> None:
+def test_averages_refer_to_the_steady_part_and_the_rest_is_faded() -> None:
     whole = sampled()
     steady = series.cut_to(whole, TimelineSpan(6 * SECOND, 9 * SECOND))
     chart = lanes(whole, "title", "alt", origin_ns=0, dark=False, steady=steady)
     headings = " ".join(note.text for note in chart.figure.layout.annotations)
-    assert "<b>80\u00a0%</b> on average" in headings and "<b>400\u00a0W</b> on average" in headings
+    assert "<b>80\u00a0%</b>" in headings and "<b>400\u00a0W</b>" in headings
     shades = [shape for shape in chart.figure.layout.shapes if shape.type == "rect"]
     assert [(shade.x0, shade.x1) for shade in shades] == [(0.0, 6.0), (9.0, 10.0)]
-    assert any(entry.label.startswith("not steady") for entry in chart.legend)
+    assert all(shade.layer == "above" and shade.fillcolor.startswith("rgba(255,255,255") for shade in shades)
     notes = [(note.x, note.text) for note in chart.figure.layout.annotations if note.xref != "paper"]
     assert notes == [(3.0, "not averaged")]  # the first six seconds have room for the text, the last one has not
 
@@ -44,7 +44,7 @@ def test_averages_refer_to_the_steady_part_and_the_rest_is_shaded() -> None:
 def test_averages_of_the_analysis_come_before_those_of_the_drawn_samples() -> None:
     chart = lanes(sampled(), "title", "alt", origin_ns=0, dark=False, means={"util_pct": 36.4})
     headings = " ".join(note.text for note in chart.figure.layout.annotations)
-    assert "<b>36\u00a0%</b> on average" in headings and "<b>250\u00a0W</b> on average" in headings  # of 100 and 400 W
+    assert "<b>36\u00a0%</b>" in headings and "<b>250\u00a0W</b>" in headings  # of 100 and 400 W
 
 
 def test_a_period_is_not_drawn_as_lost_time() -> None:
@@ -58,6 +58,6 @@ def test_a_period_is_not_drawn_as_lost_time() -> None:
 
 def test_without_a_steady_part_averages_refer_to_all_samples() -> None:
     chart = lanes(sampled(), "title", "alt", origin_ns=0, dark=False)
-    assert "<b>40\u00a0%</b> on average" in chart.figure.layout.annotations[0].text
+    assert "<b>40\u00a0%</b>" in chart.figure.layout.annotations[0].text
     assert [chart.figure.layout[axis].title.text for axis in ("yaxis", "yaxis2")] == ["%", "W"]  # each axis says its unit
     assert not chart.figure.layout.shapes and not chart.legend

@@ -42,7 +42,8 @@ def test_telemetry_shows_gaps_throttling_and_the_average(app_data: DataFolder, t
     clock = next(line for line in lanes["data"] if line["yaxis"] == axis)
     top = lanes["layout"][axis.replace("y", "yaxis")]["range"][1]
     assert max(numbers(clock["y"])) < thin[0]["y0"] * top  # no line is hidden
-    headings = [note["text"] for note in lanes["layout"]["annotations"] if "on average" in note["text"]]
+    headings = [note["text"] for note in lanes["layout"]["annotations"] if "<b>" in note["text"]]
+    assert any("throttled by power cap" in heading for heading in headings)  # the bars are explained where they are
     assert "GPU utilization" in headings[0] and len(headings) == len({line["yaxis"] for line in lanes["data"]})
     heights = [b - a for a, b in (lanes["layout"][f"yaxis{n}"]["domain"] for n in ("", "2"))]
     assert heights[0] > 1.5 * heights[1]  # The lane of the sentence is higher.
