@@ -104,6 +104,11 @@ def entries(rows: Sequence[tuple[str, str, str, str]]) -> None:
     st.html(_HTML.entries(rows))
 
 
+def tables(listed: Sequence[tuple[str, Sequence[tuple[str, str, str]], bool]]) -> None:
+    """Show tables by name; an opened one shows name, type and meaning of its columns."""
+    st.html(_HTML.tables(listed))
+
+
 def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
     """Show a table whose rows are sorted by the second column, with a bar for each value of that column."""
     with st.container(key=f"ranked_of_{len(rows)}_"):  # the container reserves the table's approximate height

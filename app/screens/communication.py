@@ -75,7 +75,7 @@ def main() -> None:
         cards.headline("No collective ran in the recorded steps.", _why_none(rank))
         first_change.show(result)
         if (rank.trace.world_size or 1) == 1:
-            rank_panels.other_jobs("communication")
+            rank_panels.one_gpu(result, rank, "communication")
         return
     if len(rows):
         cards.headline(*finding(rows, rank))

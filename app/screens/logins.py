@@ -49,10 +49,8 @@ def main() -> None:
         for other in others:
             sessions.end(other)
         st.rerun()
+    cards.small("Logging out a browser ends its access at once, also on open pages. A login ends after 30 days without use.")
     _invite()
-    cards.small(
-        "Logging out a browser ends its access at once, also on pages that are open. A login ends after 30 days without use."
-    )
 
 
 def _invite() -> None:
@@ -92,7 +90,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
     session = listed.session
     user = f" (user id {session.user})" if session.user is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", border=True):
-        with st.container():
+        with st.container(gap=None):
             cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(
                 f"Used {_ago(time.time() - listed.seen)}{f', from {session.address}' if session.address else ''}{user}. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 
 import pandas as pd
 import streamlit as st
@@ -13,6 +13,7 @@ from sawtooth.analysis.store.rank_causes import RankCauses
 from sawtooth.analysis.store.sql import MAX_ROWS, MAX_SECONDS, MAX_SQL_CHARACTERS, QueryResult, run_query
 from sawtooth.analysis.store.sql_examples import EXAMPLES
 from sawtooth.app import format as fmt
+from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
@@ -20,9 +21,7 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
-LONG_TEXT, LONG_PX = 40, 330  # characters of a text that is wrapped in the answer, and the width of its column
-LINE_CHARACTERS, LINE_PX, MAX_LINES = 46, 18, 4  # Of wrapped texts; a longer text is complete in the opened cell and the CSV.
-FIRST_TABLE = "gpu_ops"  # the table that most queries use
+LONG_TEXT, LONG_PX = 46, 345  # characters of a text that is shortened in the answer, and the width of its column
 CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
 
 
@@ -44,7 +43,7 @@ def main() -> None:
             query = str(st.session_state.get("sql_to_run") or "").strip()
             _answer(chosen, query, result)
         with st.container(key="sql_tables"):
-            _tables()
+            _tables(query)
 
 
 def _answer(chosen: RecordingRef, query: str, result: RunResult) -> None:
@@ -108,7 +107,7 @@ def _form(chosen: RecordingRef) -> None:
     titles = [example.title for example in EXAMPLES if example.kind == chosen.kind]
     st.pills("Start from", titles, key="sql_example", on_change=_take_example)
     with st.form("sql_form", border=False):
-        st.text_area("Query", key="sql_text", height=150, max_chars=MAX_SQL_CHARACTERS, placeholder="SELECT …")
+        st.text_area("Query", key="sql_text", height="content", max_chars=MAX_SQL_CHARACTERS, placeholder="SELECT …")
         st.form_submit_button("Run", icon=":material/play_arrow:", type="primary", help="Ctrl+Enter", on_click=_run)
 
 
@@ -123,14 +122,15 @@ def _take_example() -> None:
             st.session_state["sql_text"] = st.session_state["sql_to_run"] = example.sql
 
 
-@st.fragment
-def _tables() -> None:
-    """Show the tables and columns with their meanings."""
-    known = columns()
-    tables = sorted({column.table for column in known})
-    table = st.selectbox("Columns of the table", tables, index=tables.index(FIRST_TABLE), key="sql_table")
+def _tables(query: str) -> None:
+    """Show all tables with their columns; those that the query reads come first and are open."""
+    by_name: dict[str, list[tuple[str, str, str]]] = {}
+    for column in columns():
+        by_name.setdefault(column.table, []).append((column.column, column.type.lower(), column.comment))
+    read = set(re.findall(r"\w+", query)) & set(by_name)
+    cards.strong("Tables and columns")
     cards.small("Times are integer nanoseconds. Texts are in the table names.")
-    cards.entries([(c.column, c.type.lower(), c.comment, "") for c in known if c.table == table])
+    cards.tables([(name, by_name[name], name in read) for name in sorted(by_name, key=lambda name: (name not in read, name))])
 
 
 @st.cache_data(
@@ -146,10 +146,11 @@ def _is_long(values: pd.Series) -> bool:
     return not pd.api.types.is_numeric_dtype(values) and bool((values.astype(str).str.len() > LONG_TEXT).any())
 
 
-def _row_px(long: pd.DataFrame) -> int | None:
-    """Return the height of rows in which the texts of ``long`` wrap; None without such texts."""
-    longest = max((int(long[c].astype(str).str.len().max()) for c in long), default=0)
-    return 14 + LINE_PX * min(math.ceil(longest / LINE_CHARACTERS), MAX_LINES) if longest else None
+def _shortened(values: pd.Series) -> list[object]:
+    """Return texts that fit into a cell, such as readable names of kernels that stay distinct."""
+    short = rankings.distinct_names([str(value) for value in values.dropna().unique()], LONG_TEXT)
+    of = dict(zip(map(str, values.dropna().unique()), short, strict=True))
+    return [of.get(str(value), value) for value in values]
 
 
 def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
@@ -164,14 +165,15 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
         return
     rows = result.rows
     many = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
-    cards.title(f"The first {many} of more" if result.more else many if len(rows) else "The query returned no rows")
     long = [c for c in rows if _is_long(rows[c])]
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        cards.title(f"The first {many} of more" if result.more else many if len(rows) else "The query returned no rows")
+        complete = bool(long) and st.toggle("Complete texts", key="sql_complete")
     st.dataframe(
-        rows,
+        rows if complete else rows.assign(**{c: _shortened(rows[c]) for c in long}),
         hide_index=True,
         key="sql_answer",
-        column_config={c: st.column_config.Column(width=LONG_PX) for c in long},
-        row_height=_row_px(rows[long]),
+        column_config={} if complete else {c: st.column_config.Column(width=LONG_PX) for c in long},
         height="auto" if len(rows) <= 14 else panel.TALL,
         placeholder="NULL",
         alt="The result as a table.",
