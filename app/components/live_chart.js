@@ -104,10 +104,12 @@ function panels(parent, data, ink) {
     panel.className = i ? "panel" : "panel first";
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${entry.heading}: ${entry.lines.map((line) => `${line.name} ${line.now}`).join(", ")}`);
-    const words = [{ heading: entry.heading }, ...entry.lines];
+    const band = entry.period ? [{ name: "one period", colour: entry.lines[0].colour, band: true }] : [];
+    const words = [{ heading: entry.heading }, ...entry.lines, ...band];
     for (const [item, line] of children(head, words, () => { const made = node("span"); made.append(node("i"), node("strong")); return made; })) {
       const [swatch, name] = item.children;
-      swatch.hidden = Boolean(line.heading); swatch.style.background = line.colour || ""; swatch.style.display = line.heading ? "none" : "";
+      swatch.hidden = Boolean(line.heading); swatch.style.background = line.colour || "";
+      swatch.className = line.band ? "band" : line.faint ? "faint" : ""; swatch.style.display = line.heading ? "none" : "";
       write(name, line.heading || line.name);
     }
     drawPanel(canvas, entry, data, ink);

@@ -47,8 +47,8 @@ def style() -> None:
     # Streamlit writes white text on the accent colour, which is light in this theme: the contrast is only 2.8:1
     if st.context.theme.type == "dark":
         st.html(
-            "<style>[data-testid^=stBaseButton-primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
-            ":root .st-caution span { color: #F2C14E; } [data-testid=stMain] [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
+            "<style>button[kind^=primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
+            ":root .st-caution span { color: #F2C14E; } :is([data-testid=stMain], [data-testid=stPopoverBody]) [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
         )
     st.logo(LOGO, size="large")
 

@@ -102,6 +102,7 @@ def _picture(page: Page, address: str, path: Path) -> list[str]:
     page.goto(address)
     page.locator("h1").first.wait_for(timeout=SHOW_MS)
     page.locator("[data-testid=stStatusWidget], [data-testid=stSkeleton]").first.wait_for(state="hidden", timeout=SHOW_MS)
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for(timeout=SHOW_MS)
     page.wait_for_timeout(SETTLE_MS)  # charts draw after the script has ended
     page.screenshot(path=path, timeout=SHOW_MS)
     page.evaluate(AXE)

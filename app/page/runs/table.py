@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import streamlit as st
 from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
 from sawtooth.app import format as fmt
 from sawtooth.app import places
-from sawtooth.app.charts import history
+from sawtooth.app.charts import history, rankings
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
@@ -20,6 +21,7 @@ from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
 COMPARED_FROM = 3  # runs: for two, the Compare page shows more than a chart of MFU and busy share
+RUN_CHARACTERS, LETTER_PX = 26, 7.2  # characters of a run's name in its column, and pixels of a letter
 MIN_SURE = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
 SHARES = ("busy_share", "mfu_share")
 AFTER = "after="  # the tag of a run that applied a change to another one
@@ -36,13 +38,19 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     names = distinct_names(frame.data_folder().manifests())
     rows = pd.DataFrame([_row(name, manifest, known[manifest.id], steps, names) for name, manifest in runs])
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    change_px = 230 if rows["last_change"].any() else 305
+    # Streamlit cuts a text inside a word; the CSV has the complete texts.
+    drawn = rows.assign(
+        run=[rankings.middle(name, RUN_CHARACTERS) for name in rows["run"]],
+        headline=[textwrap.shorten(line, round(change_px / LETTER_PX), placeholder=" …") for line in rows["headline"]],
+    )
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
         "run": text("Run", width=185),
         "step_ms": number("Step, ms", width=70),
         "gain_share": panel.share_bar("Sure to gain"),
         "gain": text("All changes", width=95),
-        "headline": text("First change", width=230 if rows["last_change"].any() else 305),
+        "headline": text("First change", width=change_px),
         "busy_share": number("GPU busy", width=75),
         "mfu_share": number("MFU", width=75),
         "last_change": text("Last change", width=185),
@@ -58,7 +66,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     with st.container(key=f"runs_table_of_{len(rows)}_"):  # reserves the height until the table is drawn
         event: Any = st.dataframe(
             # Digits as on every other screen: one number of decimals for all rows would write 1.07 ms as 1.1.
-            panel.in_percent(rows).style.format({"step_ms": fmt.number, **dict.fromkeys(SHARES, _percent)}, na_rep=""),
+            panel.in_percent(drawn).style.format({"step_ms": fmt.number, **dict.fromkeys(SHARES, _percent)}, na_rep=""),
             hide_index=True,
             # Columns with the same value for all runs, the id and the day are only in the CSV.
             column_order=[c for c in columns if not constant.get(c)],
@@ -94,7 +102,7 @@ def _narrow(rows: pd.DataFrame) -> None:
         for row in rows.drop_duplicates("id").to_dict("records")
     ]
     with st.container(key="runs_narrow"):
-        cards.small("The bar is the share of the step that all changes are sure to remove.")
+        cards.small("Bar: the share of a step that all changes surely remove.")
         cards.narrow_rows(lines, "The runs: step time, certain gain, and how many times as fast a step can become")
 
 
