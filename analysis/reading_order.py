@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sawtooth.analysis.findings.ordering import is_much_surer, sure_gain_ms
 from sawtooth.analysis.findings.plan import needed_before, plan_of
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.replay.whatif import WhatIf
@@ -16,8 +17,6 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 
 MIN_SHARE = 0.03  # A gain below this share of the step is lost in the noise of most measurements.
-MUCH_SURER = 2.0  # A change comes first if the lower bound of its gain is more than this multiple of the first change's.
-WITHOUT_INTERVAL = 0.5  # The lower bound of a gain without an interval is this share of the gain.
 
 
 def in_reading_order(result: RunResult, whatif: WhatIf | None) -> RunResult:
@@ -88,7 +87,7 @@ def leading(result: RunResult) -> Finding | None:
         first = next((finding for finding in claimed if _is_more(finding, first)), first)
     if first is None or first.claims != "gain" or first.ends_the_run or "late_rank" in first.explains.topics:
         return first
-    surer = [f for f in claimed if _is_surer(f, first) and not any(n in claimed for n in needed_before(f, result.findings))]
+    surer = [f for f in claimed if _is_surer(f, first) and not any(n in claimed for n in _needed_apart(f, result))]
     return max(surer, key=sure_gain_ms, default=first)
 
 
@@ -117,29 +116,20 @@ def _is_surer(finding: Finding, first: Finding) -> bool:
 
     False for a choice with its own costs, such as compiling, which does not come before a fault.
     """
-    comparable = finding.claims == "gain" and finding.confidence != "low" and "choice" not in finding.explains.topics
-    return comparable and sure_gain_ms(finding) > MUCH_SURER * sure_gain_ms(first)
+    return "choice" not in finding.explains.topics and is_much_surer(finding, first)
 
 
-def sure_gain_ms(finding: Finding) -> float:
-    """Return the lower bound of a predicted gain, ms per step; 0 without a prediction.
-
-    It is that of this run, if it is known: the drift of a host between two runs decides nothing about the gain.
-    """
-    if finding.claims != "gain" or finding.predicted_step_ms is None:
-        return 0.0
-    if finding.sure_gain_ms is not None:
-        return finding.sure_gain_ms
-    if finding.predicted_high_ms is None:
-        return WITHOUT_INTERVAL * finding.gain_ms
-    return max(finding.predicted_step_ms + finding.gain_ms - finding.predicted_high_ms, 0.0)
+def _needed_apart(finding: Finding, result: RunResult) -> list[Finding]:
+    """Return the findings whose changes come before ``finding`` but are no part of its change."""
+    return [needed for needed in needed_before(finding, result.findings) if needed.rule not in finding.enabled_by]
 
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return the finding whose change ``finding`` needs first and that gains little alone; else None."""
+    """Return the finding whose change is a part of ``finding``: it enables the other, and gains much less alone; else None."""
     little = MIN_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
-    return next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None)
+    enabling = (f for f in needed if f.rule in finding.enabled_by)
+    return next(enabling, next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None))
 
 
 def same_as_delay(result: RunResult, finding: Finding) -> bool:

@@ -20,7 +20,7 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.remaining import ReplayedStep
 from sawtooth.analysis.replay.whatif import WhatIf
-from sawtooth.analysis.run.model import PlanStep, RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, PlanStep, RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
@@ -107,10 +107,7 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
     if every_choice or not planned:
         shown_choices = list(range(1, 1 << len(changes)))
     at = {rule: place for place, rule in enumerate(changes)}
-    needs = [
-        {at[first] for first in by_rule[rule].needs_first if first in at} if by_rule[rule].pays_later else set()
-        for rule in changes
-    ]
+    needs = [{at[first] for first in _needed(by_rule[rule]) if first in at} for rule in changes]
     builder = _Builder(whatif, rank.best, now, edits, needs, owner_of)
     choices: dict[int, StairStep] = {0: now}
     for choice in shown_choices:
@@ -118,6 +115,11 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
             return Staircase((), 0, {0: now})
         choices[choice] = step
     return Staircase(changes, len(planned), choices)
+
+
+def _needed(finding: Finding) -> tuple[str, ...]:
+    """Return the rules whose changes must be made for the gain of ``finding``."""
+    return finding.needs_first if finding.pays_later else finding.enabled_by
 
 
 def _now(rank: RankResult, parts: Sequence[tuple[str, str | None, float]]) -> StairStep:

@@ -21,8 +21,10 @@ from sawtooth.analysis.units import in_words
 SAME_CAUSE = 0.5  # Two findings have the same cause if one changes more than this share of the other's operations.
 ANOTHER_WAY = "Another solution for the same cause:"
 SAME_WORK = "This changes the same work as “{title}” in another way, so the gains do not add up."
-# Fields of a finding that are cleared if its change needs another one first. It has no gain of its own then; the plan predicts
-# its step time after the other change.
+MUCH_SURER = 2.0  # A change comes first if the lower bound of its gain is more than this multiple of the first change's.
+WITHOUT_INTERVAL = 0.5  # The lower bound of a gain without an interval is this share of the gain.
+# Fields of a finding that are cleared if its change needs another one first that gains as much. It has no gain of its own then;
+# the plan predicts its step time after the other change. If the other one gains less, it is a part of this change.
 ONLY_AFTER: dict[str, object] = dict.fromkeys(
     ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "predicted_speedup", "ceiling_ms_per_step")
 ) | {"pays_later": True}
@@ -215,12 +217,32 @@ def _add_relations(context: RuleContext, order: _Order, rule_of: dict[str, Rule]
                 order.note(later, declared.because.format(title=pair[0].title))
             if not declared.orders(context, *pair):
                 continue
-            if relation == "needs" and _gains_alone(context, pair[0]):
-                order.note(later, "", **ONLY_AFTER)
+            if relation == "needs":
+                is_part = not _gains_alone(context, pair[0]) or is_much_surer(pair[1], pair[0])
+                order.note(later, "", **({"enabled_by": (*pair[1].enabled_by, declared.to)} if is_part else ONLY_AFTER))
             if not declared.behind:
                 order.pull_up(first, later)
             elif later < first:
                 order.put_behind(first, later)
+
+
+def is_much_surer(finding: Finding, first: Finding) -> bool:
+    """Return whether the lower bound of a predicted gain is much larger than that of the ``first`` change."""
+    return finding.confidence != "low" and sure_gain_ms(finding) > MUCH_SURER * sure_gain_ms(first)
+
+
+def sure_gain_ms(finding: Finding) -> float:
+    """Return the lower bound of a predicted gain, ms per step; 0 without a prediction.
+
+    It is that of this run, if it is known: the drift of a host between two runs decides nothing about the gain.
+    """
+    if finding.claims != "gain" or finding.predicted_step_ms is None:
+        return 0.0
+    if finding.sure_gain_ms is not None:
+        return finding.sure_gain_ms
+    if finding.predicted_high_ms is None:
+        return WITHOUT_INTERVAL * finding.gain_ms
+    return max(finding.predicted_step_ms + finding.gain_ms - finding.predicted_high_ms, 0.0)
 
 
 def _gains_alone(context: RuleContext, finding: Finding) -> bool:

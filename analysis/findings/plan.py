@@ -25,24 +25,28 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
     steps: list[PlanStep] = []
     most_ms = best.ms  # Upper limit of the step time so far, in this run.
     applied: tuple[Edit, ...] = ()
-    tried = [(finding.rule, finding.edits) for finding in findings if finding.edits and finding.confidence != "low"]
+    tried = [finding for finding in findings if finding.edits and finding.confidence != "low"]
     needed = {rule for finding in findings for rule in finding.needs_first}
+    done = set[str]()
     for _ in range(2):
         remaining = []
-        for rule, rule_edits in tried:
-            edits = tuple(dict.fromkeys((*applied, *rule_edits)))
+        for finding in tried:
+            if finding.rule in done:  # It is a part of a change that is planned already.
+                continue
+            edits = tuple(dict.fromkeys((*applied, *finding.edits)))
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
             after_ms = whatif.predict_ms(best, edits)
             predicted_range = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
             if after_ms is None or predicted_range is None or predicted_range[1] * (1 + RUNS_DIFFER) >= most_ms:
-                remaining.append((rule, rule_edits))  # Not faster, or faster only at the low end of the interval.
+                remaining.append(finding)  # Not faster, or faster only at the low end of the interval.
                 continue
             prediction = whatif.range_of_another_run_ms(best, edits, predicted_range)
-            if not steps and rule not in needed and may_gain_nothing(prediction[1], best.ms):  # its finding says so
-                remaining.append((rule, rule_edits))
+            if not steps and finding.rule not in needed and may_gain_nothing(prediction[1], best.ms):  # its finding says so
+                remaining.append(finding)
                 continue
-            steps.append(with_doubt(PlanStep(rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)))
+            steps.append(with_doubt(PlanStep(finding.rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)))
             applied, most_ms = edits, predicted_range[1] * (1 + RUNS_DIFFER)
+            done |= {f.rule for f in needed_before(finding, findings) if f.rule in finding.enabled_by}
         tried = remaining
     return tuple(_with_needed(steps, findings))
 

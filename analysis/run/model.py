@@ -125,12 +125,11 @@ class Finding:
     """The result of a rule: a title with its number, the evidence, the change to make and its gain.
 
     ``ceiling_ms_per_step`` is all time of the cause. ``predicted_step_ms`` is from the replay without the cause, with the
-    interval that contains four of five such predictions. It is None where the gain cannot be predicted (``prediction_note``
-    gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data; a
-    row with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
-    order; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those that
-    only cost time. ``limits_the_step``: a separate timing shows the problem to be as long as the run's step. ``fed_every_ms``
-    is how often the loader's workers deliver a batch, if only that limits the claim.
+    interval that contains four of five such predictions, or None (``prediction_note`` gives the reason). ``edits`` are the
+    replay's changes, so that fixes can be combined. A row of ``evidence`` with ``start_ns`` and ``end_ns`` links to the timeline.
+    ``places`` are start and end (absolute ns) of its events in order; without any, its places are the gaps of the causes in
+    ``explains``. ``ends_the_run`` puts a finding before those that only cost time. ``limits_the_step``: a separate timing is as
+    long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch, if only that limits the claim.
     """
 
     rule: str
@@ -153,6 +152,7 @@ class Finding:
     explains: Explains = Explains()
     samples_per_second_times: float | None = None  # The largest gain in samples per second.
     needs_first: tuple[str, ...] = ()  # The rules whose change must come before.
+    enabled_by: tuple[str, ...] = ()  # Those of them without which this change cannot be made; its gain includes theirs.
     limits_the_step: bool = False
     fed_every_ms: float | None = None
     observed: str = ""  # What only samples show.

@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from sawtooth.analysis.reading_order import best_ms, is_advice, leading, prepared_by, same_as_delay
+from sawtooth.analysis.reading_order import best_ms, is_advice, leading, matters, prepared_by, same_as_delay
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
 from sawtooth.analysis.run.overlapping_findings import same_time, shares_loss
 from sawtooth.analysis.run.verdict import judge
@@ -101,9 +101,13 @@ def paragraphs(finding: Finding) -> list[str]:
 
 
 def gain_text(result: RunResult, finding: Finding) -> str:
-    """Return a change's gain; if it only prepares another change, return which one."""
+    """Return a change's gain, and which other change it makes possible."""
     needed = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
-    return predicted_gain.gain_text(finding) if needed is None else f"little gain alone: makes change {needed} possible"
+    if needed is None:
+        return predicted_gain.gain_text(finding)
+    if finding.claims == "gain" and matters(finding, best_ms(result)) and not finding.may_gain_nothing:
+        return f"{predicted_gain.gain_text(finding)}, and makes change {needed} possible"
+    return f"little gain alone: makes change {needed} possible"
 
 
 def gain_and_step(result: RunResult, finding: Finding) -> str:

@@ -100,6 +100,9 @@ def test_preparation_of_a_graph_is_a_step_of_the_plan(loop):
     half = finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55))
     steps = plan_of(whatif, best, [waits, graph, half])
     assert [step.rule for step in steps] == ["waits", "graph", "half"], "each before what it makes possible, and once"
+    enabled = replace(graph, needs_first=("half",), enabled_by=("half",))
+    steps = plan_of(whatif, best, [half, enabled])  # After the graph, the first change would save time.
+    assert [step.rule for step in steps] == ["half", "graph"] and steps[0].prepares
 
 
 def test_a_later_step_includes_the_uncertainty_of_earlier_ones():
