@@ -72,6 +72,31 @@ def summarized(trace: ChromeTrace, at: float, operator: str, every: bool = True,
     return backward(at) if then == "learn" else at
 
 
+def averaged(
+    trace: ChromeTrace, at: float, operators: tuple[str, ...], place: str = "after", tensors: int = 12, norms: bool = False
+) -> float:
+    """Add a step of twelve layers and ``operators`` for each of ``tensors`` weights.
+
+    They come after the optimizer's step, before it, or inside it. Before, there can be a norm of each gradient.
+    """
+
+    def update(at: float) -> float:
+        for _ in range(tensors):
+            for operator in operators:
+                second = [] if operator.startswith("aten::mul") else SIZES[0]
+                at = op(trace, at, operator, [SIZES[0], second], host_us=SLOW_US)
+        return at
+
+    at = steps_of(trace, at, ("cccccccccccc",), dims=SIZES[:1], types=["float"])
+    for _ in range(12 if norms else 0):
+        at = op(trace, at, "aten::linalg_vector_norm", SIZES[:1], kernel=REDUCE, host_us=SLOW_US)
+    at = update(at) if place == "before" else at
+    start, at = at, op(trace, at, "aten::_fused_adamw_", [], kernel_us=10, host_us=SLOW_US)
+    at = update(at) if place == "inside" else at
+    trace.host("user_annotation", "Optimizer.step#AdamW.step", start - 0.3, at - 0.1)
+    return update(at) if place == "after" else at
+
+
 GRADIENT_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "trained_above": partial(loop, add=partial(steps_of, passes=("ccaaaa",))),
     "trained_above_twice": partial(loop, add=partial(steps_of, passes=("ccaaaa", "ccaaaa"))),
@@ -84,6 +109,24 @@ GRADIENT_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "norms_to_scale": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="scale")),
     "norms_in_the_loss": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="learn")),
     "norms_read": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="read")),
+    "weights_averaged": partial(loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"))),
+    "weights_averaged_by_lerp": partial(loop, add=partial(averaged, operators=("aten::lerp_",))),
+    "weights_averaged_in_a_copy": partial(
+        loop, add=partial(averaged, operators=("aten::mul", "aten::mul", "aten::add", "aten::copy_"))
+    ),
+    "weights_averaged_and_norms_logged": partial(
+        loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), norms=True)
+    ),
+    "weights_averaged_at_once": partial(loop, add=partial(averaged, operators=("aten::_foreach_lerp_",), tensors=1)),
+    "few_weights_averaged": partial(loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), tensors=4)),
+    "weights_decayed": partial(loop, add=partial(averaged, operators=("aten::mul_",))),
+    "weights_moved_by_momentum": partial(loop, add=partial(averaged, operators=("aten::mul_", "aten::add_", "aten::add_"))),
+    "weights_updated_by_the_optimizer": partial(
+        loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), place="inside")
+    ),
+    "gradients_changed_before_the_optimizer": partial(
+        loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), place="before")
+    ),
     "gathered": partial(loop, add=partial(steps_of, passes=("cccccc", "aaaaaa"))),
     "gathered_of_experts": partial(loop, add=partial(steps_of, passes=("cccccc", "caaaaa"))),
     "cleared_rarely": rarely,

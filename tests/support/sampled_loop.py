@@ -13,6 +13,7 @@ from pathlib import Path
 from sawtooth.ingest.capture.packing import pack_run
 from tests.support.acting_loops import ACTING_LOOPS
 from tests.support.anti_patterns import ANTI_PATTERNS
+from tests.support.attention_loops import ATTENTION_LOOPS
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.collective_loops import COLLECTIVE_LOOPS
 from tests.support.expert_loops import EXPERT_LOOPS
@@ -196,6 +197,7 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     **MODEL_LOOPS,
     **ACTING_LOOPS,
     **ANTI_PATTERNS,
+    **ATTENTION_LOOPS,
     **COLLECTIVE_LOOPS,
     **EXPERT_LOOPS,
     **GRADIENT_LOOPS,

@@ -67,7 +67,7 @@ def stand_ins() -> dict[str, Any]:
         "rows": list(range(8)), "weight": torch.ones(8), "values": [1.0], "scalars": [1.0, 2.0], "self": model_like, "policy": model, "observation": np.zeros((8, 4), np.float32),
         "running": torch.zeros(()), "step": 1000, "right": torch.zeros((), dtype=torch.long), "losses": [], "limit": 1.0, "scale": torch.ones(()), "i": 3, "n": 4, "eps": 1e-6, "width": 4, "hidden": 4,
         "opt": torch.optim.SGD(model.parameters(), 0.1), "optimizer": torch.optim.SGD(model.parameters(), 0.1), "lengths": torch.arange(8), "state": {}, "path": "", "pending": SimpleNamespace(result=list),
-        "blocks": model.blocks, "teacher": model, "transform": nn.Identity(), "list_of_paths": ["a"], "augment": list, "decode": list, "table": [x], "train": model, "log": print,
+        "blocks": model.blocks, "teacher": model, "ema": copy.deepcopy(model).requires_grad_(False), "heads": 2, "transform": nn.Identity(), "list_of_paths": ["a"], "augment": list, "decode": list, "table": [x], "train": model, "log": print,
         "save": list, "extra_work": list, "fully_shard": list, "token": torch.zeros(8), "end": 1, "ended": torch.zeros(8, dtype=torch.bool), "prof": None, "f": nn.Identity(),
         "done": [SimpleNamespace(record=list, query=lambda: True, synchronize=list)] * 2,
         "costs": [torch.rand(3, 3)] * 2, "linear_sum_assignment": lambda cost: (range(len(cost)), cost.argmin(1)),
@@ -75,6 +75,7 @@ def stand_ins() -> dict[str, Any]:
 
 
 NEEDS: dict[str, dict[str, Any]] = {  # Names that mean something else in these examples.
+    "heads_one_by_one PyTorch 1": {"q": "tokens", "k": "tokens", "v": "tokens"},
     "host_reads PyTorch 1": {"mask": "padding"},
     "host_reads PyTorch 2": {"mask": "padding"},
     "unfused_norm PyTorch 1": {"weight": "columns"},
@@ -97,6 +98,7 @@ def special(kind: str) -> Any:
         "padding": lambda: torch.zeros(8, dtype=torch.bool),
         "columns": lambda: torch.ones(4),
         "sequence": lambda: torch.randn(2, 3, 4),
+        "tokens": lambda: torch.randn(2, 8, 16),
         "signal": lambda: torch.randn(2, 3, 16),
         "pictures": lambda: [(torch.randn(2, 3, 4, 4), 0)],
         "volumes": lambda: [(torch.randn(2, 3, 4, 4, 4), 0)],

@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.weight_average import averaging
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.passes import SCALES, at_once, first_shape, in_backward
@@ -81,12 +82,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _clipping(context: RuleContext) -> pd.DataFrame:
     """Return the kernels of norms and in-place scaling for shapes that have both.
 
-    Launches of autograd and of the optimizer are left out.
+    Launches of autograd, of the optimizer and of an average of the weights are left out.
     """
     work = context.work[context.work["operator"].isin((*NORMS, *SCALES))]
     if not len(work):
         return work
-    left_out = in_backward(context).union(launched_by_optimizer(context.recording, context.rank.device).tolist())
+    left_out = in_backward(context).union(
+        launched_by_optimizer(context.recording, context.rank.device).tolist(), averaging(context)["gpu_op_id"].tolist()
+    )
     candidates = work[~work["gpu_op_id"].isin(left_out)]
     shape = candidates["dims"].map(first_shape)
     common_shapes = set(shape[candidates["operator"].isin(NORMS)]) & set(shape[candidates["operator"].isin(SCALES)]) - {()}

@@ -27,6 +27,7 @@ import numpy as np
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
+from sawtooth.analysis.findings.loops.weight_average import averaging
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.findings.queries.chains import LOSS, between_products, compiling_edits, fused_ns, graph_kernels
@@ -77,7 +78,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     shortest_ns = SHORTEST_KERNEL_NS if captured.any() else 0
     layer = recurrent_layer(context)
     of_layer = work.loc[work["operator"].str.match(OF_A_LAYER, na=False), "gpu_op_id"].to_numpy(np.int64)
-    left_out = np.concatenate([launched_by_optimizer(context.recording, context.rank.device), of_layer])
+    averaged = averaging(context)["gpu_op_id"].to_numpy(np.int64)
+    left_out = np.concatenate([launched_by_optimizer(context.recording, context.rank.device), averaged, of_layer])
     joined = between_products(work, left_out, captured)
     if not joined:
         return

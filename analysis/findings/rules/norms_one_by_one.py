@@ -23,6 +23,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.weight_average import averaging
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule, operations_of
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.host_reads import READS, ops_serving_only, waiting_calls
@@ -97,8 +98,11 @@ def _summaries(context: RuleContext) -> pd.DataFrame:
         return rows.iloc[:0]
     ended = work[work["gpu_op_id"].isin(in_backward(context))].groupby("step")["start_ns"].max()
     reads = ops_serving_only(context, waiting_calls(context, READS))
-    by_optimizer = launched_by_optimizer(context.recording, context.rank.device)
-    after_backward = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(by_optimizer)]
+    by_others = {
+        *launched_by_optimizer(context.recording, context.rank.device).tolist(),
+        *averaging(context)["gpu_op_id"].tolist(),
+    }
+    after_backward = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(by_others)]
     shape = after_backward["dims"].map(first_shape)
     unused = set(parameters) - set(shape[after_backward["operator"].isin(USES)])
     return after_backward[

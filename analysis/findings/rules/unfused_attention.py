@@ -1,7 +1,8 @@
 """Attention runs as separate operators instead of one fused kernel.
 
 What it checks
-    A softmax over the rows of a matrix between two batched products: queries × keys, softmax, × values.
+    A softmax over the rows of a matrix between two batched products: queries × keys, softmax, × values. Attention that runs
+    head by head has its own finding.
 Why it costs time
     Every operator reads and writes the score matrix (batch × heads × length × length): scaling, mask, softmax, dropout. Fused
     attention never writes this matrix.
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.heads import head_loops
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.attention import fusing_edits, written_out
@@ -47,7 +49,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     fused = context.recording.rows("SELECT 1 FROM names WHERE name = ? LIMIT 1", [FUSED_BY_MATH])
     if gpu is None or fused:  # The code already calls it, and the rule attention-fallback covers this.
         return
-    moves, products = written_out(context.work)
+    work = context.work
+    in_heads = {op for loop in head_loops(context) for op in loop.work.both["gpu_op_id"].tolist()}
+    moves, products = written_out(work[~work["gpu_op_id"].isin(in_heads)] if in_heads else work)
     cost = ms_per_step(moves, steps) + ms_per_step(products, steps)
     if not len(moves) or context.is_trifle(cost):
         return

@@ -89,6 +89,10 @@ CASES = {
         beside=("reduced_one_by_one_by_a_slow_host",),
         quiet=("reduced_within", "ddp_balanced"),
         measured=(("reduced_after", "reduced_within", 0.15),), condition=("MANY", 1e9)),
+    "heads-one-by-one": Case(
+        leads=("heads_in_a_loop", "heads_with_own_projections", "heads_written_to_their_place", "fused_heads_in_a_loop"),
+        quiet=("attentions_of_layers", "two_attentions_joined", "attentions_summed", "layers_joined_at_the_end", "attention_math", "swin_math"),
+    ),
     "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), beside=("link_full_both_ways",), quiet=("link_half_used", "copy_pinned"), condition=("LINK_FULL", 2.0)),
     "max-autotune": Case(
         beside=("slow_compiled_products",), quiet=("quick_compiled_products", "autotuned_products", "gpt_compiled", "tables_compiled")
@@ -194,6 +198,11 @@ CASES = {
     "unused-gradients": Case(
         leads=("trained_above", "trained_above_twice"),
         quiet=("all_trained", "never_cleared", "trained_below", "gathered", "gathered_of_experts", "cleared_rarely"),
+    ),
+    "weights-averaged-one-by-one": Case(
+        leads=("weights_averaged", "weights_averaged_by_lerp", "weights_averaged_in_a_copy", "weights_averaged_and_norms_logged"),
+        quiet=("weights_updated_by_the_optimizer", "weights_averaged_at_once", "few_weights_averaged", "weights_decayed", "weights_moved_by_momentum",
+               "gradients_changed_before_the_optimizer", "clipped_one_by_one", "adam_single"),
     ),
     "workers-start-again": Case(leads=("loader_restarts",), quiet=("loader_keeps_workers",)),
     "workers-beyond-cores": Case(beside=("loader_on_full_cores", "main_thread_without_a_core"), quiet=("loader_short_of_workers",), condition=("CORES_FULL_PCT", 101.0)),

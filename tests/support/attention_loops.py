@@ -1,0 +1,80 @@
+"""Hand-built loops whose attention runs one head after the other, and near misses of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tests.support.anti_patterns import FLASH, GEMM, HALF, SLOW_US, loop, op
+from tests.support.chrome_trace import ChromeTrace
+
+BATCH, LENGTH, SIZE, WIDTH = 4, 128, 32, 256
+SOFTMAX = "void softmax_warp_forward<float, float, float, 8, false, false>(int)"
+QUERIES, KEYS, SCORES = [BATCH, LENGTH, SIZE], [BATCH, SIZE, LENGTH], [BATCH, LENGTH, LENGTH]
+
+
+def projected(trace: ChromeTrace, at: float, columns: int) -> float:
+    """Add a product of all tokens with a weight of ``columns`` columns."""
+    return op(trace, at, "aten::mm", [[BATCH * LENGTH, WIDTH], [WIDTH, columns]], HALF, kernel=GEMM, host_us=SLOW_US)
+
+
+def head(trace: ChromeTrace, at: float, own: bool = False) -> float:
+    """Add one attention: a product, scaling, softmax and a product.
+
+    If it has its ``own`` projections, that of the values comes after the softmax, as in ``softmax(q(x) @ k(x).T) @ v(x)``.
+    """
+    for _ in range(2 if own else 0):
+        at = projected(trace, at, SIZE)
+    at = op(trace, at, "aten::bmm", [QUERIES, KEYS], HALF, kernel=GEMM, host_us=SLOW_US)
+    at = op(trace, at, "aten::div", [SCORES, []], HALF, host_us=SLOW_US)
+    at = op(trace, at, "aten::_softmax", [SCORES, [], []], HALF, kernel=SOFTMAX, host_us=SLOW_US)
+    at = projected(trace, at, SIZE) if own else at
+    return op(trace, at, "aten::bmm", [SCORES, QUERIES], HALF, kernel=GEMM, host_us=SLOW_US)
+
+
+def fused_head(trace: ChromeTrace, at: float) -> float:
+    """Add one fused attention over a single head."""
+    shapes = [[BATCH, 1, LENGTH, SIZE]] * 3
+    at = op(trace, at, "aten::_scaled_dot_product_flash_attention", shapes, HALF, kernel=FLASH, host_us=SLOW_US)
+    trace.op("aten::scaled_dot_product_attention", at - SLOW_US - 0.2, at - 0.2)
+    return at
+
+
+def attention(
+    trace: ChromeTrace,
+    at: float,
+    add: Callable[[ChromeTrace, float], float],
+    heads: int = 8,
+    joins: str = "cat",
+    layers: bool = False,
+) -> float:
+    """Add a projection, ``heads`` attentions, and the operator ``joins`` over their results, then another projection.
+
+    Instead of heads, these can be ``layers``: a product follows each attention. Only one of ``cat`` and ``copy`` joins the
+    results; with ``sum``, they are added to each other.
+    """
+    at = projected(trace, at, 3 * WIDTH)
+    for number in range(heads):
+        at = add(trace, at)
+        if layers:
+            at = projected(trace, at, WIDTH)
+        if joins == "sum" and number:
+            at = op(trace, at, "aten::add_", [QUERIES, QUERIES], HALF, host_us=SLOW_US)
+        if joins == "copy":
+            at = op(trace, at, "aten::copy_", [QUERIES, QUERIES], HALF, host_us=SLOW_US)
+    if joins == "cat":
+        at = op(trace, at, "aten::cat", [[QUERIES] * heads, []], HALF, host_us=SLOW_US)
+    return projected(trace, at, WIDTH)
+
+
+ATTENTION_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
+    "heads_in_a_loop": partial(loop, add=partial(attention, add=head)),
+    "heads_with_own_projections": partial(loop, add=partial(attention, add=partial(head, own=True))),
+    "heads_written_to_their_place": partial(loop, add=partial(attention, add=head, joins="copy")),
+    "fused_heads_in_a_loop": partial(loop, add=partial(attention, add=fused_head)),
+    "two_attentions_joined": partial(loop, add=partial(attention, add=head, heads=2)),
+    "attentions_summed": partial(loop, add=partial(attention, add=head, joins="sum")),
+    "attentions_of_layers": partial(loop, add=partial(attention, add=head, joins="", layers=True)),
+    "layers_joined_at_the_end": partial(loop, add=partial(attention, add=partial(head, own=True), layers=True)),
+}
