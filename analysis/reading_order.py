@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sawtooth.analysis.findings.ordering import is_much_surer, sure_gain_ms
+from sawtooth.analysis.findings.ordering import is_much_surer
+from sawtooth.analysis.findings.ordering import sure_gain_ms as sure_gain_ms
 from sawtooth.analysis.findings.plan import needed_before, plan_of
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.replay.whatif import WhatIf
@@ -125,7 +126,10 @@ def _needed_apart(finding: Finding, result: RunResult) -> list[Finding]:
 
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return the finding whose change is a part of ``finding``: it enables the other, and gains much less alone; else None."""
+    """Return the finding whose change is a part of ``finding``; None if there is none.
+
+    It enables the other change, and gains much less alone.
+    """
     little = MIN_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
     enabling = (f for f in needed if f.rule in finding.enabled_by)

@@ -49,7 +49,7 @@ def attention(
     joins: str = "cat",
     layers: bool = False,
 ) -> float:
-    """Add a projection, ``heads`` attentions, and the operator ``joins`` over their results, then another projection.
+    """Add a projection, ``heads`` attentions, the operator that ``joins`` them, and another projection.
 
     Instead of heads, these can be ``layers``: a product follows each attention. Only one of ``cat`` and ``copy`` joins the
     results; with ``sum``, they are added to each other.

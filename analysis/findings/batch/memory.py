@@ -8,7 +8,6 @@ recurrent layer. All other memory that a step allocates grows with the batch.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,24 +16,16 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, OPTIMIZER_STEP, numel
+from sawtooth.analysis.findings.recorded.parameters import GRADIENTS, Shape, parameters_of
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.recurrent import RECURRENT, SCRATCH_BYTES, layers_and_directions
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-GRADIENTS = "torch::autograd::AccumulateGrad"
 NEVER = 2**63 - 1
 GRAIN = 512  # In bytes. The allocator rounds up to a multiple of this.
 
-PASSED = "SELECT DISTINCT in_elements FROM collectives WHERE name IN ('send', 'recv') AND in_elements IS NOT NULL"
-
-Shape = tuple[int, ...]
-
-_IN_STEPS = (
-    "FROM cpu_ops o JOIN names n USING (name_id) JOIN signatures s USING (signature_id) JOIN steps t ON t.device = ? AND t.counted "
-    "AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns"
-)
 # A block is an allocation and the next event of its address, which frees it. A block that is never freed ends after all
 # others.
 _BLOCKS = f"""
@@ -46,25 +37,6 @@ _TOTALS = (
 _SPANS = (
     "SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE regexp_matches(name, ?) ORDER BY start_ns"
 )
-
-
-def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
-    """Return the shapes of the parameters that got a gradient in a step, with the number of each.
-
-    They come from autograd's gradient accumulation. A pipeline stage also accumulates the gradients of its received inputs, which
-    it sends back. So tensors with the element count of a sent or received tensor are not counted.
-    """
-    passed = {size for (size,) in recording.rows(PASSED)}
-    rows = recording.rows(
-        f"SELECT s.input_dims, count(*) / count(DISTINCT t.step) {_IN_STEPS} WHERE n.name = ? GROUP BY 1",
-        [device, GRADIENTS],
-    )
-    shapes: Counter[Shape] = Counter()
-    for dims, count in rows:
-        for shape in json.loads(dims) if dims else []:
-            if isinstance(shape, list) and numel(shape) and numel(shape) not in passed:
-                shapes[tuple(shape)] += max(round(float(count)), 1)
-    return shapes
 
 
 def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> list[float] | None:

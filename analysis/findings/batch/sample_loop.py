@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.batch.memory import Shape, parameters_of
 from sawtooth.analysis.findings.queries.calls import CELLS
 from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
+from sawtooth.analysis.findings.recorded.parameters import Shape, parameters_of
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext

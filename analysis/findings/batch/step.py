@@ -20,10 +20,11 @@ import pandas as pd
 
 from sawtooth.analysis.findings.batch.growth import Scale
 from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
-from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
+from sawtooth.analysis.findings.batch.memory import memory_at
 from sawtooth.analysis.findings.batch.overlap import FILLS, Overlap
 from sawtooth.analysis.findings.batch.sample_loop import sample_loop
 from sawtooth.analysis.findings.recorded.counted_operations import SAME_LAUNCH, launched_by_optimizer, launched_inside
+from sawtooth.analysis.findings.recorded.parameters import Shape, parameters_of
 from sawtooth.analysis.replay.edits import FasterHost, ScaledOps, TimedOps
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, STEP_OFF, WhatIf
 from sawtooth.analysis.units import in_words

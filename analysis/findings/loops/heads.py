@@ -32,7 +32,7 @@ class HeadLoop:
     work: Passes
 
 
-class _Event(NamedTuple):
+class AttentionEvent(NamedTuple):
     """An operator of a forward pass that shows the structure of an attention.
 
     ``key`` is equal for calls of one operator with the same shapes. ``inputs`` are the element counts of the inputs, of a join the
@@ -46,8 +46,11 @@ class _Event(NamedTuple):
     output: int = 0
 
 
-class _Head(NamedTuple):
-    """An attention: the positions of its first and last event, a key of its shapes, and the element count of its result."""
+class Attention(NamedTuple):
+    """An attention: the positions of its first and last event, a key of its shapes, its result's size.
+
+    The size is the element count.
+    """
 
     first: int
     last: int
@@ -76,9 +79,9 @@ def head_loops(context: RuleContext) -> list[HeadLoop]:
     return loops
 
 
-def _events(rows: pd.DataFrame) -> Iterator[_Event]:
+def _events(rows: pd.DataFrame) -> Iterator[AttentionEvent]:
     """Yield the events of one step's forward pass. An operator with several kernels is one event."""
-    described: dict[int, _Event | None] = {}
+    described: dict[int, AttentionEvent | None] = {}
     previous = -1
     for kind, row, launched_by, counted in zip(
         *(rows[name].tolist() for name in ("launch_kind", "example", "cpu_op_id", "flop_op_id")), strict=True
@@ -95,29 +98,29 @@ def _events(rows: pd.DataFrame) -> Iterator[_Event]:
             yield event._replace(op=op)
 
 
-def _describe(row: Any) -> _Event | None:
+def _describe(row: Any) -> AttentionEvent | None:
     """Return the event of a row of ``RuleContext.work``, without its operator; None for other work."""
     dims = row.dims or []
     if row.category == "communication":
-        return _Event("communication", (), -1)
+        return AttentionEvent("communication", (), -1)
     if row.operator in SOFTMAX and dims:
-        return _Event("softmax", (row.signature_id,), -1, (), numel(dims[0]))
+        return AttentionEvent("softmax", (row.signature_id,), -1, (), numel(dims[0]))
     if row.operator in JOINS and dims and isinstance(dims[0], list):
-        return _Event("join", (), -1, tuple(numel(shape) for shape in dims[0]))
+        return AttentionEvent("join", (), -1, tuple(numel(shape) for shape in dims[0]))
     if row.operator == "aten::copy_" and dims:
-        return _Event("join", (), -1, (numel(dims[0]),))
+        return AttentionEvent("join", (), -1, (numel(dims[0]),))
     key = (row.flop_operator, row.flop_signature_id)
     if row.category == "attention" and row.flop_dims:
-        return _Event("fused", key, -1, (), numel(row.flop_dims[0]))
+        return AttentionEvent("fused", key, -1, (), numel(row.flop_dims[0]))
     work = product_work(row.flop_operator, row.flop_dims, row.flop_strides, "bf16") if row.category == "gemm" else None
     if work is None:
         return None
     product = work.products[0]
     batch, m, n, k = (int(size) for size in (product.batch, product.m, product.n, product.k))
-    return _Event("product", key, -1, (batch * m * k, batch * k * n), batch * m * n)
+    return AttentionEvent("product", key, -1, (batch * m * k, batch * k * n), batch * m * n)
 
 
-def _loops(events: Sequence[_Event]) -> Iterator[tuple[int, list[int]]]:
+def _loops(events: Sequence[AttentionEvent]) -> Iterator[tuple[int, list[int]]]:
     """Yield the number of heads of each loop in a step, and the ids of its operators."""
     places = [place for place, event in enumerate(events) if event.kind != "join"]
     flow = [events[place] for place in places]
@@ -143,22 +146,24 @@ def _loops(events: Sequence[_Event]) -> Iterator[tuple[int, list[int]]]:
         at = end if end - at >= FEWEST else max(end - 1, at + 1)
 
 
-def _heads(flow: Sequence[_Event]) -> Iterator[_Head]:
+def _heads(flow: Sequence[AttentionEvent]) -> Iterator[Attention]:
     """Yield the attentions among the events: fused ones, and a softmax between two products of its size."""
     for place, event in enumerate(flow):
         if event.kind == "fused":
-            yield _Head(place, place, event.key, event.output)
+            yield Attention(place, place, event.key, event.output)
         if event.kind != "softmax" or not place or flow[place - 1].kind != "product" or flow[place - 1].output != event.output:
             continue
         for last, other in enumerate(flow[place + 1 : place + 2 + OWN_VALUES], place + 1):
             if other.kind != "product":
                 break
             if event.output in other.inputs:
-                yield _Head(place - 1, last, tuple(each.key for each in flow[place - 1 : last + 1]), other.output)
+                yield Attention(place - 1, last, tuple(each.key for each in flow[place - 1 : last + 1]), other.output)
                 break
 
 
-def _products_between(flow: Sequence[_Event], one: _Head, other: _Head) -> tuple[tuple[object, ...], ...] | None:
+def _products_between(
+    flow: Sequence[AttentionEvent], one: Attention, other: Attention
+) -> tuple[tuple[object, ...], ...] | None:
     """Return the keys of the products between two attentions; None if there are too many, or other events."""
     events = flow[one.last + 1 : other.first]
     if len(events) > MOST_BETWEEN or any(event.kind != "product" for event in events):
@@ -166,8 +171,8 @@ def _products_between(flow: Sequence[_Event], one: _Head, other: _Head) -> tuple
     return tuple(event.key for event in events)
 
 
-def _joined(events: Sequence[_Event], ends: Sequence[int], after: int, output: int, own: int) -> bool:
-    """Return whether the results of the heads, which end at the positions ``ends``, are joined before the event ``after``.
+def _joined(events: Sequence[AttentionEvent], ends: Sequence[int], after: int, output: int, own: int) -> bool:
+    """Return whether the results of heads that end at the positions ``ends`` are joined before ``after``.
 
     One operator joins them all. If the heads have no products of their own, each may also be copied to its place.
     """

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.passes import first_shape, in_backward
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
+from sawtooth.analysis.findings.recorded.parameters import parameters_of
 
 # How often each operator reads or writes a value of a tensor.
 PASSES = {
@@ -36,7 +36,7 @@ PRODUCTS = ("gemm", "conv", "attention")
 
 @once
 def averaging(context: RuleContext) -> pd.DataFrame:
-    """Return the rows of ``RuleContext.work`` that update an average of the weights, one tensor after the other.
+    """Return the rows of ``RuleContext.work`` that update an average of the weights tensor by tensor.
 
     They follow an optimizer's launches, before the next forward or backward pass. For each shape of a parameter, their operators
     are those of one kind of update. The column ``updates`` has the number of averaged tensors that a row stands for, so that its

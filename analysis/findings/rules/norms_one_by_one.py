@@ -21,7 +21,6 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.weight_average import averaging
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule, operations_of
@@ -34,6 +33,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import (
     launched_by_optimizer,
     ms_per_step,
 )
+from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words

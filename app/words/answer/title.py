@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sawtooth.analysis import reading_order
-from sawtooth.analysis.findings.ordering import sure_gain_ms
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.analysis.staircase import Staircase, StairStep
@@ -204,7 +203,7 @@ def _why_later(finding: Finding, lead: Finding) -> str:
     reasons = []
     if "late_rank" in lead.explains.topics:
         reasons.append("works around the rank's delay instead of removing its cause")
-    elif sure_gain_ms(lead) > sure_gain_ms(finding):
+    elif reading_order.sure_gain_ms(lead) > reading_order.sure_gain_ms(finding):
         reasons.append("is less sure to gain as much")
     if (lines := count_added_lines(finding)) > count_added_lines(lead):
         reasons.append(f"takes {number_word(lines)} line{'' if lines == 1 else 's'} of code")

@@ -15,10 +15,10 @@ import pytest
 
 from sawtooth.analysis.findings.batch import step
 from sawtooth.analysis.findings.batch.growth import Scale
-from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.findings.batch.overlap import Overlap
 from sawtooth.analysis.findings.batch.step import SAME_LAUNCH, _edit, _Kernels, _kernels_of, at_batches, sentence
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import library, result_of

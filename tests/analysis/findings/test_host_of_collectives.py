@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.batch.memory import parameters_of
+from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
