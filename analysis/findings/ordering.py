@@ -152,7 +152,7 @@ def _choices_first(order: _Order, rule_of: dict[str, Rule], changed: list[set[tu
     """Move a choice, such as compiling the model, before smaller faults that it also solves.
 
     Return the pairs of positions (choice, fault). Both change the same work, so the choice makes the smaller change unnecessary.
-    A critical fault stays first, because one changed line solves it.
+    A critical fault stays first, because one changed line solves it, and so does a fault whose gain is surer than the choice's.
     """
     pairs = set()
     for whole, finding in enumerate(order.findings):
@@ -162,6 +162,7 @@ def _choices_first(order: _Order, rule_of: dict[str, Rule], changed: list[set[tu
         for part in range(whole):
             lesser = order.findings[part]
             smaller = lesser.severity == finding.severity and lesser.gain_ms < finding.gain_ms
+            smaller &= sure_gain_ms(lesser) <= sure_gain_ms(finding)
             if smaller and changed[part] and len(changed[part] & changed[whole]) >= SAME_CAUSE * len(changed[part]):
                 order.pull_up(whole, part)
                 pairs.add((whole, part))

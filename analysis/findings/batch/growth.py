@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sawtooth.analysis.findings.batch.memory import Shape
 from sawtooth.analysis.findings.recorded.counted_operations import numel, product_dtype
+from sawtooth.analysis.findings.recorded.parameters import Shape
 from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import KernelWork, estimate

@@ -5,6 +5,7 @@ A change that another may make impossible follows it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,7 @@ def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
         ("detr_on_host", ["host-waits-for-gpu", "launch-bound"]),
         ("scan_loop", ["launch-bound"]),
         ("mixer_eager", ["elementwise-chains"]),
+        ("swin_math", ["unfused-attention"]),
         ("sage_fp32", ["fp32-products", "tf32-off"]),
         ("llama_adam_single", ["optimizer-not-fused"]),
     ],
@@ -219,6 +221,16 @@ def test_a_choice_that_includes_a_fix_and_gains_more_comes_first(severity, ops, 
     )
     rules = [rule("fault"), rule("compile", same_work_as="smaller findings")]
     assert ordered(None, [fault, whole], rules)[0].rule == first
+
+
+def test_a_fault_whose_gain_is_surer_comes_before_a_choice_that_includes_it() -> None:
+    # Compiling saves 6 ms of 10, but perhaps only 1; the fault's change saves 2 to 3 ms.
+    fault = Finding("fault", "warning", "", act(""), "medium", predicted_step_ms=7.5, predicted_speedup=10 / 7.5, sure_gain_ms=2.0, edits=(WithoutOps((1, 2)),))  # fmt: skip
+    whole = Finding("compile", "warning", "", act(""), "medium", predicted_step_ms=4.0, predicted_speedup=2.5, edits=(WithoutOps((1, 2, 3)),),
+                    explains=Explains(topics=frozenset({"choice"})))  # fmt: skip
+    rules = [rule("fault"), rule("compile", same_work_as="smaller findings")]
+    firsts = [ordered(None, [fault, replace(whole, sure_gain_ms=sure)], rules)[0].rule for sure in (1.0, 3.0)]
+    assert firsts == ["fault", "compile"]
 
 
 def rule(slug: str, **declared: Any) -> Rule:
