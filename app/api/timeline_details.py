@@ -99,7 +99,7 @@ def _owners_of_view(owners: Sequence[tuple[str, int]], length_ns: float) -> list
     rest = [("outside", OUTSIDE, rest_ns)] if owners and rest_ns >= LEAST_OUTSIDE * length_ns else []
     rows = [*((owner, OWNERS[owner], ns) for owner, ns in owners), *rest]
     return [
-        {"key": key, "label": colour.label, "light": colour.light, "dark": colour.dark, "ns": ns}
+        {"key": key, "label": colour.label, "light": colour.light, "dark": colour.dark, "texture": colour.texture, "ns": ns}
         for key, colour, ns in sorted(rows, key=lambda row: -row[2])
     ]
 
@@ -118,7 +118,9 @@ def _by_label(lost: Iterable[tuple[str, str | None, float]], names: Mapping[str,
     for owner, cause, ms in lost:
         colour = colour_of(owner, cause)
         label = names.get(known_by(owner, cause), colour.label)
-        row = rows.setdefault(label, {"label": label, "light": colour.light, "dark": colour.dark, "ms": 0.0})
+        row = rows.setdefault(
+            label, {"label": label, "light": colour.light, "dark": colour.dark, "texture": colour.texture, "ms": 0.0}
+        )
         row["ms"] += ms
     return sorted(rows.values(), key=lambda row: -row["ms"])
 

@@ -48,7 +48,7 @@ def style() -> None:
     if st.context.theme.type == "dark":
         st.html(
             "<style>button[kind^=primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
-            ":root .st-caution span { color: #F2C14E; } :is([data-testid=stMain], [data-testid=stPopoverBody]) [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
+            ":root { --tex: rgb(0 0 0 / 38%); } :root .st-caution span { color: #F2C14E; } :is([data-testid=stMain], [data-testid=stPopoverBody]) [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
         )
     st.logo(LOGO, size="large")
 
@@ -120,12 +120,9 @@ def narrow_rows(rows: Sequence[NarrowRow], caption: str) -> None:
     st.html(_HTML.narrow_rows(rows, caption))
 
 
-def change(what: str, before: str, after: str, *, values: bool) -> None:
-    """Show a change: as a diff if ``before`` and ``after`` are values, else as a sentence."""
-    if values:
-        st.html(_HTML.change(what, before, after))
-    else:
-        strong(f"{what}: {before} → {after}")
+def change(what: str, before: str, after: str) -> None:
+    """Show a change of a value as a diff."""
+    st.html(_HTML.change(what, before, after))
 
 
 def paragraph(sentence: str) -> None:

@@ -16,6 +16,7 @@ from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
+from sawtooth.app import templates
 from sawtooth.app.page import current_result, frame, panorama
 from sawtooth.app.page.address import OPEN
 from sawtooth.app.page.parts import findings, telemetry_strip
@@ -32,7 +33,8 @@ NONE = "none"  # value of FIXES: the viewer has left out all changes; an empty v
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    return {part: (_HERE / f"staircase.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
+    own = {part: (_HERE / f"staircase.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
+    return own | {"css": (templates.FOLDER / "textures.css").read_text(encoding="utf-8") + own["css"]}
 
 
 def show(result: RunResult, stairs: Staircase | None) -> None:

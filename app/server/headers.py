@@ -30,7 +30,7 @@ _LARGE_ELEMENTS = ("DataFrame", "PlotlyChart")
 
 # These files are inserted at the end of the body, so that they override Streamlit's rules and apply from the first paint.
 # poster.css comes first, because the page's rules for narrow screens override it.
-_STYLES = ("poster.css", "page.css", "first_paint.css")
+_STYLES = ("textures.css", "poster.css", "page.css", "first_paint.css")
 _IMPORT = re.compile(r"""(?:from|import)\s*["']\./([\w.-]+\.js)["']""")
 _IMPORTS_CHARACTERS = 20_000  # Characters of a file that are searched for imports, which are at its beginning.
 

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from sawtooth.app import format as fmt
 from sawtooth.app.printable import printable
+from sawtooth.app.theme import ink_on
 
 FOLDER = Path(__file__).parent
 _QUOTED_CODE = re.compile(r"`([^`]+)`")
@@ -59,6 +60,7 @@ _ENVIRONMENT.filters |= {
     "as_written": _as_written,
     "breakable": _breakable,
     "cut": fmt.clean,
+    "ink": ink_on,
 }
 
 

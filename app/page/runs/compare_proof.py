@@ -46,9 +46,14 @@ def changed(comparison: Comparison) -> None:
         if rows := setup_changes.rows(comparison):
             cards.title(setup_changes.TITLE)
             for what, a, b, explains in rows:
-                cards.change(what, a, b, values=a not in (setup_changes.ADVISED, setup_changes.NOT_NEEDED))
-                if explains:
-                    cards.small(explains[0].upper() + explains[1:])
+                advised = a in (setup_changes.ADVISED, setup_changes.NOT_NEEDED)
+                if advised:
+                    cards.strong(what)
+                else:
+                    cards.change(what, a, b)
+                below = (f"{a} for A, {b} for B" if advised else "", explains)
+                if sentence := ". ".join(f"{part[0].upper()}{part[1:]}" for part in below if part):
+                    cards.small(sentence)
         for line in filter(None, (setup_changes.nothing(comparison), setup_changes.tested_prediction(comparison))):
             cards.text(line)
 

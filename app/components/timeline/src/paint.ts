@@ -53,8 +53,8 @@ function drawnTexture(context: CanvasRenderingContext2D, mark: string, dark: boo
   canvas.width = canvas.height = 8;
   const brush = canvas.getContext("2d");
   if (!brush || !STROKES[mark]) return null;
-  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.42)";
-  brush.lineWidth = 1.4;
+  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.45)"; // as in app/templates/textures.css
+  brush.lineWidth = 1.5;
   for (const [x0, y0, x1, y1] of STROKES[mark]) {
     brush.beginPath();
     brush.moveTo(x0, y0);
@@ -77,15 +77,20 @@ export function readable(colour: string): string {
 
 const fitted = new Map<string, string>();
 const FITTED_MOST = 20000;
-const LETTERS_LEAST = 5; // fewer letters, such as "at…", are useless
+const LETTERS_LEAST = 8; // fewer letters, such as "enum…", are useless
 
-/** Return a name that fits into `room` pixels with about `letter` pixels per letter: the name, else without its namespace, else its `brief` form, else its beginning. The result is empty if only a few letters would be left. */
+/**
+ * Return a name that fits into `room` pixels with about `letter` pixels per letter: the name, else its `brief` form without its
+ * namespace, else its first word, such as "enumerate" of "enumerate(DataLoader)#…", else its beginning. The result is empty if
+ * only a few letters would be left.
+ */
 export function fit(name: string, room: number, letter: number, brief: (name: string) => string = (whole) => whole): string {
   const most = Math.floor(room / letter);
   if (name.length <= most) return name;
   name = brief(name).replace(/^(\w+::)+/, "");
   if (name.length <= most) return name;
-  if (most < LETTERS_LEAST) return "";
+  const word = [name.split("#")[0], name.split(/[(<#]/)[0]].find((one) => one.length >= LETTERS_LEAST && one.length <= most);
+  if (word || most < LETTERS_LEAST) return word ?? "";
   const key = `${most} ${name}`;
   let text = fitted.get(key);
   if (text === undefined) {
