@@ -15,7 +15,8 @@ from sawtooth.ingest.quantities.registry import GAP_PERIODS
 SPARKLINE_SECONDS = 30  # Shows a dozen periods of a one-second sawtooth at 10 Hz, the rate of most samplers.
 POINTS = 240  # A thumbnail has one point for each of its pixels.
 
-CELLS = 240  # A panorama has one cell for about four pixels of a laptop's page.
+# A panorama has one cell for about 1.4 pixels of a laptop's page. A minute at 10 Hz then shows each sample, like the page Telemetry.
+CELLS = 600
 COVERED = 0.5  # Share of a cell that samples must cover. Else the cell is a telemetry gap.
 
 

@@ -47,7 +47,8 @@ def of(result: RunResult) -> dict[str, Any] | None:
     name = BY_COLUMN[column].label + (f" of GPU {telemetry.device}" if several else "")
     return {
         "name": name,
-        "length": length,
+        "length": length
+        + (f", means of {fmt.duration_ns(telemetry.span.ns / sparkline.CELLS)}" if len(spans) == sparkline.CELLS else ""),
         "steady": ""
         if step is not None or steady is telemetry
         else f"; steady from {telemetry_strip.stretch(steady, telemetry)}",  # the headline has the mean

@@ -130,7 +130,7 @@ def trough_cause(result: RunResult, tooth: Sawtooth, signal: str | None) -> str 
     if ns < MOSTLY * troughs_of_run.lost_ns:
         return None
     low, period = fmt.share(1 - tooth.duty), fmt.duration_ns(tooth.period_s * 1e9)
-    return f"{signal or 'Utilization'} is low for {low} of every {period}, mostly {cause_words.loses_to('idle', cause)}."
+    return f"{signal or 'Utilization'} is low for {low} of every {period} period, mostly {cause_words.loses_to('idle', cause)}."
 
 
 def sawtooth_numbers(tooth: Sawtooth) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sawtooth.analysis.tables.timeline import TimelineSpan
+from sawtooth.analysis.telemetry import sparkline
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
 from sawtooth.analysis.telemetry.series import TelemetrySeries, energy_of, facts, fold, lowest_stretch
 from sawtooth.analysis.telemetry.signal.energy import Energy
@@ -81,3 +82,11 @@ def test_energy_is_counted_over_a_reset_or_computed_from_power() -> None:
     assert energy_of(by_counter) == (pytest.approx(300_000, rel=0.01), True)
     assert words.energy(Energy(7.2e6, True)) == "2.00\u00a0kWh used, measured by the GPU's energy counter"
     assert energy_of(sampled(np.arange(9), np.arange(9.0))) is None and words.energy(Energy(0.2, True)) is None
+
+
+@pytest.mark.parametrize(("samples", "highest"), [(350, 100.0), (6000, 20.0)])
+def test_a_panorama_shows_each_sample_of_a_short_recording_and_means_of_a_long_one(samples: int, highest: float) -> None:
+    tenths = np.arange(samples)
+    spans = sparkline.panorama(sampled(tenths, np.where(tenths % 10 == 3, 100.0, 0.0)), "util_pct")
+    assert len(spans) <= sparkline.CELLS
+    assert max(value or 0.0 for *_, value in spans) == pytest.approx(highest, abs=10.1 if highest < 100 else 0.0)
