@@ -67,7 +67,7 @@ def _colour(label: str, name: str) -> Colour:
 
 
 OWNERS: dict[str, Colour] = {owner.key: _colour(owner.label, owner.colour) for owner in owners.OWNERS}
-OWNERS[owners.OUTSIDE_PROFILE] = _colour("time outside the profiled steps", "umber")
+OWNERS[owners.OUTSIDE_PROFILE] = _colour("outside the profiled steps", "umber")
 OWNERS[owners.AVOIDABLE] = _colour("avoidable compute", "coral")
 OWNERS |= {
     owners.HOST_OPERATORS: _colour("operators on the host", "sky"),

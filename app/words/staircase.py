@@ -206,7 +206,7 @@ def picture(
         "states": states,
         "first": first,
         "complete": stairs.complete,
-        "busy": [fmt.duration_ms(now.works_ms), fmt.duration_ms(now.waits_ms)] if now is not None else [],
+        "busy": [fmt.duration_ms(now.works_ms), fmt.duration_ms(now.waits_ms), now.main_wait] if now is not None else [],
         "bars": True,
         "measured": [
             {

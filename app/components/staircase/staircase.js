@@ -1,6 +1,6 @@
 // The staircase of a run: the step now, and after each selected change. The data contains every choice, so a selection needs no request.
 // app/page/staircase.py passes the data; app/words/staircase.py makes all of its texts.
-const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, LEAST_SHADE = 0.8, LEAST_SEEN = 1.5, LEAST_LOSS = 0.01;
+const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, LEAST_SHADE = 0.8, LEAST_SEEN = 1.5, LEAST_LOSS = 0.01, PHONE_ROOM = 190;
 const kept = new WeakMap(); // by root: the selected and open changes, for the time in which the page is drawn again
 
 function node(tag, attributes = {}, ...children) {
@@ -37,6 +37,14 @@ function rich(text) {
   return [...cause, ...text.slice(cause.length ? 7 : 0).split("`").flatMap((part, i) => (i % 2 ? [node("code", {}, ...part.split(/(?<= )/).map((word) => node("span", {}, word))), part.includes(" ") ? copies(part, "Copy") : null] : [part])).filter((part) => part !== null)];
 }
 
+// Returns the headline's pieces as nodes. The step before and after the change, and the factor, stay together on one line if they fit.
+function headline(pieces) {
+  const made = pieces.map(([kind, piece]) => (kind === "text" ? piece : node("span", { class: kind }, piece))), then = pieces.findIndex(([kind]) => kind === "then");
+  if (then < 1) return made;
+  const [, before, now] = /^(.*?)((?:\d[^ ]* )?→ )?$/s.exec(pieces[then - 1][1]);
+  return [...made.slice(0, then - 1), before, node("span", { class: "numbers" }, (now || "").replaceAll(" ", "\u00a0"), ...made.slice(then))];
+}
+
 function copies(text, label) {
   const button = node("button", { type: "button", class: "copy" }, label);
   button.onclick = () => { void navigator.clipboard?.writeText(text); button.textContent = "Copied"; };
@@ -65,7 +73,7 @@ class Staircase {
     const now = this.state(0), proofs = (after) => (this.data.measured || []).filter((of) => of.after === after).map((of) => this.measured(of));
     this.find(".stairs").hidden = !this.data.bars;
     this.find(".stairs").replaceChildren(...[
-      this.halves(), this.row(-1), this.key(), ...this.changes.flatMap((change, i) => [...this.others(i), this.row(i), ...proofs(i + 1)]), ...proofs(0),
+      this.halves(), this.row(-1), ...this.changes.flatMap((change, i) => [...this.others(i), this.row(i), ...proofs(i + 1)]), ...proofs(0), this.key(),
     ].filter(Boolean));
     this.scale = Math.max(now.ms, ...(this.data.measured || []).map((measured) => measured.ms));
     this.update();
@@ -90,10 +98,12 @@ class Staircase {
     const lost = this.data.kinds.map((kind) => kind.lost), parts = this.state(0).parts;
     const of = (wanted) => parts.reduce((sum, [kind, ms]) => sum + (Boolean(lost[kind]) === wanted ? ms : 0), 0);
     const half = (weight, text, time) => node("span", { style: `flex:${weight} 1 0` }, node("i", {}, text, node("b", {}, time)));
-    return node("div", { class: "grid" }, node("span"), node("div", { class: "halves" }, of(false) > 0 && half(of(false), "the GPU works ", works), of(true) > 0 && half(of(true), "waits ", waits)));
+    const wait = of(true) > 0 && half(of(true), "waits ", waits);
+    if (wait) wait.firstChild.append(node("span", { class: "of" }, this.data.busy[2] || ""));
+    return node("div", { class: "grid" }, node("span"), node("div", { class: "halves" }, of(false) > 0 && half(of(false), "the GPU works ", works), wait));
   }
 
-  // The names of parts that are too narrow for a label in the first bar.
+  // The names of parts that are too narrow for a label in the first bar, below all bars.
   key() {
     this.named = node("p", { class: "key" });
     return this.named;
@@ -102,7 +112,7 @@ class Staircase {
   segments() {
     return this.data.kinds.map((kind, i) => {
       const colour = this.colour(kind);
-      return node("span", { class: "seg", "data-kind": i, "data-texture": kind.texture, style: `background-color:${colour};color:${ink(colour)};--tex:${ink(colour) === "#000000" ? "rgb(0 0 0/.22)" : "rgb(255 255 255/.42)"}` });
+      return node("span", { class: "seg", "data-kind": i, "data-texture": kind.texture, style: `background-color:${colour};color:${ink(colour)}` });
     });
   }
 
@@ -165,7 +175,8 @@ class Staircase {
     this.changes.forEach((change, i) => this.update_row(change, i, all, { room, phone, last }));
     for (const row of this.root.querySelectorAll(".row.was")) {
       this.fill(row, row.measured.parts);
-      this.label(row, [row.measured.ms], node("b", {}, row.measured.name), [""], { room, phone });
+      const { after, name, ms } = row.measured, numbers = this.changes.slice(0, after).map((change) => change.number);
+      this.label(row, [ms], node("b", {}, name), after ? [`with change${after > 1 ? "s" : ""} ${numbers.join(", ").replace(/, (\d+)$/, " and $1")}`, ""] : [""], { room, phone });
     }
     this.write(all, quiet);
   }
@@ -175,6 +186,7 @@ class Staircase {
     row.classList.toggle("off", off); row.classList.toggle("last", i === last);
     const box = row.querySelector("input");
     if (box) box.checked = !off;
+    row.querySelector(".tick label > span").textContent = `${!off && this.before(i) ? "+" : ""}${change.number}`; // a bar includes the changes above it
     this.fill(row, state.parts);
     const of = (name) => row.querySelector(`.${name}`);
     this.place(of("gone"), this.at(state.ms), this.at(before.ms));
@@ -182,7 +194,7 @@ class Staircase {
     of("reach").hidden = state.limit;
     const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
     const cost = [change.cost, change.unsure ? "low confidence" : ""].filter(Boolean).join(", ");
-    const texts = off ? [`not included: ${some ? `would save ${duration(gain, now)}${this.choice ? " more" : ""}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [this.removed(before, state, gain), ""].map((text) => [`${state.limit ? `at most −${duration(gain, now)}` : `−${this.shorter(before, state)}`}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
+    const texts = off ? [`not included: ${some ? `would save ${duration(gain, now)}${this.choice ? " more" : ""}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [...this.removed(before, state, gain), ""].map((text) => [`${state.limit ? `at most −${duration(gain, now)}` : `−${this.shorter(before, state)}`}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
     this.label(row, off ? [before.ms] : [state.ms, before.ms], node("b", {}, change.name), texts, { room, phone }, change.diffs.length ? "show the code" : "show why");
     row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("em", {}, state.factor), node("span", {}, state.span));
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
@@ -195,11 +207,12 @@ class Staircase {
     return unit === other && less >= 10 ** -digits / 2 ? `${less.toFixed(digits)}\u00a0${unit}` : duration(before.ms - after.ms, this.state(0).ms);
   }
 
-  // Returns the parts that a change shortens, if there are several: ": data loader 613 ms, copies 6.45 ms".
+  // Returns what a change shortens: its parts if there are several, such as ": data loader 613 ms, copies 6.45 ms", and whether they are waits or work.
   removed(before, state, gain) {
     const left = new Map(state.parts.map(([kind, ms]) => [kind, ms]));
     const losses = before.parts.map(([kind, ms]) => [kind, ms - (left.get(kind) || 0)]).filter(([, ms]) => ms >= LEAST_LOSS * gain).sort((a, b) => b[1] - a[1]);
-    return losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms, this.state(0).ms)}`).join(", ")}` : "";
+    const lost = losses.map(([kind]) => Boolean(this.data.kinds[kind].lost)), alike = this.data.busy.length && losses.length && lost.every((one) => one === lost[0]);
+    return [losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms, this.state(0).ms)}`).join(", ")}` : null, alike ? (lost[0] ? " of waits" : " of work") : null].filter(Boolean);
   }
 
   // Writes the label of a bar that ends at `ends[0]`, with the first of `texts` that fits between two ends: inside the removed part, else behind it.
@@ -208,7 +221,7 @@ class Staircase {
     const label = row.querySelector(".lab"), edges = [...ends.map((ms) => this.at(ms) / 100 * room + 3), room + 3];
     const wide = (text) => this.width(`${name.textContent}${text}${more}`, 15.5, 600) + LABEL_ROOM + (more ? 8 : 0);
     const fits = phone ? [] : texts.flatMap((text) => edges.slice(1).flatMap((end, i) => (edges[i] + wide(text) <= end - 3 ? [[text, edges[i]]] : [])));
-    const [text, left] = fits[0] ?? [(phone ? null : texts.find((one) => wide(one) <= room)) ?? texts.at(-1), null];
+    const above = (one) => (phone ? this.width(one, 15.5, 400) <= room - PHONE_ROOM : wide(one) <= room), [text, left] = fits[0] ?? [texts.find(above) ?? texts.at(-1), null];
     label.replaceChildren(name, ...(text ? [node("i", {}, text)] : []), ...(more ? [node("u", {}, more)] : []));
     label.style.left = left === null ? "" : `${left}px`;
     row.classList.toggle("above", left === null && !phone);
@@ -216,14 +229,14 @@ class Staircase {
 
   swatch(kind) {
     const of = this.data.kinds[kind];
-    return node("i", { class: "seg sw", "data-texture": of.texture, style: `background-color:${this.colour(of)};--tex:${ink(this.colour(of)) === "#000000" ? "rgb(0 0 0/.22)" : "rgb(255 255 255/.42)"}` });
+    return node("i", { class: "seg sw", "data-texture": of.texture, style: `background-color:${this.colour(of)}` });
   }
 
   write(state, quiet) {
     const title = this.find("h1"), text = state.title.map(([, piece]) => piece).join("") + state.whole;
     if (this.written !== text) {
       this.written = text;
-      title.replaceChildren(...state.title.map(([kind, piece]) => (kind === "text" ? piece : node("span", { class: kind }, piece))));
+      title.replaceChildren(...headline(state.title));
       this.find(".whole").replaceChildren(...rich(state.whole));
       this.find(".under").replaceChildren(...rich(state.under));
       if (!quiet && this.spoken) this.find(".said").textContent = text;

@@ -19,7 +19,9 @@ from sawtooth.app.words.run import step_time
 
 MOSTLY = 0.9  # Share of a wait. A finding that explains at least this much may name the wait.
 HARDLY_WAITS = 0.95  # Share of the step in which the GPU works: above it, no wait needs a sentence.
+MAIN_WAIT = 0.5  # Share of all waits: a wait of at least this share is named next to their sum.
 LEAST_OF_WAITS = 0.25  # Share of all waits: a shorter wait is not named.
+LEAST_REST = 0.001  # Share of the step: the same number would stand twice if the other waits are shorter.
 NAMED = 2  # Waits in a sentence.
 UNTRUSTED = "GPU times of this recording cannot be trusted."
 
@@ -71,6 +73,23 @@ class StepAnswer:
         longest = sorted((part for part in self.parts if part.lost), key=lambda part: -part.ms)
         named = [part for part in longest if part.ms >= LEAST_OF_WAITS * self.waits_ms][:NAMED] or longest[:NAMED]
         return f"It waits {self.listed([(part.owner, part.cause, part.ms) for part in named])}."
+
+    @property
+    def main_wait(self) -> str:
+        """The wait that is most of all waits, and the rest, such as ": data loader 613 ms, others 10.2 ms".
+
+        "" if no wait is most of them, or if it is all of them.
+        """
+        waits: dict[str, float] = {}
+        for part in self.parts:
+            if part.lost:
+                name = self.label(part.owner, part.cause)
+                waits[name] = waits.get(name, 0.0) + part.ms
+        name = max(waits, key=lambda each: waits[each], default="")
+        rest_ms = self.waits_ms - waits.get(name, 0.0)
+        if not name or waits[name] < MAIN_WAIT * self.waits_ms or rest_ms < LEAST_REST * self.step_ms:
+            return ""
+        return f": {name} {fmt.part_ms(self.step_ms, waits[name])}, others {fmt.part_ms(self.step_ms, rest_ms)}"
 
     def label(self, owner: str, cause: str | None) -> str:
         """Return the name of a part."""

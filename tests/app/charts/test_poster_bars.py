@@ -66,11 +66,11 @@ def test_time_outside_the_profiled_steps_is_labelled() -> None:
     verdict = judge(lead)
     assert verdict is not None
     named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts}
-    assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "time outside the profiled steps": 500.0}
+    assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "outside the profiled steps": 500.0}
     rows = {row.name: row.ms for row in lost_time.rows(lead, "unprofiled")}
     # Idle uses the same words
-    assert rows == pytest.approx({"time outside the profiled steps": 0.5, "cause not in the trace": 0.1})
-    assert "time outside the profiled steps" in text.text(replace(run, lead=lead, ranks=[lead]))
+    assert rows == pytest.approx({"outside the profiled steps": 0.5, "cause not in the trace": 0.1})
+    assert "outside the profiled steps" in text.text(replace(run, lead=lead, ranks=[lead]))
 
 
 def test_a_narrow_page_lists_named_parts_below_the_bar() -> None:

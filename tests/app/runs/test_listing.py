@@ -59,7 +59,7 @@ def test_runs_are_sorted_with_unknown_values_last(by: str, order: list[int]) -> 
         (Card(parts=[("other_compute", None, 0.7), ("idle", "data_wait", 0.3)], lost_to="waiting for the data loader"), "partly waiting for the data loader"),
         (Card(parts=[("other_compute", None, 0.58), ("tensor_core_compute", None, 0.39), ("idle", "launch_latency", 0.03)]), "mostly compute, 40 % of it on tensor cores"),
         (Card(parts=[("other_compute", None, 1.0)]), "mostly compute, none of it on tensor cores"),
-        (Card(parts=[("outside_profile", None, 0.65), ("other_compute", None, 0.35)]), "65 % time outside the profiled steps"),
+        (Card(parts=[("outside_profile", None, 0.65), ("other_compute", None, 0.35)]), "65 % outside the profiled steps"),
         (Card(parts=[("host_operators", None, 0.7), ("host_rest", None, 0.3)]), "70 % operators on the host"),
     ],
 )  # fmt: skip

@@ -38,3 +38,14 @@ def test_a_nearly_busy_gpu_has_no_named_wait() -> None:
     run = run_of(ledger=[("other_compute", None, 990_000_000, 99.0), ("idle", "launch_latency", 10_000_000, 1.0)])
     answer = answer_of(run, run.lead)
     assert answer is not None and answer.waits == ""
+
+
+def test_most_of_all_waits_is_named_with_the_rest_so_that_their_sum_is_explained() -> None:
+    run = run_of(ledger=[*LEDGER, ("idle", "data_wait", 82_000_000, 82.0)])
+    answer = answer_of(run, run.lead)
+    assert answer is not None
+    assert answer.main_wait.replace("\u2009", " ").replace("\xa0", " ") == ": data loader 82.0 ms, others 12.0 ms"
+    for ledger in (LEDGER[:2], [*LEDGER, ("idle", "host_sync", 7_000_000, 7.0)]):  # one wait alone; three of about equal length
+        run = run_of(ledger=ledger)
+        answer = answer_of(run, run.lead)
+        assert answer is not None and answer.main_wait == ""
