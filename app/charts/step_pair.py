@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import colour_of, place_of
 
-TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
-APART = 0.12  # Share of the axis: closer tick labels would touch on a phone.
+TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
+LETTER, APART = (
+    0.019,
+    0.023,
+)  # Shares of the axis on a phone: the width of a tick label's letter, and the room between two labels.
+BESIDE = 0.58  # Share of the axis: with less room, a mark's words do not fit next to it on a phone.
 MEASURED, PREDICTED = "95\u00a0%", "80\u00a0%"  # What the intervals contain.
 ROOM = 0.06  # Share of the axis that remains free at both ends.
 MIN_DECADES = math.log10(1.25)  # A shorter axis would enlarge noise.
@@ -31,13 +35,17 @@ class Ribbon:
 
 @dataclass(frozen=True)
 class RatioMark:
-    """A ratio on the axis: places in CSS and words. ``hollow`` marks a prediction."""
+    """A ratio on the axis: places in CSS and words. ``hollow`` marks a prediction.
+
+    ``side`` is the place of the words: left or right of the mark, or above it.
+    """
 
     at: str
     left: str
     width: str
     text: str
     hollow: bool
+    side: str
 
 
 @dataclass(frozen=True)
@@ -99,14 +107,21 @@ def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
             f"{place(ratio.high) - place(ratio.low):.2%}",
             f"{ratio.name} {fmt.times(ratio.value, ratio.digits)} ({PREDICTED if ratio.predicted else MEASURED}: {fmt.number(ratio.low, ratio.digits)} to {fmt.times(ratio.high, ratio.digits)})",
             ratio.predicted,
+            "left" if place(ratio.low) >= BESIDE else "right" if place(ratio.high) <= 1 - BESIDE else "above",
         )
         for ratio in ratios
     )
-    places = [place(1.0)]
-    ticks = [("same", f"{place(1.0):.2%}")]
-    for value in TICKS:
-        at = place(value)
-        if 0.02 <= at <= 0.98 and all(abs(at - other) >= APART for other in places):
-            places.append(at)
-            ticks.append((f"{value:g}\u00a0×", f"{at:.2%}"))
-    return RatioAxis(marks, tuple(ticks))
+    return RatioAxis(marks, tuple((text, f"{at:.2%}") for text, at in _ticks(ratios[-1].value, place)))
+
+
+def _ticks(value: float, place: Callable[[float], float]) -> list[tuple[str, float]]:
+    """Return texts and places of the ticks, whose labels do not touch.
+
+    1 ("same") comes first, then the ratios closest to ``value``.
+    """
+    ticks = [("same", place(1.0))]
+    for tick in sorted(TICKS, key=lambda tick: abs(math.log10(tick / value))):
+        text, at = f"{tick:g}\u00a0×", place(tick)
+        if 0.02 <= at <= 0.98 and all(abs(at - other) >= LETTER * (len(text) + len(word)) / 2 + APART for word, other in ticks):
+            ticks.append((text, at))
+    return sorted(ticks, key=lambda tick: tick[1])

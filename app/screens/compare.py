@@ -16,6 +16,7 @@ from sawtooth.app.page.parts import compare_sweep, module_changes, step_strip
 from sawtooth.app.page.runs import compare_choice, compare_proof, different_models
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import comparison_ways_out
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.answer.headline_length import split
 from sawtooth.app.words.answer.step import own_names_in_words
@@ -26,6 +27,7 @@ from sawtooth.ingest.manifest import Manifest
 poster = templates.pieces("poster.html")
 LEDGERS: dict[step_parts.Step, str] = {"run": "Steps of the run", "profiled": "Steps under the profiler"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
+NAME_SHOWN = 40  # Characters of a run's name on the button that changes the runs.
 EXAMPLE = "The newest two runs of the same work."
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
 
@@ -42,18 +44,20 @@ def main() -> None:
         cards.empty_state(missing, "Drop the traces of both runs on the Runs page, or ingest them on the command line.", HOW_TO)
         return
     offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
-    head = st.container(key=f"compare_head{'_of_two' if choice.a and choice.b else ''}")
-    head.empty()  # a container without any element has no height
-    ways_out = _pickers(choice, offered)
+    names = distinct_names(manifests)
     if not choice.a or not choice.b:
-        with head:
-            _unchosen(choice, known)
-        compare_choice.partners(choice, list(offered.values()))
+        _unchosen(choice, known, names)
+        with st.container(horizontal=True, gap="small", key="compare_pickers_open"):
+            _pickers(choice, offered, names)
+        compare_choice.partners(choice, list(offered.values()), names)
         return
+    ways_out = _chosen(choice, offered, names)
+    head = st.container(key="compare_head_of_two")
+    head.empty()  # a container without any element has no height
     if not compare_choice.complete(choice, known, head):
         return
     a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
-    comparison = compare_choice.comparison_of(a, b)
+    comparison = compare_choice.comparison_of(a, b, names)
     with head:
         _head(comparison, choice)
     if words.is_one_run(comparison):
@@ -76,7 +80,7 @@ def main() -> None:
         compare_proof.remains(comparison)
     with st.container(gap="xsmall"):
         _folded(comparison)
-    compare_sweep.show(choice, offered)
+    compare_sweep.show(choice, offered, names)
 
 
 def _folded(comparison: Comparison) -> None:
@@ -88,6 +92,9 @@ def _folded(comparison: Comparison) -> None:
     ):
         _step(comparison)
     _folded_conditions(comparison)
+    with st.expander("How sure?", icon=":material/help:"):
+        for line in (words.how_sure(comparison), words.why_sure(comparison), *basis.bases(comparison)):
+            cards.text(line)
     if all(step_parts.gpu_worked(comparison)):
         with st.expander("Steps", icon=":material/bar_chart:"):
             _steps(comparison)
@@ -113,28 +120,44 @@ def _folded_conditions(comparison: Comparison) -> None:
         _conditions(comparison)
 
 
-def _unchosen(choice: Choice, known: Mapping[str, Manifest]) -> None:
-    one = next((known[run] for run in (*choice.a, *choice.b) if run in known), None)
+def _unchosen(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
+    one = next((run for run in (*choice.a, *choice.b) if run in known), None)
     cards.headline(
-        f"Compare {fmt.clean(one.name, 40)} with which run?" if one is not None else "Which two runs to compare?",
+        f"Compare {names[one]} with which run?" if one is not None else "Which two runs to compare?",
         "No other run is known to do the same work. Runs with similar matrix products or the same GPU come first. The bar shows the step time.",
     )
 
 
-def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
-    """Show the selectors of both sides; return the container next to them, for the sharing buttons."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="compare_sides"):
-        compare_choice.picker("a", "A, before", choice.a, choice.b, known)
-        if choice.a and choice.b:
-            st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
-        compare_choice.picker("b", "B, after", choice.b, choice.a, known)
-        return st.container(horizontal=True, width="content", gap="small")
+def _chosen(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> DeltaGenerator:
+    """Show the names of both sides, with folded selectors.
+
+    Return the container for the sharing buttons.
+    """
+    with st.container(
+        horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small", key="compare_sides"
+    ):
+        sides = " → ".join(
+            " + ".join(fmt.markdown(names.get(run, run), NAME_SHOWN) for run in side) for side in (choice.a, choice.b)
+        )
+        with (
+            st.popover(sides, icon=":material/compare_arrows:", width="content", key="compare_runs"),
+            st.container(key="compare_pickers"),
+        ):
+            _pickers(choice, known, names)
+        return st.container(horizontal=True, width="content", gap="small", key="compare_share")
+
+
+def _pickers(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
+    compare_choice.picker("a", "A, before", choice.a, choice.b, known, names)
+    compare_choice.picker("b", "B, after", choice.b, choice.a, known, names)
+    if choice.a and choice.b:
+        st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
 
 
 def _head(comparison: Comparison, choice: Choice) -> None:
     st.set_page_config(page_title=words.tab_title(comparison))
     head, rest = split(words.headline(comparison))
-    cards.headline(head, f"{rest} {words.below(comparison)}".strip())
+    cards.headline(head, f"{rest} {words.below(comparison, interval=not intervals.ratios(comparison))}".strip())
     for line in filter(None, (words.called(comparison), EXAMPLE if choice.example else "")):
         cards.small(line)
 

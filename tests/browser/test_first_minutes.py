@@ -58,6 +58,7 @@ def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], p
     page.go_back()
     expect(page.locator("h1")).to_contain_text("whether before or after is faster", timeout=SLOW)
     assert f"a={a}" in page.url and f"b={b}" in page.url
+    page.locator(".st-key-compare_runs button").click()
     page.get_by_role("button", name="Swap sides").click()
     expect(page.locator("h1")).to_contain_text("whether after or before is faster", timeout=SLOW)
     page.go_back()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
+from msgspec import structs
 from streamlit.delta_generator import DeltaGenerator
 
 from sawtooth.analysis.batch_predictions import with_predictions
@@ -86,20 +87,19 @@ def swap() -> None:
     write(a=b, b=a)
 
 
-def picker(key: str, label: str, chosen: Sequence[str], other: Sequence[str], known: Mapping[str, Manifest]) -> None:
-    """Let the viewer choose the runs of the parameter ``key``, except runs of the ``other`` side."""
+def picker(
+    key: str, label: str, chosen: Sequence[str], other: Sequence[str], known: Mapping[str, Manifest], names: Mapping[str, str]
+) -> None:
+    """Let the viewer choose the runs of the parameter ``key``, except runs of the ``other`` side.
+
+    ``names`` are the runs' distinct names by id.
+    """
     widget = f"compare_{key}"
     st.session_state[widget] = [run for run in chosen if run in known]
-    names = [manifest.name for manifest in known.values()]
-
-    def shown(run: str) -> str:
-        name = clean(known[run].name, 50)
-        return name if names.count(known[run].name) < 2 else f"{name} · {run[:6]}"
-
     st.multiselect(
         label,
         [run for run in known if run in chosen or run not in other],
-        format_func=shown,
+        format_func=lambda run: names[run],
         key=widget,
         on_change=lambda: write(**{key: st.session_state[widget]}),
         placeholder="Choose a run",
@@ -107,7 +107,7 @@ def picker(key: str, label: str, chosen: Sequence[str], other: Sequence[str], kn
     )
 
 
-def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
+def partners(choice: Choice, manifests: Sequence[Manifest], names: Mapping[str, str]) -> None:
     """List runs for the missing side; a click on a run makes it that side.
 
     Runs with the most similar matrix products come first, then runs on the same GPU. If both sides are missing, the run
@@ -125,18 +125,18 @@ def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
     sides = {"a": ",".join(choice.a), "b": ",".join(choice.b)}
     missing = "a" if choice.b else "b"
     cards.narrow_rows(
-        [_partner(manifest, card, sides | {missing: manifest.id}, longest) for manifest, card in others],
+        [_partner(manifest, names[manifest.id], card, sides | {missing: manifest.id}, longest) for manifest, card in others],
         "Runs to compare with: first change, step, GPU, and when each was added",
     )
 
 
-def _partner(manifest: Manifest, card: Card, sides: Mapping[str, str], longest_ms: float) -> cards.NarrowRow:
+def _partner(manifest: Manifest, name: str, card: Card, sides: Mapping[str, str], longest_ms: float) -> cards.NarrowRow:
     """Return the row of a run that is offered as a partner; its bar is its step time ÷ ``longest_ms``."""
     step_ms = table.step_of(card)
     without_step = "no step time" if card.gpu else "not analysed yet"
     change, gpu = table.first_change(card) if card.gpu else "", short_gpu(clean(card.gpu, 40))
     return cards.NarrowRow(
-        name=" · ".join(filter(None, (clean(manifest.name, 60), change))),
+        name=" · ".join(filter(None, (name, change))),
         address=places.address("compare", {key: ids for key, ids in sides.items() if ids}),
         chosen=False,
         value=duration_ms(step_ms) if step_ms else without_step,
@@ -184,9 +184,12 @@ def complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator
     return fine
 
 
-def comparison_of(a: Sequence[Manifest], b: Sequence[Manifest]) -> Comparison:
-    """Return the comparison of two sides; viewers share it, so do not change it."""
-    stamps = tuple(_stamp(manifest) for manifest in (*a, *b))
+def comparison_of(a: Sequence[Manifest], b: Sequence[Manifest], names: Mapping[str, str]) -> Comparison:
+    """Return the comparison of two sides; viewers share it, so do not change it.
+
+    ``names`` are the runs' distinct names by id, which the comparison uses.
+    """
+    stamps = tuple((*_stamp(manifest), names[manifest.id]) for manifest in (*a, *b))
     return _compared(
         root=str(frame.data_folder().root), version=ANALYSIS_VERSION, stamps=stamps, left=len(a), _a=tuple(a), _b=tuple(b)
     )
@@ -199,10 +202,19 @@ def _stamp(manifest: Manifest) -> tuple[str, int]:
 
 @st.cache_resource(max_entries=CACHED_COMPARISONS, show_spinner="Comparing …")
 def _compared(
-    root: str, version: int, stamps: tuple[tuple[str, int], ...], left: int, _a: tuple[Manifest, ...], _b: tuple[Manifest, ...]
+    root: str,
+    version: int,
+    stamps: tuple[tuple[str, int, str], ...],
+    left: int,
+    _a: tuple[Manifest, ...],
+    _b: tuple[Manifest, ...],
 ) -> Comparison:
+    names = {run: name for run, _, name in stamps}
+
     def side(manifests: tuple[Manifest, ...]) -> Side:
-        return side_of([current_result.run_result(manifest) for manifest in manifests], frame.library())
+        runs = [current_result.run_result(manifest) for manifest in manifests]
+        named = [replace(run, manifest=structs.replace(run.manifest, name=names[run.manifest.id])) for run in runs]
+        return side_of(named, frame.library())
 
     comparison = compare(side(_a), side(_b))
     if comparison.prediction is not None:

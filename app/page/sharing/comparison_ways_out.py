@@ -8,22 +8,18 @@ import streamlit as st
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.app.page import cards, panel
+from sawtooth.app.page import panel
 from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import pictures
-from sawtooth.app.words.comparisons import basis
-from sawtooth.app.words.comparisons import comparison as words
 
 
 def show(comparison: Comparison) -> None:
-    """Show buttons that copy the address, save the comparison, and explain how certain the verdict is."""
+    """Show buttons that copy the address and save the comparison."""
     copy_link.button()
     with st.popover("Report", icon=":material/download:", width="content"):
         _downloads(comparison)
-    with st.popover("How sure?", icon=":material/help:", width="content", key="how-sure"):
-        cards.text("\n\n".join((words.why_sure(comparison), *basis.bases(comparison))))
 
 
 def _downloads(comparison: Comparison) -> None:

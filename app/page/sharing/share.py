@@ -13,6 +13,7 @@ from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.words import run as words
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.recordings import recorded_ns
@@ -38,10 +39,11 @@ def _compare_with(result: RunResult) -> None:
     others = [manifest for manifest in frame.data_folder().manifests() if manifest.id != result.manifest.id]
     if not others:
         return
+    names = distinct_names(frame.data_folder().manifests(), 50)
     with st.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
         for other in others[:COMPARED]:
             before, after = _in_order(result.manifest, other)
-            frame.link("compare", markdown(other.name, 50), a=before.id, b=after.id)
+            frame.link("compare", markdown(names[other.id], None), a=before.id, b=after.id)
 
 
 def _in_order(one: Manifest, other: Manifest) -> tuple[Manifest, Manifest]:

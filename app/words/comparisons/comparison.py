@@ -150,8 +150,11 @@ def work_rate(per_second: float, unit: str) -> str:
     return fmt.flop_rate(per_second / 1e12) if unit == "FLOP" else f"{fmt.count(per_second)} {unit}/s"
 
 
-def below(comparison: Comparison) -> str:
-    """Return the line below the headline: the main part of the change and its confidence."""
+def below(comparison: Comparison, *, interval: bool = True) -> str:
+    """Return the line below the headline: the main part of the change and its confidence.
+
+    Without ``interval``, a high or medium confidence stands without its interval, which the page shows elsewhere.
+    """
     if comparison.other_model:
         return why_sure(comparison)
     if one_ran_on_cpu(comparison):
@@ -162,6 +165,8 @@ def below(comparison: Comparison) -> str:
         remedy = intervals.what_would_tell(comparison) if withdrawn_by(comparison.a, comparison.b) is None else None
         return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison) or remedy)))
     sure = how_sure(comparison)
+    if not interval and sure.startswith(("High", "Medium")):
+        sure = f"{sure.partition(':')[0].rstrip('.')}."
     if sure == "Low confidence.":  # low confidence needs its reason
         sure = f"{sure} {why_sure(comparison)}"
     if (remedy := intervals.what_would_tell(comparison)) is not None:

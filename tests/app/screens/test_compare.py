@@ -182,9 +182,10 @@ def test_changes_are_next_to_the_waterfall_and_other_differences_are_folded(pair
         < text.index("Profiled steps: ")
     )
     folded = [expander.label for expander in test.expander]
-    assert folded[:5] == [
+    assert folded[:6] == [
         "The change, part by part",
         "Conditions",
+        "How sure?",
         "Steps",
         "Findings and audit",
         "Kernels, operators and modules",
