@@ -61,7 +61,8 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     telemetry = _overlapping(result, rank, whole)
     if rank is not None and other is not None:
         cards.small(second_run.sentence(rank, other))
-    timeline_picture.show(result, rank, recording_id, telemetry, other, others=others)
+    signal = telemetry_strip.column_of(telemetry, telemetry_strip.summary_of(result, telemetry)) if telemetry else None
+    timeline_picture.show(result, rank, recording_id, telemetry, other, others=others, signal=signal)
     cards.legend(timeline_picture.legend(result, rank))
     if rank is not None and len(rank.steps):
         cards.small(words.HOST_AHEAD)

@@ -315,8 +315,8 @@ function stepLabel(step2, room) {
   const length = duration(step2.end - step2.start);
   const short = stepName(step2.name.replace(/ \(not counted:.*/, ""));
   const not = step2.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
-  const labels = [...not, `${short} · ${length}`, length];
-  return labels.find((label) => label.length * LETTER <= room) ?? [length, short].find((label) => label.length * DIGIT <= room) ?? "";
+  const labels = [...not, `${short} · ${length}`, short];
+  return labels.find((label) => label.length * LETTER <= room) ?? [short, length].find((label) => label.length * DIGIT <= room) ?? "";
 }
 function lostLabel(label, ns, room) {
   return [`${label} · ${duration(ns)}`, label, duration(ns)].find((text) => text.length * LETTER <= room) ?? "";
@@ -373,9 +373,14 @@ function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map()
   if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX), steps });
   const panels = [];
   const units = [...new Set(lines.map((line) => line.unit))];
+  const open = choice.changed.has(`lines-${units[0]}`);
   for (const unit of units) {
-    const of = lines.filter((line) => line.unit === unit);
-    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(LINE_PX * (of.length + 1), row + LOST_PX)), lines: of });
+    const [id, of] = [`lines-${unit}`, lines.filter((line) => line.unit === unit)];
+    const first = unit === units[0];
+    if (!first && !open && !choice.pinned.includes(id)) continue;
+    const shown = first && !open ? of.slice(0, 1) : of;
+    const lane = single("lines", id, of.map((l) => l.label).join(", "), Math.max(LINE_PX * (shown.length + 1), row + LOST_PX));
+    panels.push({ ...lane, lines: shown, folds: first && lines.length > 1, folded: !open, more: first && !open ? lines.length - 1 : 0 });
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
@@ -468,8 +473,8 @@ function drawnTexture(context, mark, dark) {
   canvas.width = canvas.height = 8;
   const brush = canvas.getContext("2d");
   if (!brush || !STROKES[mark]) return null;
-  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.42)";
-  brush.lineWidth = 1.4;
+  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.45)";
+  brush.lineWidth = 1.5;
   for (const [x0, y0, x1, y1] of STROKES[mark]) {
     brush.beginPath();
     brush.moveTo(x0, y0);
@@ -488,13 +493,14 @@ function readable(colour) {
 }
 var fitted = /* @__PURE__ */ new Map();
 var FITTED_MOST = 2e4;
-var LETTERS_LEAST = 5;
+var LETTERS_LEAST = 8;
 function fit(name, room, letter, brief = (whole) => whole) {
   const most = Math.floor(room / letter);
   if (name.length <= most) return name;
   name = brief(name).replace(/^(\w+::)+/, "");
   if (name.length <= most) return name;
-  if (most < LETTERS_LEAST) return "";
+  const word = [name.split("#")[0], name.split(/[(<#]/)[0]].find((one) => one.length >= LETTERS_LEAST && one.length <= most);
+  if (word || most < LETTERS_LEAST) return word ?? "";
   const key2 = `${most} ${name}`;
   let text = fitted.get(key2);
   if (text === void 0) {
@@ -686,8 +692,9 @@ function outside(data, steps) {
 var AXIS_PX = 22;
 var POINTER_PX = 6;
 var TEXT_PX = 26;
-var BAND = 0.3;
-var BAND_LEAST_PX = 5;
+var TEXTURED_PX = 8;
+var PHONE_PX = 400;
+var LABEL_PX = 9;
 var Painter = class {
   constructor(context, tiles, ink) {
     this.context = context;
@@ -718,7 +725,7 @@ var Painter = class {
   grid(scene, width, height) {
     const { view } = scene;
     const ns = view.end - view.start;
-    const step2 = tick(ns, width, 96);
+    const step2 = tick(ns, width, tickRoom(width));
     this.context.fillStyle = this.ink.line;
     for (let at = Math.ceil(view.start / step2) * step2; at < view.end; at += step2) {
       const x = Math.round((at - view.start) / ns * width);
@@ -729,7 +736,7 @@ var Painter = class {
   axis(scene, width, top) {
     const { view, data } = scene;
     const ns = view.end - view.start;
-    const step2 = tick(ns, width, 96);
+    const step2 = tick(ns, width, tickRoom(width));
     this.context.fillStyle = this.ink.page;
     this.context.fillRect(0, top, width, AXIS_PX - 1);
     this.context.fillStyle = this.ink.line;
@@ -846,13 +853,17 @@ var Painter = class {
       context.globalAlpha = scene.same !== null && tile.name[slice2] !== scene.same && source !== "gaps" ? 0.35 : 1;
       context.fillStyle = colour;
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
-      const band = mark && to - from >= 8 ? Math.max(Math.round(room * BAND), BAND_LEAST_PX) : 0;
-      if (band) this.textured(from, y + room - band, to - from - 1, band, mark, scene.data.dark);
+      const textured = Boolean(mark) && to - from >= TEXTURED_PX;
+      if (textured) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
       const name = source === "gaps" ? lostLabel(label, tile.dur[slice2], to - from - 7) : tile.names.get(tile.name[slice2]) ?? label;
       const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER, stepName) : "";
+      if (text && textured) {
+        context.fillStyle = colour;
+        context.fillRect(from, y + Math.max(room / 2 - LABEL_PX, 0), context.measureText(text).width + 8, Math.min(2 * LABEL_PX, room));
+      }
       if (text) {
         context.fillStyle = readable(colour);
-        context.fillText(text, from + 4, y + (room - band) / 2 + 0.5);
+        context.fillText(text, from + 4, y + room / 2 + 0.5);
       }
       context.globalAlpha = 1;
       if (this.isSelected(scene, lane, tile.id[slice2], tile.start[slice2], depth)) {
@@ -926,6 +937,9 @@ var Painter = class {
     this.context.fillText(words, middle, top + AXIS_PX / 2 - 1);
   }
 };
+function tickRoom(width) {
+  return width < PHONE_PX ? 56 : 96;
+}
 function trace(context, line, view, scale, at) {
   let before = null;
   let seen = false;
@@ -1046,7 +1060,7 @@ var Gutter = class {
     const name = document.createElement("span");
     name.className = "name";
     name.title = lane.label;
-    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
+    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), `${line.label}${lane.more ? ` +${lane.more}` : ""}`)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
     else name.append(lane.label);
     if (lane.height < LINES_PX) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
@@ -1394,7 +1408,7 @@ var Drawer = class {
   }
   swatch(part) {
     const colour = this.picture.data.dark ? part.dark : part.light;
-    return element("span", { title: part.label }, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
+    return element("span", { title: part.label }, element("span", { class: "swatch", "data-texture": part.texture, style: `background-color:${colour}` }), part.label);
   }
 };
 function raw(ns) {

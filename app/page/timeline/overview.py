@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.ranks.collectives import step_labels
 from sawtooth.analysis.ranks.heatmap import MAX_CELLS, rank_steps
 from sawtooth.analysis.run.model import RankResult, RunResult
@@ -69,7 +70,8 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
         return None
     more = best.mean_ms - best.ms
     if abs(more) < SEEN * best.mean_ms:
-        sentence = "The profiler adds little: the lanes show the run's step."
+        spread = f" ({fmt.span_ms(best.reading.low, best.reading.high)})" if best.reading.low and best.reading.high else ""
+        sentence = f"The same step by {STEP_SOURCES[best.source].name}{spread} and in the profile that the lanes show."
     elif more < 0:
         sentence = f"A step of the run takes {fmt.duration_ms(-more)} longer than the profiled steps that the lanes show."
     elif best.represented:

@@ -21,6 +21,7 @@ from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.series import TelemetrySeries
+from sawtooth.app import templates
 from sawtooth.app.charts import timeline as colours
 from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.page import address, frame
@@ -40,12 +41,14 @@ DRAWN = "timeline_drawn"  # session key: the component has reported that the pic
 POINTS_MOST = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
 NAMED_FROM = 0.01  # share of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
 HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # kinds of host slices in the legend; others are named on hover
-PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
+# The first line is the activity that the Verdict shows; the others are folded.
+PANELS = (("%", ("tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    return {part: (_HERE / f"timeline.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
+    own = {part: (_HERE / f"timeline.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
+    return own | {"css": (templates.FOLDER / "textures.css").read_text(encoding="utf-8") + own["css"]}
 
 
 def show(
@@ -56,10 +59,12 @@ def show(
     beside: Beside | None = None,
     *,
     others: bool = False,
+    signal: str | None = None,
 ) -> None:
     """Show the picture of one device, or of a trace without GPU work.
 
-    With ``others``, the tracks of the job's other ranks are below it. ``beside`` is another run to show below it.
+    With ``others``, the tracks of the job's other ranks are below it. ``beside`` is another run to show below it. ``signal`` is
+    the column of the telemetry that shows best how busy the GPU is.
     """
     files = _files()
     component = st.components.v2.component("sawtooth.timeline", html=files["html"], css=files["css"], js=files["js"])
@@ -68,7 +73,7 @@ def show(
     with st.container(key="timeline_picture"):  # reserves the height until the component is drawn
         component(
             key=key,
-            data=_data(result, rank, shown, telemetry) | {"heat": overview.heat(result, shown) if others else []},
+            data=_data(result, rank, shown, telemetry, signal) | {"heat": overview.heat(result, shown) if others else []},
             on_place_change=lambda: _keep(key),
             on_note_change=lambda: _keep_note(key, result.manifest.id),
             on_drawn_change=lambda: st.session_state.update({DRAWN: True}),
@@ -134,7 +139,11 @@ def _tracks(
 
 
 def _data(
-    result: RunResult, rank: RankResult | None, shown: list[dict[str, Any]], telemetry: TelemetrySeries | None
+    result: RunResult,
+    rank: RankResult | None,
+    shown: list[dict[str, Any]],
+    telemetry: TelemetrySeries | None,
+    signal: str | None,
 ) -> dict[str, Any]:
     whole = views.extent(shown[0]["recording"])
     return {
@@ -142,7 +151,7 @@ def _data(
         "extent": max([whole.ns, *(track["ends"] for track in shown if "ends" in track)]),
         "tracks": shown,
         "steps": tracks.steps(rank, whole) if rank else {"times": "", "names": []},
-        "lines": _lines(telemetry, whole) if telemetry else [],
+        "lines": _lines(telemetry, whole, signal) if telemetry else [],
         "kinds": {
             "gpu": _kinds(colours.work_colours()),
             "gaps": _kinds(colours.gap_colours(names_of(result, rank))),
@@ -203,11 +212,11 @@ def _kinds(known: dict[str, Colour]) -> dict[str, list[str]]:
     return {kind: [c.label, c.light, c.dark, c.texture] for kind, c in known.items()}
 
 
-def _lines(telemetry: TelemetrySeries, whole: TimelineSpan) -> list[dict[str, Any]]:
+def _lines(telemetry: TelemetrySeries, whole: TimelineSpan, signal: str | None) -> list[dict[str, Any]]:
     part = series.with_neighbours(telemetry, whole)
     lines = []
     for unit, columns, top in PANELS:
-        for column in columns:
+        for column in (signal, *columns) if signal and unit == "%" else columns:
             if part.has(column):
                 times, values = series.line(part, column)
                 thin = slice(None, None, max(-(-len(times) // POINTS_MOST), 1))

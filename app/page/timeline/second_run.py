@@ -11,6 +11,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current_result, frame
 from sawtooth.app.page.timeline import tracks, views
 from sawtooth.app.page.timeline.tracks import Beside
+from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 from sawtooth.ingest.manifest import Manifest
 
@@ -28,11 +29,12 @@ def choose(result: RunResult, rank: RankResult) -> Beside | None:
     runs = _offered(result, chosen)
     if not runs:
         return None
-    name = fmt.clean(runs[chosen].name, NAME_LENGTH) if chosen in runs else None
+    names = {"": "None", **distinct_names(frame.data_folder().manifests(), NAME_LENGTH)}
+    name = names[chosen] if chosen in runs else None
     with st.popover(
         f"With {fmt.markdown(name)}" if name else "With another run", icon=":material/stacks:", key="timeline-other"
     ):
-        _pick("Another run, under this one", RUN, ["", *runs], lambda run: _name(runs, run), chosen if chosen in runs else "")
+        _pick("Another run, under this one", RUN, ["", *runs], names.__getitem__, chosen if chosen in runs else "")
         if chosen not in runs:
             return None
         other = current_result.run_result(runs[chosen])
@@ -78,13 +80,6 @@ def _offered(result: RunResult, chosen: str) -> dict[str, Manifest]:
         for run in runs
         if run.id != result.manifest.id and run.traces and all(folder.recording_file(ref.id).exists() for ref in run.recordings)
     }
-
-
-def _name(runs: dict[str, Manifest], run: str) -> str:
-    if not run:
-        return "None"
-    name = fmt.clean(runs[run].name, NAME_LENGTH)
-    return name if [each.name for each in runs.values()].count(runs[run].name) < 2 else f"{name} · {run[:6]}"
 
 
 def sentence(rank: RankResult, beside: Beside) -> str:

@@ -13,8 +13,9 @@ import { tick } from "./view";
 export const AXIS_PX = 22;
 const POINTER_PX = 6; // half the width of the triangle that points at the current mark
 const TEXT_PX = 26; // narrower slices have no name
-const BAND = 0.3; // share of a row's height for the texture, below the label and never behind it
-const BAND_LEAST_PX = 5;
+const TEXTURED_PX = 8; // narrower slices have no texture
+const PHONE_PX = 400; // narrower lanes are those of a phone
+const LABEL_PX = 9; // half the height of the plain field behind a label on a texture
 
 /** The content of a frame. `mark` is the index of the current mark, or -1. If `same` is the id of a name, slices with other names are faded. */
 export interface Scene {
@@ -66,7 +67,7 @@ export class Painter {
   private grid(scene: Scene, width: number, height: number): void {
     const { view } = scene;
     const ns = view.end - view.start;
-    const step = tick(ns, width, 96);
+    const step = tick(ns, width, tickRoom(width));
     this.context.fillStyle = this.ink.line;
     for (let at = Math.ceil(view.start / step) * step; at < view.end; at += step) {
       const x = Math.round(((at - view.start) / ns) * width);
@@ -78,7 +79,7 @@ export class Painter {
   private axis(scene: Scene, width: number, top: number): void {
     const { view, data } = scene;
     const ns = view.end - view.start;
-    const step = tick(ns, width, 96);
+    const step = tick(ns, width, tickRoom(width));
     this.context.fillStyle = this.ink.page;
     this.context.fillRect(0, top, width, AXIS_PX - 1);
     this.context.fillStyle = this.ink.line;
@@ -201,13 +202,17 @@ export class Painter {
       context.globalAlpha = scene.same !== null && tile.name[slice] !== scene.same && source !== "gaps" ? 0.35 : 1;
       context.fillStyle = colour;
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
-      const band = mark && to - from >= 8 ? Math.max(Math.round(room * BAND), BAND_LEAST_PX) : 0;
-      if (band) this.textured(from, y + room - band, to - from - 1, band, mark, scene.data.dark);
+      const textured = Boolean(mark) && to - from >= TEXTURED_PX;
+      if (textured) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
       const name = source === "gaps" ? lostLabel(label, tile.dur[slice], to - from - 7) : (tile.names.get(tile.name[slice]) ?? label);
       const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER, stepName) : "";
+      if (text && textured) {
+        context.fillStyle = colour;
+        context.fillRect(from, y + Math.max(room / 2 - LABEL_PX, 0), context.measureText(text).width + 8, Math.min(2 * LABEL_PX, room));
+      }
       if (text) {
         context.fillStyle = readable(colour);
-        context.fillText(text, from + 4, y + (room - band) / 2 + 0.5);
+        context.fillText(text, from + 4, y + room / 2 + 0.5);
       }
       context.globalAlpha = 1;
       if (this.isSelected(scene, lane, tile.id[slice], tile.start[slice], depth)) {
@@ -286,6 +291,11 @@ export class Painter {
     this.context.fillStyle = this.ink.accent;
     this.context.fillText(words, middle, top + AXIS_PX / 2 - 1);
   }
+}
+
+/** Return the least distance of two ticks in pixels; a phone has room for short labels only. */
+function tickRoom(width: number): number {
+  return width < PHONE_PX ? 56 : 96;
 }
 
 /** Trace a sampled line; a value counts for the time up to its sample. Return whether any part is in view. */

@@ -24,6 +24,7 @@ interface Part {
   label: string;
   light: string;
   dark: string;
+  texture: string;
 }
 
 interface Stretch {
@@ -276,7 +277,7 @@ export class Drawer {
 
   private swatch(part: Part): HTMLElement {
     const colour = this.picture.data.dark ? part.dark : part.light;
-    return element("span", { title: part.label }, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
+    return element("span", { title: part.label }, element("span", { class: "swatch", "data-texture": part.texture, style: `background-color:${colour}` }), part.label);
   }
 }
 

@@ -29,7 +29,7 @@ export class Gutter {
     const name = document.createElement("span");
     name.className = "name";
     name.title = lane.label;
-    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
+    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), `${line.label}${lane.more ? ` +${lane.more}` : ""}`)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
     else name.append(lane.label);
     if (lane.height < LINES_PX) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));

@@ -12,13 +12,13 @@ export function stepName(name: string): string {
   return STEP_PREFIX.test(name) ? `#${name.replace(STEP_PREFIX, "").replace("#", "")}` : name;
 }
 
-/** Return the longest text that fits: "#7 · 753 ms", "753 ms" or "#7", and whether the step does not count. A name is never cut. */
+/** Return the longest text that fits: "#7 · 753 ms", "#7" or "753 ms", and whether the step does not count. A name is never cut. */
 export function stepLabel(step: Step, room: number): string {
   const length = duration(step.end - step.start);
   const short = stepName(step.name.replace(/ \(not counted:.*/, ""));
   const not = step.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
-  const labels = [...not, `${short} · ${length}`, length];
-  return labels.find((label) => label.length * LETTER <= room) ?? [length, short].find((label) => label.length * DIGIT <= room) ?? "";
+  const labels = [...not, `${short} · ${length}`, short];
+  return labels.find((label) => label.length * LETTER <= room) ?? [short, length].find((label) => label.length * DIGIT <= room) ?? "";
 }
 
 /** Return the cause and the duration if both fit, else the cause, else the duration; the colour shows the cause too. */

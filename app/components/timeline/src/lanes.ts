@@ -22,6 +22,8 @@ export interface Placed {
   rows: number;
   spec?: LaneSpec;
   lines?: Line[];
+  /** How many lines of telemetry are folded away. */
+  more?: number;
   steps?: Step[];
   folds: boolean;
   folded: boolean;
@@ -85,9 +87,14 @@ export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: La
   if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX), steps });
   const panels: Placed[] = [];
   const units = [...new Set(lines.map((line) => line.unit))];
+  const open = choice.changed.has(`lines-${units[0]}`);
   for (const unit of units) {
-    const of = lines.filter((line) => line.unit === unit);
-    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(LINE_PX * (of.length + 1), row + LOST_PX)), lines: of });
+    const [id, of] = [`lines-${unit}`, lines.filter((line) => line.unit === unit)];
+    const first = unit === units[0];
+    if (!first && !open && !choice.pinned.includes(id)) continue;
+    const shown = first && !open ? of.slice(0, 1) : of;
+    const lane = single("lines", id, of.map((l) => l.label).join(", "), Math.max(LINE_PX * (shown.length + 1), row + LOST_PX));
+    panels.push({ ...lane, lines: shown, folds: first && lines.length > 1, folded: !open, more: first && !open ? lines.length - 1 : 0 });
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));

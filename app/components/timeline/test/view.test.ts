@@ -83,6 +83,8 @@ test("names are cut to their space and have contrast on every colour", () => {
   assert.equal(fit("aten::convolution", 48, 6), "convolu…");
   assert.equal(fit("aten::convolution", 24, 6), "", "three letters are too few for a name");
   assert.equal(fit("aten::mm", 12, 6), "mm");
+  assert.equal(fit("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 110, 6), "enumerate", "a whole word is better than a cut name");
+  assert.equal(fit("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40, 6), "", "six letters would be no name");
   assert.equal(readable("#0072B2"), "#ffffff");
   assert.equal(readable("#9AD1F5"), "#000000");
   assert.equal(readable("#7D93AB"), "#000000");
@@ -144,7 +146,7 @@ test("time outside the counted steps is distinguished from time without losses",
 test("a label that does not fit is replaced by a shorter one or left out", () => {
   const step = { start: 0, end: 57_500_000, counted: true, name: "Optimizer.step#Adam.step 12" };
   assert.equal(stepLabel(step, 300), "#12 · 57.5\u00a0ms");
-  assert.equal(stepLabel(step, 45), "57.5\u00a0ms");
+  assert.equal(stepLabel(step, 45), "#12", "all short steps show the same kind of text");
   assert.equal(stepLabel(step, 20), "#12");
   assert.equal(stepLabel(step, 10), "");
   assert.equal(stepLabel({ ...step, name: "epoch of mine" }, 30), "", "a name of the user's own has no short one");
@@ -167,6 +169,18 @@ test("nearly idle threads are folded into a row that the address can open", () =
   choice.read("quiet");
   assert.deepEqual(shown().map(([id]) => id), ["calls-0", "quiet", "calls-3", "calls-4"]);
   assert.equal(shown()[1][2], false);
+});
+
+test("telemetry is one line until its panel is opened", () => {
+  const line = (unit: string, label: string) => ({ label, unit, light: "", dark: "", top: 100, times: [], values: [] });
+  const track = { api: "", recording: "r", device: 0, label: "", offset: 0, lanes: [] };
+  const choice = new LaneChoice();
+  const shown = () => placed([track], [], [line("%", "GPU activity"), line("%", "tensor pipe"), line("W", "power")], choice).lanes.map((lane) => [lane.lines?.map((l) => l.label).join(), lane.more]);
+  assert.deepEqual(shown(), [["GPU activity", 2]]);
+  choice.read("!lines-W");
+  assert.deepEqual(shown(), [["power", 0], ["GPU activity", 2]], "an old link may pin a panel");
+  choice.read("lines-%");
+  assert.deepEqual(shown(), [["GPU activity,tensor pipe", 0], ["power", 0]]);
 });
 
 test("a panel knows if it has a telemetry sample in view", () => {
