@@ -22,5 +22,5 @@ def attach(context: typer.Context) -> None:
     launched = command.record(arguments)
     run = explain(launched, arguments.data)
     if arguments.json:
-        say(json_text(command.plain(launched, run), 1))
+        say(json_text(command.result_as_json(launched, run), 1))
     raise typer.Exit(launched.exit_code)

@@ -13,7 +13,7 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
-HEALTH_SECONDS = 0.5  # Time in which a server must answer. One on this machine needs milliseconds.
+MAX_ANSWER_S = 0.5  # A server must answer within this time. A server on this machine needs milliseconds.
 
 
 def run(context: typer.Context) -> None:
@@ -30,7 +30,7 @@ def run(context: typer.Context) -> None:
     raise typer.Exit(launched.exit_code)
 
 
-def explain(launched: launch.Launched, data: Path | None) -> str | None:
+def explain(launched: launch.LaunchResult, data: Path | None) -> str | None:
     """Ingest the recording, print the verdict and return the run's id.
 
     The recorder's own messages are printed first. An error while ingesting or analysing changes neither the recording nor the
@@ -44,17 +44,17 @@ def explain(launched: launch.Launched, data: Path | None) -> str | None:
         return _explain(launched, data)
     except SawtoothError as error:
         say(f"sawtooth: recorded into {launched.bundle}, but it could not be analysed: {error}", err=True)
-    except ImportError as error:  # a checkout without its packages can record, but not analyse
+    except ImportError as error:  # A checkout without its packages can record, but not analyse.
         say(
             f"sawtooth: recorded into {launched.bundle}. {error.name} is not installed here. Open the file on a machine with a complete Sawtooth installation.",
             err=True,
         )
-    except Exception as error:  # a bug in Sawtooth must not change the training's exit code
+    except Exception as error:  # A bug in Sawtooth must not change the training's exit code.
         say(f"sawtooth: recorded into {launched.bundle}; the analysis failed ({type(error).__name__}: {error}).", err=True)
     return None
 
 
-def _explain(launched: launch.Launched, data: Path | None) -> str:
+def _explain(launched: launch.LaunchResult, data: Path | None) -> str:
     from sawtooth.analysis.compare.comparison import compare
     from sawtooth.analysis.compare.comparison_side import side_of
     from sawtooth.analysis.result_cache import result_of
@@ -79,7 +79,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
     for line in [words.headline(change), *limits.sentences(change)] if change is not None else ():
         say(f"sawtooth: {fmt.clean(line)}", err=True)
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
-    served = answering_address(folder, HEALTH_SECONDS)
+    served = answering_address(folder, MAX_ANSWER_S)
     where = f" --data {shlex.quote(str(data))}" if data else ""
     hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
     say(f"{(served or Served()).url(f'verdict?run={ingested.runs[0].id}')}{hint}", err=True)

@@ -122,7 +122,9 @@ CHANGES = {
             "model = model.to(memory_format=torch.channels_last)",
             ("layout-conversions",),
         ),
-        Change(switches.SEARCH, "rounding", "torch.backends.cudnn.benchmark = True", ("convolution-search",), needs_gpu=True),
+        Change(
+            switches.CUDNN_SEARCH, "rounding", "torch.backends.cudnn.benchmark = True", ("convolution-search",), needs_gpu=True
+        ),
         Change(
             switches.ANY_ALGORITHM,
             "rounding",

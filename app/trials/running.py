@@ -251,7 +251,7 @@ def _temporary_folder(work: Path) -> Iterator[str]:
 def _environment(order: RunRequest, parts: Path, temporary: str) -> dict[str, str]:
     options = {
         hook.PROFILED_STEPS: 5 if order.profiles else 0,
-        hook.AFTER_SECONDS: min(hook.LEAST_SECONDS, order.seconds / 4),
+        hook.AFTER_SECONDS: min(hook.DEFAULT_AFTER_S, order.seconds / 4),
         hook.EVERY: 0,
         hook.LOADER: 1,
         hook.STACKS: 0,

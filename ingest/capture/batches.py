@@ -22,16 +22,18 @@ from ..loop.code_location import code_location, sample_location
 from ..loop.page_cache import bytes_read, room_for_files
 from .in_process import shared
 
-PADDING_NS = 3000  # limit for measuring padding, on average per batch; all recording may take 5 µs per step
+PADDING_NS = (
+    3000  # Measuring padding takes at most this time per batch on average, because all recording may take 5 µs per step.
+)
 MAX_SAMPLES = 256  # Padding is not measured in larger batches, because each sample takes 1 to 5 µs.
-MAX_PARTS = 16  # Of a longer list, only the shapes of so many items are read, to save time.
-MAX_BATCHES = 2000  # batches recorded per process: enough for their mean, too few to fill a disk in a long training
-Spent = tuple[int, int]  # ns by the wall clock, ns on a core
+MAX_PARTS = 16  # Of a longer list, only the shapes of this many items are read, to save time.
+MAX_BATCHES = 2000  # Batches recorded per process. They are enough for the mean, and too few to fill a disk in a long training.
+Spent = tuple[int, int]  # Wall time and CPU time, both in ns.
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
 
 class BatchTimes:
-    """Writes one process's batches into ``folder``. A forked process writes its own file."""
+    """Writer of one process's batch times into ``folder``. A forked process writes its own file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,9 +68,9 @@ class BatchTimes:
 
 
 class PinTimes:
-    """Writes the time that the pinning thread takes for each batch.
+    """Writer of the times that the pinning thread takes for each batch.
 
-    The batches of all workers go through this thread one by one.
+    The batches of all workers pass through this thread one by one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -144,9 +146,9 @@ class _TimedCollate:
 
 
 class _Padding:
-    """Measures the share of padding in a process's batches, from the second on.
+    """Measurement of the share of padding in a process's batches, from the second batch on.
 
-    Some batches are skipped, so that this takes at most PADDING_NS per batch on average.
+    Some batches are skipped, so that the measurement takes at most PADDING_NS per batch on average.
     """
 
     def __init__(self) -> None:

@@ -65,7 +65,8 @@ class BetweenSteps:
                         watcher.saved += 1
                 return save(*arguments, **named)
 
-            counted._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile must not trace the counter; it does not trace the original either
+            # torch.compile must not trace the counter. It does not trace the original function either.
+            counted._torchdynamo_disable = True  # type: ignore[attr-defined]
             return counted
 
         return watch(module, "save", self, patch)

@@ -35,7 +35,7 @@ def run_parser() -> argparse.ArgumentParser:
     """Return the parser of `sawtooth run`; its options come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth run",
-        allow_abbrev=False,  # Otherwise an option of the command, such as --n, could match a longer option of ours.
+        allow_abbrev=False,  # Otherwise an option of the training, such as --n, could match a longer option of this command.
         description="Run a training without changes to its code, and record telemetry, the time of each step and a short profile.",
     )
     parser.add_argument(
@@ -50,7 +50,7 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--after",
         type=float,
-        default=settings.LEAST_SECONDS,
+        default=settings.DEFAULT_AFTER_S,
         metavar="SECONDS",
         help="shortest time from the loop's start to the profile; the loop must also be steady (default %(default)g)",
     )
@@ -119,7 +119,7 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     return command
 
 
-def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
+def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.LaunchResult:
     """Run ``command`` with the parsed options."""
     member = member_of_job()  # If each rank is recorded separately, each has its own name and file.
     name = arguments.name or name_from_file(arguments.output) or name_of(command)
@@ -151,7 +151,8 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
 def _metrics_address(address: str, *, sampled: bool) -> str | None:
     """Return ``address`` if metrics can be served there, else None.
 
-    If another process uses the port, a message says that no metrics are served. Exits with code 2 if it is not an address, or if there is no sampler to serve it.
+    If another process uses the port, a message says that no metrics are served. The program exits with code 2 if ``address`` is not an
+    address, or if there is no sampler to serve metrics.
     """
     if not sampled:
         sys.exit(_usage_error("--metrics needs the sampler: remove --no-sample."))
@@ -187,8 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parsed = attaching.attach_parser().parse_args(words[1:])
         attached = attaching.record(parsed)
         if parsed.json:
-            print(json.dumps(attaching.plain(attached)))
-        launched: launch.Launched = attached
+            print(json.dumps(attaching.result_as_json(attached)))
+        launched: launch.LaunchResult = attached
     elif words[:1] == ["run"]:
         parsed = (parser := run_parser()).parse_args(words[1:])
         launched = record(parsed, command_in(parser, parsed))

@@ -1,13 +1,13 @@
 """GPU UUIDs of a training process and the counters of PyTorch's caching allocator.
 
-UUIDs connect the process with telemetry, because device ordinals can differ. The counters are in the trace's JSON under ALLOCATOR_KEY, beside the
-events::
+UUIDs connect the process with telemetry, because device ordinals can differ. The counters are in the trace's JSON under ALLOCATOR_KEY,
+beside the events::
 
     {"device": 0, "settings": "expandable_segments:True", "began": {"num_alloc_retries": 0, …}, "ended": {"num_alloc_retries": 2, …}}
 
-``began`` and ``ended`` are the STATISTICS of ``torch.cuda.memory_stats`` at the profile's begin and end: bytes, and counts since the process began. A
-peak is the largest value since the process began, or since the training reset it. ``settings`` is the value of the first variable in SETTINGS that is
-set; without one it is absent.
+``began`` and ``ended`` are the STATISTICS of ``torch.cuda.memory_stats`` at the profile's begin and end: bytes, and counts since the
+process began. A peak is the largest value since the process began, or since the training reset the peaks. ``settings`` is the value of
+the first variable in SETTINGS that is set. If none is set, ``settings`` is absent.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import json
 import os
 from typing import Any
 
-TRACE_KEY = "gpu_uuids"  # in a trace's JSON, beside its events: NVML's UUID by the device's ordinal in the process
+# A trace's JSON has this entry beside its events. It maps the device's ordinal in the process to NVML's UUID.
+UUIDS_KEY = "gpu_uuids"
 ALLOCATOR_KEY = "cuda_allocator"
-SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second is the name before PyTorch 2.9
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # PyTorch before 2.9 uses the second name.
 STATISTICS = (
     "num_alloc_retries",
     "num_ooms",
@@ -27,7 +28,7 @@ STATISTICS = (
     "num_device_free",
     *(f"{kind}_bytes.all.{when}" for kind in ("allocated", "reserved", "inactive_split") for when in ("current", "peak")),
 )
-LONGEST = 200  # characters of the settings that are stored
+MAX_CHARACTERS = 200  # Longer settings are cut, so that the trace stays small.
 
 
 def gpu_uuids(torch: Any) -> dict[str, str]:
@@ -36,7 +37,7 @@ def gpu_uuids(torch: Any) -> dict[str, str]:
     The result is empty if PyTorch has not used a GPU yet. PyTorch before 2.5 has no UUIDs.
     """
     uuids: dict[str, str] = {}
-    with contextlib.suppress(Exception):  # nothing here may end a training
+    with contextlib.suppress(Exception):  # Errors of the recorder must not end a training.
         for ordinal in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
             uuid = str(getattr(torch.cuda.get_device_properties(ordinal), "uuid", "") or "")
             if uuid:
@@ -54,7 +55,7 @@ def name_gpus(profiler: Any, torch: Any) -> None:
     """Write the devices' UUIDs into the trace of a running profiler."""
     with contextlib.suppress(Exception):
         if uuids := gpu_uuids(torch):
-            profiler.add_metadata_json(TRACE_KEY, json.dumps(uuids))
+            profiler.add_metadata_json(UUIDS_KEY, json.dumps(uuids))
 
 
 class AllocatorNotes:
@@ -69,7 +70,7 @@ class AllocatorNotes:
 
     def write(self, profiler: Any) -> None:
         """Write the counters into the trace of a profiler that still runs, if the process uses a GPU."""
-        with contextlib.suppress(Exception):  # nothing here may end a training
+        with contextlib.suppress(Exception):  # Errors of the recorder must not end a training.
             if not self._began:
                 return
             notes: dict[str, Any] = {
@@ -78,7 +79,7 @@ class AllocatorNotes:
                 "ended": self._statistics(),
             }
             if settings := next(filter(None, map(os.environ.get, SETTINGS)), None):
-                notes["settings"] = settings[:LONGEST]
+                notes["settings"] = settings[:MAX_CHARACTERS]
             profiler.add_metadata_json(ALLOCATOR_KEY, json.dumps(notes))
 
     def _statistics(self) -> dict[str, int]:

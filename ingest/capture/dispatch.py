@@ -16,16 +16,16 @@ from sawtooth.ingest.errors import UsageError
 
 INTERVALS_US = (16.0, 20.0, 25.0, 32.0)  # At these intervals, NVML's resolution of 1 % is 0.16 to 0.32 µs per kernel.
 SETTLE_S = 1.2  # NVML averages over up to 1 s, so readings before this time include the previous rate.
-READ_PERIOD_S = 0.05
-ROUNDING_ERROR = 0.005  # NVML rounds the busy share to 1 %.
+ROUNDING_ERROR = 0.005  # NVML rounds the busy share to 1 %, so the error is half of that.
 MAX_DISPATCH_US = 10.0  # If the result is larger, something else used the GPU.
 MIN_DISPATCH_US = 0.2  # If the result is smaller, the kernels did not run.
-PROFILED_LAUNCHES = 200  # launches whose durations are recorded
+READ_PERIOD_S = 0.05  # Pause between two readings of NVML's utilization.
+PROFILED_LAUNCHES = 200  # The mean duration of this many launches is precise enough.
 MAX_DIFFERENCE_US = 0.4  # If the results at two rates differ by more, something else used the GPU.
 
 
 class Bench(Protocol):
-    """A GPU that can be timed."""
+    """A GPU on which kernels can be launched and timed."""
 
     name: str
 
@@ -38,7 +38,10 @@ class Bench(Protocol):
 
 @dataclass(frozen=True)
 class Calibration:
-    """Dispatch time of one GPU in µs, with the range over the rates, widened by NVML's rounding."""
+    """Dispatch time of one GPU in µs.
+
+    ``low_us`` and ``high_us`` are its range over the launch rates, widened by NVML's rounding.
+    """
 
     name: str
     dispatch_us: float
@@ -67,7 +70,7 @@ def calibrate(bench: Bench, intervals_us: Sequence[float] = INTERVALS_US, second
 
 
 class TorchBench:
-    """A CUDA GPU driven through PyTorch and read through NVML."""
+    """A CUDA GPU that runs kernels of PyTorch. NVML shows its utilization."""
 
     def __init__(self, device: int, torch: Any, nvml: Any) -> None:
         self.torch, self.nvml = torch, nvml

@@ -27,11 +27,12 @@ from sawtooth.ingest.loop.cores import usable_cores
 from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SampleCost, least_workers, predict, slowest_stage
 from sawtooth.ingest.loop.numbers import in_words
 
-MAX_SAMPLES = 400  # samples timed one by one; the mean of some hundreds is known to a few percent
-SAMPLES_S = 5.0  # time limit for these samples
-MIN_BATCHES = 8  # batches of each run with workers, without the first ones, which wait for the workers to start
-RUN_S = 3.0  # least duration of each run with workers
-COLD_RATIO = 1.5  # If reading samples first takes more than this times as long as the second time, the first time they came from the disk.
+MAX_SAMPLES = 400  # Samples are timed one by one. The mean of some hundreds is known to a few percent.
+MAX_SAMPLES_S = 5.0  # Timing these samples ends after this time.
+MIN_BATCHES = 8  # Batches of each run with workers. The first batches, which wait for the workers to start, do not count.
+MIN_RUN_S = 3.0  # Each run with workers takes at least this long.
+# Ratio of the first to the second reading of the samples. If it is larger, the samples came from the disk the first time.
+COLD_RATIO = 1.5
 CPU_REDUCTION = 0.5  # The report also predicts the throughput if a sample needed this share less CPU time.
 MIN_REPORTED_GAIN = 1.05  # A smaller ratio of throughputs is noise.
 
@@ -60,7 +61,7 @@ def time_samples(
         for index in indices
     ]
     first_s: list[float] = []
-    deadline_s = clock() + SAMPLES_S
+    deadline_s = clock() + MAX_SAMPLES_S
     for index in indices[:MAX_SAMPLES]:
         start_s = clock()
         loader.dataset[index]
@@ -105,7 +106,7 @@ def measure(loader: Any, workers: int) -> float:
     start_s, count = time.perf_counter(), 0
     for _ in batches:
         count += 1
-        if count >= MIN_BATCHES and time.perf_counter() - start_s > RUN_S:
+        if count >= MIN_BATCHES and time.perf_counter() - start_s > MIN_RUN_S:
             break
     seconds = time.perf_counter() - start_s
     return count * size / seconds if count and seconds else math.nan

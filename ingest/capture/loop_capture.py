@@ -19,7 +19,7 @@ from sawtooth.ingest.capture.in_process.postponed import AFTER_OTHERS, NO_TRACE,
 from sawtooth.ingest.capture.in_process.profilers import follow
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import make_scratch_folder, pack_run
-from sawtooth.ingest.capture.plan import LEAST, Plan
+from sawtooth.ingest.capture.plan import MIN_STEPS, Plan
 from sawtooth.ingest.capture.process_rank import number_of
 from sawtooth.ingest.capture.profiler import StepProfiler
 from sawtooth.ingest.loop import batch_files
@@ -30,8 +30,8 @@ from sawtooth.installation import recorder_version
 class Capture:
     """The context manager that ``profile`` returns.
 
-    ``step()`` ends a step of the loop. ``path`` is the written file, None before. ``why_not`` lists what is missing, or why there is no file.
-    A capture never raises an error into the training loop.
+    ``step()`` ends a step of the loop. ``path`` is the written file; it is None until the file is written. ``why_not`` lists what is missing,
+    or why there is no file. A capture never raises an error into the training loop.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Capture:
         self._loader_waits = LoaderWaits()
         self._since_last, self._waited = self._between_steps.since_last(), self._loader_waits.since_last()
         self._interrupted = 0  # number of profiles that another profiler interrupted
-        self._undisturbed = True  # whether no evaluation and no checkpoint came between the timed steps
+        self._undisturbed = True  # False if an evaluation or a checkpoint came between the timed steps
 
     def __enter__(self) -> Capture:
         with self._quietly("the capture could not begin"):
@@ -91,7 +91,8 @@ class Capture:
                 self._sampler = self._start_sampler(self._scratch / "live")
             except OSError as error:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
-        with contextlib.suppress(Exception):  # other versions of PyTorch may have no such functions; the rest is still recorded
+        # Other versions of PyTorch may lack these functions. The rest is still recorded.
+        with contextlib.suppress(Exception):
             modules, loaders = self._torch.nn.modules.module, self._torch.utils.data.dataloader
             self._unwatch += [self._between_steps.watch_evaluation(modules), self._loader_waits.watch(loaders)]
             self._unwatch += batches.watch_loaders(self._scratch) if self._time_batches else []
@@ -110,12 +111,13 @@ class Capture:
         try:
             self._mark(samples, tokens)
             self._advance()
-        except Exception as error:  # an error of ours must not end the training
+        except Exception as error:  # Errors of the recorder must not end the training.
             self._end_profiler(keep=False)
             self._give_up(f"the capture failed ({type(error).__name__}: {error})")
 
     def _mark(self, samples: float | None, tokens: float | None) -> None:
-        if self._marks is None and not self._marked:  # only at the end of the first step, because the loop then uses its GPU
+        # The file is opened at the end of the first step, because the loop then uses its GPU.
+        if self._marks is None and not self._marked:
             with contextlib.suppress(OSError):
                 gpu = current_gpu(self._torch)
                 self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
@@ -157,9 +159,9 @@ class Capture:
         self._phase, self._count, self._since_ns = phase, 0, self._clock_ns()
 
     def _stop_watch(self) -> float | None:
-        """Return the mean step time since the stopwatch began, ms; None if too few steps were timed."""
-        self._synchronize()  # the host runs ahead of the GPU, so wait for it once, at the end
-        if self._count < LEAST:
+        """Return the mean step time since the stopwatch began, in ms; None if too few steps were timed."""
+        self._synchronize()  # The host runs ahead of the GPU, so wait for the GPU once, at the end.
+        if self._count < MIN_STEPS:
             return None
         if self._phase == "timing":
             self._timed = self._count
@@ -223,7 +225,7 @@ class Capture:
             self._give_up("; ".join(["neither a trace nor telemetry was recorded", *self.why_not]))
             return
         if self._marks is not None and self._marked:
-            self._marks.close()  # Without a trace, the marks are the source of the step time.
+            self._marks.close()
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **self._loader_facts()}
         # After an evaluation or a checkpoint, the undisturbed step time comes from the marks instead.
@@ -259,7 +261,7 @@ class Capture:
         return target
 
     def _print(self, what: str) -> None:
-        if not _rank().get("rank"):  # one rank of a job prints
+        if not _rank().get("rank"):  # Only one rank of a job prints.
             print(f"sawtooth: {what}", file=sys.stderr, flush=True)
 
     def _give_up(self, why: str) -> None:
@@ -287,7 +289,7 @@ class Capture:
     def _quietly(self, what: str) -> Any:
         try:
             yield
-        except Exception as error:  # An error of ours must not end the training.
+        except Exception as error:  # Errors of the recorder must not end the training.
             self._give_up(f"{what} ({type(error).__name__}: {error})")
 
 

@@ -4,9 +4,9 @@ A file of marks has one JSON object per line. Readers skip an incomplete last li
 
     {"k": "marks", "v": 1, "recorder": "0.1.0", "host": "node1", "boot": "…", "pid": 4711, "gpu": "GPU-…", "rank": 0, "w": 1700000000000000000}
 
-``gpu`` is the UUID of the process's current GPU, null if it uses none yet. ``rank`` is null outside a job of several ranks. ``w`` is the wall
-time in nanoseconds since 1970 (UTC). If no optimizer makes the steps, ``sign`` is the kind of step boundary (backward, gradient, call or batch), and
-``of`` is the class of the called module. Each further line is the end of one step on the host::
+``gpu`` is the UUID of the process's current GPU, null if it uses none yet. ``rank`` is null outside a job of several ranks. ``w`` is the
+wall time in nanoseconds since 1970 (UTC). If no optimizer makes the steps, ``sign`` is the kind of step boundary (backward, gradient, call
+or batch), and ``of`` is the class of the called module. Each further line is the end of one step on the host::
 
     {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "l": 1, "at": ["train.py:12"], "b": 64, "n": 1024}
 
@@ -19,8 +19,9 @@ time in nanoseconds since 1970 (UTC). If no optimizer makes the steps, ``sign`` 
     l   number of the place in the program that called the step, in the order of first calls; absent for place 0
     at  lines of this place in the user's files, innermost first; only in the place's first mark
     b   samples in the batch; n is their length in tokens; both are absent if unknown
-    d   ns for which the loop waited for DataLoader batches since the mark before; absent without a wait. f is the part of d before an epoch's
-        first batch and after its last one, and s the part of f for starting the epoch's iterator; both are absent if f is 0
+    d   ns for which the loop waited for DataLoader batches since the previous mark; absent without a wait
+    f   the part of d before an epoch's first batch and after its last one; absent if it is 0
+    s   the part of f for starting the epoch's iterator; absent if f is 0
 
 Standard library only. A mark costs half a microsecond; lines are written once a second.
 """
@@ -39,19 +40,20 @@ from ..sampler.clock import boot_id
 
 FORMAT_VERSION = 1
 PHASES = ("train", "profile", "recorder", "eval", "checkpoint")
-# step, wall ns, phase and optimizer of a line, as the writer below writes them
+# Matches the step, the wall time in ns, the phase and the optimizer of a line that MarkWriter writes.
 MARK = re.compile(rb'"i": (\d+), "w": (\d+), "p": "(\w+)", "o": (\d+)')
-AT_ONCE = 64  # Marks are formatted in groups of this size. One by one takes longer, because the training fills the processor's caches.
-FLUSH_NS = 1_000_000_000  # a killed job loses the marks of one second at most
+# Marks are formatted in groups of this size. Formatting them one by one takes longer, because the training fills the processor's caches.
+FORMAT_GROUP = 64
+FLUSH_NS = 1_000_000_000  # Lines are written at this interval, so a killed job loses the marks of one second at most.
 
 
-Site = tuple[int, Sequence[str]]  # number and lines
-# step, monotonic ns, phase, optimizer, site, samples, tokens, and ns of waiting (d, f and s above)
-Noted = tuple[int, int, str, int, Site | None, float | None, float | None, tuple[int, int, int] | None]
+Site = tuple[int, Sequence[str]]  # The number and the lines of a call site.
+# The step, monotonic time in ns, phase, optimizer, call site, samples, tokens, and waits in ns (d, f and s above) of a mark.
+NotedMark = tuple[int, int, str, int, Site | None, float | None, float | None, tuple[int, int, int] | None]
 
 
 class MarkWriter:
-    """Appends marks to ``path``. Raises OSError if it cannot be written."""
+    """Writer that appends marks to ``path``. Raises OSError if ``path`` cannot be written."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class MarkWriter:
         if boundary is not None:
             head["sign"], head["of"] = boundary
         self._lines = [json.dumps({**head, "pid": os.getpid(), "gpu": gpu, "rank": rank, "w": started_ns})]
-        self._noted: list[Noted] = []
+        self._noted: list[NotedMark] = []
         self._sites: set[int] = set()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._written_ns = 0
@@ -99,7 +101,7 @@ class MarkWriter:
         if now_ns - self._written_ns >= FLUSH_NS:
             self._written_ns = now_ns
             self.flush()
-        elif len(self._noted) >= AT_ONCE:
+        elif len(self._noted) >= FORMAT_GROUP:
             self._format_lines()
 
     def _format_lines(self) -> None:

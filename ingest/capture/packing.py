@@ -1,7 +1,7 @@
 """Write and recognise ``.sawtooth`` bundles.
 
-``sawtooth.ingest.runs.bundle_file`` has the manifest's fields and the reader. Standard library only, because the recorder may run where
-nothing else is installed.
+``sawtooth.ingest.runs.bundle_file`` has the manifest's fields and the reader. Standard library only, because the recorder may run on
+hosts on which nothing else is installed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sawtooth.installation import recorder_version
 BUNDLE_FORMAT = 1
 MANIFEST_MEMBER = "manifest.json"
 SOURCE_MEMBER = re.compile(r"sources/\d{4}\.gz")
-ZIP_HEADER_BYTES = 30  # length of the header before the first member's name
-COPY_BYTES = 1 << 20
-GENERIC_STEMS = ("run", "trace", "sawtooth", "output", "out")  # file names that do not describe a run
-SourceFile = tuple[Path, Mapping[str, Any]]  # a file and its entry in the manifest
-RunSources = tuple[Mapping[str, Any], Sequence[SourceFile]]  # the description of a run and its files
+ZIP_HEADER_BYTES = 30  # The first member's name follows a header of this length.
+COPY_BYTES = 1 << 20  # Files are copied in pieces of this size.
+GENERIC_STEMS = ("run", "trace", "sawtooth", "output", "out")  # These file names do not describe a run.
+SourceFile = tuple[Path, Mapping[str, Any]]  # A file and its entry in the manifest.
+RunSources = tuple[Mapping[str, Any], Sequence[SourceFile]]  # The description of a run, and its files.
 
 
 def is_bundle(path: Path) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-MIN_TIMED = 20  # smallest number of timed steps; fewer may use only batches that were prefetched before
-MAX_TIMED = 5000  # largest number of timed steps, however short they are
-AFTER_SHARE = (
-    0.2  # share of the timed steps that are timed again after the profile, to see whether the profiler still slows the loop
-)
-LEAST = 5  # smallest number of steps for a step time; with fewer, one slow step decides the result
+MIN_TIMED = 20  # Timed steps. Fewer may use only batches that were prefetched before.
+MAX_TIMED = 5000  # Timed steps. More steps, however short they are, do not make the mean more precise.
+# Share of the timed steps that are timed again after the profile, to see whether the profiler still slows the loop.
+AFTER_SHARE = 0.2
+MIN_STEPS = 5  # Steps for a step time. With fewer, one slow step decides the result.
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,14 @@ class Plan:
         return self.skip + MIN_TIMED + self.warmup + self.active
 
     def within(self, steps: int | None) -> Plan:
-        """Return the plan for a loop of ``steps`` steps; in a short loop, each phase has fewer steps."""
+        """Return the plan for a loop of ``steps`` steps; in a short loop, each phase is shorter."""
         if not steps or steps <= 0:
             return self
         plan = self
-        if steps < self.least + LEAST:
+        if steps < self.least + MIN_STEPS:
             warmup, active = max(min(self.warmup, steps // 8), 1), max(min(self.active, steps // 4), 1)
             plan = replace(self, skip=min(self.skip, steps // 5), warmup=warmup, active=active)
-        return replace(plan, latest=max(steps - plan.warmup - plan.active - min(LEAST, steps // 8), 1))
+        return replace(plan, latest=max(steps - plan.warmup - plan.active - min(MIN_STEPS, steps // 8), 1))
 
     def timed_enough(self, timed: int, seconds: float, step: int) -> bool:
         """Return whether to end timing, after ``timed`` steps in ``seconds`` and ``step`` steps in all."""
@@ -48,7 +47,7 @@ class Plan:
 
     def timed_again(self, timed: int) -> int:
         """Return how many steps are timed after the profile, if ``timed`` steps were timed before it."""
-        return max(LEAST, int(AFTER_SHARE * timed))
+        return max(MIN_STEPS, int(AFTER_SHARE * timed))
 
     def sentence(self) -> str:
         """Return the plan as a clause for the user."""

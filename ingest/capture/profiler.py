@@ -17,8 +17,8 @@ from .in_process.memory_history import MemoryHistory
 from .in_process.profilers import PROFILERS
 from .in_process.set_up import note_set_up
 
-# If another thread begins a profiler, it waits at most this long for the loop's next step, at which our profile ends.
-OWNER_S = 2.0
+# If another thread begins a profiler, it waits at most this long for the loop's next step, at which the recorder's profile ends.
+MAX_INTERRUPT_S = 2.0
 
 
 class StepProfiler:
@@ -26,10 +26,13 @@ class StepProfiler:
 
     Call ``step`` after each step. If ``active`` is None, all steps until ``stop`` are profiled. ``options`` go to torch.profiler.profile.
     ``memory`` is the file of a snapshot of the CUDA allocator with its history since the profile began (None: no snapshot).
-    The constructor starts the profiler. If PyTorch raises an error, the constructor stops the profiler and raises the error again. It raises
-    RuntimeError while another profiler runs. A profiler that begins later ends this one, which is then ``interrupted`` and has no trace.
-    PyTorch ends a profile only on the thread that began it. The profile ends with this thread. If another thread ends it before, it is
-    ``interrupted`` too, and runs until its thread takes a step or ends.
+
+    The constructor starts the profiler. If PyTorch raises an error, the constructor stops the profiler and raises the error again. It
+    raises RuntimeError while another profiler runs. A profiler that begins later ends this profile, which is then ``interrupted`` and
+    has no trace.
+
+    PyTorch ends a profile only on the thread that began it. So the profile ends at the latest with this thread. If another thread calls
+    ``stop``, the profile is ``interrupted`` too, and runs until its own thread takes a step or ends.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class StepProfiler:
         self.interrupted = False
         self._thread = threading.get_ident()
         self._kept, self._ended = True, False
-        # Steps until the profile ends by itself; None if only ``stop`` ends it.
+        # Number of steps until the profile ends by itself; None if only ``stop`` ends it.
         self._steps_left = warmup + active if active is not None else None
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else ())]
@@ -63,7 +66,7 @@ class StepProfiler:
         try:
             with _without_warnings(), PROFILERS.by_us():
                 self._profiler.start()
-        except BaseException:  # a part of the profiler may run already, and would slow every later step
+        except BaseException:  # A part of the profiler may already run, and would slow every later step.
             self.abandon()
             raise
         at_thread_end(self._end_with_thread)
@@ -100,7 +103,7 @@ class StepProfiler:
             return
         if not self.on_own_thread:
             self.interrupted, self._kept, PROFILERS.left = True, False, self
-            skip_destructors()  # With a running profile, they would crash.
+            skip_destructors()  # Destructors would crash while a profile runs.
             return
         self._ended = True
         if self._kept and (self._steps_left is None or self._steps_left > 0):
@@ -126,7 +129,7 @@ class StepProfiler:
         self.interrupted = True
         if self.on_own_thread:
             self.abandon()
-        until = time.monotonic() + OWNER_S
+        until = time.monotonic() + MAX_INTERRUPT_S
         while PROFILERS.ours is self and time.monotonic() < until:
             time.sleep(0.001)
 
@@ -135,7 +138,7 @@ class StepProfiler:
             self.abandon() if self.interrupted else self.stop()
 
     def _write(self, profiler: Any) -> None:
-        if self._kept:  # An abandoned trace is not written: this would take seconds, and the process may be about to end.
+        if self._kept:  # Writing an abandoned trace would take seconds, and the process may be about to end.
             profiler.export_chrome_trace(str(self.trace))
         # Free the results (4 kB per operator) here. They are in a reference cycle, so a garbage collection would free them in a later step.
         profiler.profiler = None

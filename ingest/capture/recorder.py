@@ -7,12 +7,15 @@
             train_step(batch)
             capture.step()
 
-After ``skip`` steps, the undisturbed loop is timed for ``seconds`` (and at least MIN_TIMED steps), while the sampler records the GPU in its own
-process. Then torch.profiler records ``active`` steps, and some more steps are timed. Then the file is written, and the loop goes on
-undisturbed. Messages on stderr report each phase. Set ``steps`` to the loop's length to fit all phases into a short loop. Until the file is
-written, its parts are in a folder beside it (``baseline-recording-…``). The folder remains if the job is killed, and `sawtooth ingest` reads it.
-Drop the file on the dashboard, or import it with `sawtooth ingest`. With Lightning or Hugging Face's Trainer, the callbacks of
-``sawtooth.capture`` call ``step`` for you. The recorder needs only PyTorch and, for telemetry, nvidia-ml-py.
+After ``skip`` steps, the undisturbed loop is timed for ``seconds`` (and at least MIN_TIMED steps), while the sampler records the GPU in its
+own process. Then torch.profiler records ``active`` steps, and some more steps are timed. Then the file is written, and the loop goes on
+undisturbed. Messages on stderr report each phase. Set ``steps`` to the loop's length to fit all phases into a short loop.
+
+Until the file is written, its parts are in a folder beside it (``baseline-recording-…``). The folder remains if the job is killed, and
+`sawtooth ingest` reads it. Drop the file on the dashboard, or import it with `sawtooth ingest`.
+
+With Lightning or Hugging Face's Trainer, the callbacks of ``sawtooth.capture`` call ``step`` for you. The recorder needs only PyTorch and,
+for telemetry, nvidia-ml-py.
 """
 
 from __future__ import annotations
@@ -48,10 +51,12 @@ def profile(
 ) -> Capture:
     """Return a context manager that captures the loop inside it; call its ``step()`` after each step.
 
-    ``samples``, ``tokens`` and ``flops`` are per step. ``parameters`` is the model or its number of parameters. ``settings`` are the values that differ
-    between runs, such as the batch size. ``steps`` is the loop's number of steps, if known. ``options`` go to torch.profiler.profile, such as ``with_stack=True`` or
-    ``profile_memory=True``; each of them slows the profiled steps. With ``time_batches``, loader workers that are forked inside the context time
-    their batches. With several ranks, each writes its own file (``-rank3`` before the suffix), and one rank per host starts the sampler.
+    ``samples``, ``tokens`` and ``flops`` are numbers per step. ``parameters`` is the model or its number of parameters. ``settings`` are
+    the values that differ between runs, such as the batch size. ``steps`` is the loop's number of steps, if known.
+
+    ``options`` go to torch.profiler.profile, such as ``with_stack=True`` or ``profile_memory=True``. Each of them slows the profiled
+    steps. With ``time_batches``, loader workers that are forked inside the context time their batches. With several ranks, each rank
+    writes its own file (``-rank3`` before the suffix), and one rank per host starts the sampler.
     """
     target = Path(path)
     if target.suffix != ".sawtooth":

@@ -16,10 +16,11 @@ from sawtooth.ingest import children
 from sawtooth.ingest.json_checksum import without_checksum
 from sawtooth.ingest.sampler.segments import join_segments
 
-SAMPLER_STOP_S = 10.0  # the sampler ends within one sampling period, unless the driver hangs
-PUSHING_START_S = 12.0  # with --push, it first connects to the dashboard, which may take until the request's time limit
-SAMPLER_START_S = 1.0  # wait for its start, which takes 0.2 to 0.5 s; the training does not wait longer
-LOOK_EVERY_S = 0.02
+MAX_STOP_S = 10.0  # The sampler is killed then. It ends within one sampling period, unless the driver hangs.
+# With --push, the sampler first connects to the dashboard, which may take until the request's time limit.
+MAX_PUSHING_START_S = 12.0
+MAX_START_S = 1.0  # The training waits no longer for the sampler, which starts in 0.2 to 0.5 s.
+POLL_PERIOD_S = 0.02  # Pause between two checks of whether the session has begun.
 
 
 def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
@@ -33,15 +34,13 @@ def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
     )
 
 
-def wait_for_start(
-    process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = SAMPLER_START_S
-) -> bool:
+def wait_for_start(process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = MAX_START_S) -> bool:
     """Wait up to ``limit_s`` for the sampler's session to begin; return False if the sampler ended."""
     until = clock() + limit_s
     while clock() < until and not any(live.glob("*/meta.json")):
         if process.poll() is not None:
             return False
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_PERIOD_S)
     return True
 
 
@@ -58,7 +57,7 @@ def stop_sampler(process: Any) -> str | None:
     if process.poll() is None:
         process.terminate()  # SIGINT would not work: a background process of a shell ignores it until it installs a handler.
     try:
-        _, stderr = process.communicate(timeout=SAMPLER_STOP_S)
+        _, stderr = process.communicate(timeout=MAX_STOP_S)
     except subprocess.TimeoutExpired:
         process.kill()
         _, stderr = process.communicate()

@@ -1,8 +1,7 @@
 """Record a training that already runs, for a limited time, and leave it running.
 
-If the training's Python (3.14 or newer) accepts code from another process, the hook of `sawtooth run` marks the steps and profiles a few.
-Otherwise only the process and its GPU are sampled.
-Standard library only, as all of the recorder.
+If the training's Python (3.14 or newer) accepts code from another process, the hook of `sawtooth run` marks the steps and profiles a few
+of them. Otherwise only the process and its GPU are sampled. Standard library only, like the whole recorder.
 """
 
 from __future__ import annotations
@@ -27,15 +26,17 @@ from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.installation import recorder_version
 
-LOOK_EVERY_S = 0.2  # between checks of the processes and the written profiles
-LEAST_S = 30.0  # shortest recording with a profile, so that step marks and telemetry cover time around it
-MOST_S = 600.0  # longest wait for a profile; by then, even a loop with steps of 20 s has been profiled
-OTHERS_S = 30.0  # wait for the other ranks' profiles after the first one; they are usually written within seconds
-OUTSIDE_S = 60.0  # length of a recording without a hook or without a profile
+POLL_PERIOD_S = 0.2  # Pause between two checks of the processes and the written profiles.
+MIN_PROFILED_S = (
+    30.0  # A recording with a profile takes at least this long, so that step marks and telemetry cover time around it.
+)
+MAX_WAIT_S = 600.0  # The wait for a profile ends then. By this time, even a loop with steps of 20 s has been profiled.
+MAX_OTHER_RANKS_S = 30.0  # Wait for the other ranks' profiles after the first one. They are usually written within seconds.
+UNPROFILED_S = 60.0  # Length of a recording without a hook or without a profile.
 RECORDED = "Recorded by `sawtooth attach {pid}` for {seconds:.0f} s."
-RUNNING = "recording {which}, {until}. Ctrl-C ends the recording early and writes the file; the training continues."
+RECORDING = "recording {which}, {until}. Ctrl-C ends the recording early and writes the file; the training continues."
 RECORDED_ALREADY = "Process {pid} was started by sawtooth run, which records it: there is nothing to attach."
-OUTSIDE = "No step marks and no profile: {why}. The GPU and the process are sampled from outside instead. `sawtooth run` records both from a training's start."
+NO_HOOK = "No step marks and no profile: {why}. The GPU and the process are sampled from outside instead. `sawtooth run` records both from a training's start."
 NO_STEP = (
     "No training loop was seen while attached: no PyTorch optimizer stepped, and no backward pass, module call or loader batch was repeated. "
     "A loop inside a CUDA graph that was captured earlier cannot be seen."
@@ -52,12 +53,12 @@ ENDED = "The training ended while it was recorded."
 class AttachOptions:
     """Options of a recording.
 
-    If ``seconds`` is None, the recording lasts until the profile is taken. It lasts OUTSIDE_S if no profile is expected.
+    If ``seconds`` is None, the recording lasts until the profile is taken. It lasts UNPROFILED_S if no profile is expected.
     """
 
     name: str = ""
-    steps: int = launch.PROFILED_STEPS  # number of steps to profile; 0: no profile
-    after_s: float = settings.LEAST_SECONDS
+    steps: int = launch.PROFILED_STEPS  # Number of steps to profile. With 0, no profile is taken.
+    after_s: float = settings.DEFAULT_AFTER_S
     seconds: float | None = None
     sample: bool = True
     time_loader: bool = True
@@ -65,8 +66,8 @@ class AttachOptions:
 
 
 @dataclass
-class Attached(launch.Launched):
-    """Result of a recording. ``stays`` lists by PID what remains loaded in each hooked process."""
+class AttachResult(launch.LaunchResult):
+    """The result of a recording. ``stays`` lists, by PID, what remains loaded in each hooked process."""
 
     stays: dict[int, list[str]] = field(default_factory=dict)
 
@@ -78,7 +79,7 @@ def attach(
     *,
     remote: RemoteExecution | None = None,
     stop: threading.Event | None = None,
-) -> Attached:
+) -> AttachResult:
     """Record the training of process ``pid`` into ``bundle``.
 
     ``pid`` may also be the training's launcher. Without ``bundle``, the file is named after the training. Setting ``stop`` ends the
@@ -130,7 +131,7 @@ class _Recording:
         self._first_readings = {target.pid: readings.read(target.pid, self._began_ns) for target in targets}
         self._last_readings = dict(self._first_readings)
         self.seconds = 0.0
-        self._profiled_s: float | None = None  # seconds after the start at which the first profile was written
+        self._profiled_s: float | None = None  # The first profile was written this many seconds after the start.
 
     def begin(self, name: str) -> None:
         """Start the sampler and inject the hook; print what cannot be recorded, and why."""
@@ -143,11 +144,11 @@ class _Recording:
         if why_not is None:
             self.injection = injection
         else:
-            self._at_start.append(OUTSIDE.format(why=why_not))
+            self._at_start.append(NO_HOOK.format(why=why_not))
             self._stacks = stacks.Stacks(self.targets[0].pid, self.folder)
         for sentence in self._at_start:
             _say(sentence)
-        _say(RUNNING.format(which=_target_names(self.targets), until=self._until()))
+        _say(RECORDING.format(which=_target_names(self.targets), until=self._until()))
 
     def _environment(self) -> dict[str, str]:
         options = {
@@ -168,16 +169,16 @@ class _Recording:
     def _limit_s(self) -> float:
         if self.options.seconds is not None:
             return self.options.seconds
-        return MOST_S if self._waits_for_profile else OUTSIDE_S
+        return MAX_WAIT_S if self._waits_for_profile else UNPROFILED_S
 
     def _until(self) -> str:
         if self._waits_for_profile:
-            return f"for {LEAST_S:.0f} s or more, until a profile is taken"
+            return f"for {MIN_PROFILED_S:.0f} s or more, until a profile is taken"
         return f"for {self._limit_s:g} s"
 
     def watch(self, stop: threading.Event) -> None:
         """Wait until the recording is long enough, the training has ended, or ``stop`` is set."""
-        while not stop.wait(LOOK_EVERY_S):
+        while not stop.wait(POLL_PERIOD_S):
             now_ns = time.monotonic_ns()
             self.seconds = (now_ns - self._began_ns) / 1e9
             alive = [target for target in self.targets if target.is_alive()]
@@ -187,17 +188,17 @@ class _Recording:
                 self.injection.renew()
             if not alive or self.seconds >= self._limit_s:
                 return
-            if self._waits_for_profile and self._are_profiled(len(alive)) and self.seconds >= LEAST_S:
+            if self._waits_for_profile and self._are_profiled(len(alive)) and self.seconds >= MIN_PROFILED_S:
                 return
 
     def _are_profiled(self, ranks: int) -> bool:
-        """Return whether ``ranks`` profiles are written, or the first one was written OTHERS_S ago."""
+        """Return whether ``ranks`` profiles are written, or the first one was written MAX_OTHER_RANKS_S ago."""
         profiles = sum(1 for kind in ("trace", timed_profile.KIND) for _ in self.folder.glob(f"{kind}-*.json"))
         if profiles and self._profiled_s is None:
             self._profiled_s = self.seconds
-        return profiles >= ranks or (self._profiled_s is not None and self.seconds - self._profiled_s >= OTHERS_S)
+        return profiles >= ranks or (self._profiled_s is not None and self.seconds - self._profiled_s >= MAX_OTHER_RANKS_S)
 
-    def end(self) -> Attached:
+    def end(self) -> AttachResult:
         """Remove the hook, stop the sampler and the stack reader, and return the result."""
         if self.injection is not None:
             for sentence in self.injection.detach():
@@ -212,10 +213,10 @@ class _Recording:
             self._missing.append(ENDED)
         self._missing += errors_in(self.folder)
         stays = self.injection.stays if self.injection is not None else {}
-        return Attached(0, missing=[*self._at_start, *self._missing], at_start=frozenset(self._at_start), stays=stays)
+        return AttachResult(0, missing=[*self._at_start, *self._missing], at_start=frozenset(self._at_start), stays=stays)
 
 
-def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launched: launch.Launched) -> None:
+def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launched: launch.LaunchResult) -> None:
     """Write the recorded runs into ``bundle``, if there are any."""
     launched.missing += remarks(recording.folder)
     runs = runs_of(recording.folder)

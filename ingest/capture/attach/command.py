@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.attach.attach import Attached, AttachOptions, attach
+from sawtooth.ingest.capture.attach.attach import AttachOptions, AttachResult, attach
 from sawtooth.ingest.capture.attach.targets import AttachError
 from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.packing import name_from_file
@@ -42,7 +42,7 @@ def attach_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--after",
         type=float,
-        default=settings.LEAST_SECONDS,
+        default=settings.DEFAULT_AFTER_S,
         metavar="SECONDS",
         help="shortest time from the first marked step to the profile; the loop must also be steady (default %(default)g)",
     )
@@ -57,13 +57,13 @@ def attach_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def plain(launched: Attached, run: str | None = None) -> dict[str, Any]:
+def result_as_json(launched: AttachResult, run: str | None = None) -> dict[str, Any]:
     """Return the result of a recording as data for JSON; ``run`` is its id in a data folder."""
     file = str(launched.bundle) if launched.bundle is not None else None
     return {"run": run, "file": file, "stays": launched.stays, "missing": launched.missing}
 
 
-def record(arguments: argparse.Namespace) -> Attached:
+def record(arguments: argparse.Namespace) -> AttachResult:
     """Attach with the parsed options; exit with code 2 if that is not possible."""
     options = AttachOptions(
         name=arguments.name or name_from_file(arguments.output),

@@ -22,7 +22,7 @@ def enter(settings: dict[str, Any]) -> None:
     try:
         if PACKAGE not in sys.modules:
             add_package(settings["root"])
-        answer = importlib.import_module(PACKAGE + ".ingest.capture.attach.inside").obey(settings)
+        answer = importlib.import_module(PACKAGE + ".ingest.capture.attach.inside").answer_request(settings)
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
     part = settings["answer"] + ".part"

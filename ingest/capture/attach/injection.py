@@ -1,6 +1,6 @@
-"""Injects the recorder's hook into running trainings, and removes it again.
+"""Inject the recorder's hook into running trainings, and remove it again.
 
-It sends scripts to the processes and waits for their answers. Standard library only.
+Scripts are sent to the processes, which write answers into files. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from sawtooth.installation import IMPORT_ROOT
 if TYPE_CHECKING:
     from sawtooth.ingest.capture.attach.inside import HookAnswer
 
-ENTER = Path(__file__).with_name("enter.py")
-ANSWER_S = 30.0  # limit for an answer; a main thread that waits for its GPU or a batch returns to Python within seconds
-LOOK_EVERY_S = 0.01  # between checks for answers
-AGAIN_S = 0.02  # pause before a request is repeated, if an optimizer's hook was running; a hook takes microseconds
-LEASE = "attached"  # The modification time of this file shows that the recorder is still alive.
-BEGIN = "begin_ns"  # This file contains the time from which all ranks count steps.
-LEAD_NS = 500_000_000  # time between writing that file and the first counted step, so that each rank has read it
-SILENT = "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or the disk for its answer is full"
+ENTER_SCRIPT = Path(__file__).with_name("enter.py")
+# The wait for an answer ends then. A main thread that waits for its GPU or for a batch returns to Python within seconds.
+MAX_ANSWER_S = 30.0
+POLL_PERIOD_S = 0.01  # Pause between two checks for answers.
+REPEAT_PAUSE_S = 0.02  # Pause before a request is repeated because an optimizer's hook was running. A hook takes microseconds.
+LEASE_FILE = "attached"  # The modification time of this file shows that the recorder is still alive.
+BEGIN_FILE = "begin_ns"  # This file contains the time from which all ranks count steps.
+LEAD_NS = 500_000_000  # Time between writing BEGIN_FILE and the first counted step, so that each rank has read the file.
+NO_ANSWER = "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or the disk for its answer is full"
 
 
 class Injection:
@@ -43,12 +44,12 @@ class Injection:
         folder: Path,
         environment: Mapping[str, str],
         remote: RemoteExecution,
-        answer_s: float = ANSWER_S,
+        answer_s: float = MAX_ANSWER_S,
     ) -> None:
         self._targets, self._folder, self._remote, self._answer_s = targets, folder, remote, answer_s
         self._settings = {"folder": str(folder), "root": str(IMPORT_ROOT), "environment": dict(environment)}
         self._sent = 0
-        self.stays: dict[int, list[str]] = {}  # by PID, what remains loaded; filled by ``detach``
+        self.stays: dict[int, list[str]] = {}  # By PID, what remains loaded. ``detach`` fills it.
 
     def attach(self) -> str | None:
         """Inject the hook into all targets or none; return the reason if it failed, None on success."""
@@ -58,15 +59,15 @@ class Injection:
         if trouble is not None:
             self._ask([each for each in self._targets if "error" not in answers[each.pid]], "detach")
             return trouble
-        part = self._folder / f"{BEGIN}.part"
+        part = self._folder / f"{BEGIN_FILE}.part"
         part.write_text(str(time.monotonic_ns() + (LEAD_NS if len(self._targets) > 1 else 0)))
-        part.replace(self._folder / BEGIN)
+        part.replace(self._folder / BEGIN_FILE)
         return None
 
     def renew(self) -> None:
-        """Show the hooks that the recorder is alive; otherwise they end themselves after half a minute."""
+        """Renew the lease, which shows that the recorder is alive; else the hooks end after half a minute."""
         with contextlib.suppress(OSError):
-            (self._folder / LEASE).touch()
+            (self._folder / LEASE_FILE).touch()
 
     def detach(self) -> list[str]:
         """Remove the hook from all targets that still run.
@@ -98,7 +99,7 @@ class Injection:
                 if answer is None:
                     continue
                 if answer.get("again") and time.monotonic() < until:
-                    time.sleep(AGAIN_S)
+                    time.sleep(REPEAT_PAUSE_S)
                     awaited[pid] = target, self._send(target, action, more)
                     continue
                 del awaited[pid]
@@ -109,24 +110,24 @@ class Injection:
                 )
                 if answer.get("silent"):
                     seconds = self._answer_s
-                    why = SILENT.format(pid=pid, seconds=seconds) if target.is_alive() else f"process {pid} has ended"
+                    why = NO_ANSWER.format(pid=pid, seconds=seconds) if target.is_alive() else f"process {pid} has ended"
                     answers[pid] = {"error": why}
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_PERIOD_S)
         return answers
 
-    def _send(self, target: Process, action: str, more: Mapping[str, Any]) -> _Sent:
+    def _send(self, target: Process, action: str, more: Mapping[str, Any]) -> _SentScript:
         self._sent += 1
-        sent = _Sent(self._folder / f"answer-{target.pid}-{self._sent}.json", action)
+        sent = _SentScript(self._folder / f"answer-{target.pid}-{self._sent}.json", action)
         sent.write({**self._settings, **more, "do": action, "answer": str(sent.file)})
         if (trouble := self._remote.execute(target, sent.script)) is not None:
             sent.trouble = trouble
         return sent
 
 
-class _Sent:
-    """A script that was sent, and the file for its answer.
+class _SentScript:
+    """A script that was sent to a process, and the file for its answer.
 
-    The script is not in the recording's folder, which may be deleted before a slow process reads the script.
+    The script is outside the recording's folder, because that folder may be deleted before a slow process reads the script.
     """
 
     def __init__(self, file: Path, action: str) -> None:
@@ -138,10 +139,10 @@ class _Sent:
 
     def write(self, settings: Mapping[str, Any]) -> None:
         """Write the script."""
-        self.script.write_text(f"{ENTER.read_text()}\n\nenter(json.loads({json.dumps(settings)!r}))\n")
+        self.script.write_text(f"{ENTER_SCRIPT.read_text()}\n\nenter(json.loads({json.dumps(settings)!r}))\n")
 
     def answer(self, *, is_over: bool) -> HookAnswer | None:
-        """Return the answer; None while there is none, {"silent": True} if ``is_over`` and none came."""
+        """Return the answer; None if there is none yet, {"silent": True} if none came and ``is_over``."""
         if self.trouble is not None:
             self.script.unlink(missing_ok=True)  # The process was never asked to run the script.
             return {"error": self.trouble}

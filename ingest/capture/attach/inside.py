@@ -1,6 +1,6 @@
 """Hook optimizers and patch modules of a running training for `sawtooth attach`; undo both.
 
-``enter.py`` calls ``obey`` on the training's main thread, between any two instructions of its program.
+``enter.py`` calls ``answer_request`` on the training's main thread. The call may come between any two instructions of the program.
 Standard library only.
 """
 
@@ -26,18 +26,19 @@ from ..in_process.exit_actions import finish_at_end
 from ..in_process.profilers import PROFILERS
 from ..process_rank import number_of
 
-LEASE = "attached"  # This and BEGIN must equal those of injection.py, which is not loaded inside the training.
-BEGIN = "begin_ns"
+# Both names must equal those in injection.py, which is not loaded inside the training.
+LEASE_FILE = "attached"
+BEGIN_FILE = "begin_ns"
 LEASE_NS = 30_000_000_000  # A recorder that does not renew its lease for this long was stopped or killed (Ctrl-Z, kill -9).
-LOOK_NS = 2_000_000_000  # between looks at the lease file
-OPTIMIZERS = "torch.optim.optimizer"
-# The hook must not be changed while a thread runs code of hook.py or ``on_event``, because that is in the middle of a step.
+LEASE_CHECK_NS = 2_000_000_000  # Time between two checks of the lease file.
+OPTIMIZER_MODULE = "torch.optim.optimizer"
+# The hook must not be changed while a thread runs code of hook.py or ``on_event``, because this code runs in the middle of a step.
 HOOK_FILE = hooks.Hook.on_step.__code__.co_filename
 ON_EVENT = BoundaryDetector.on_event.__code__
 # PyTorch's wrapper around an optimizer's step stores the step's result in this variable, and then calls the hooks.
-STEPPED = "out"
+RESULT_VARIABLE = "out"
 NO_OPTIMIZERS = "its PyTorch is still being imported (try again in a few seconds), or is older than 2.1"
-ATTACHED = "process {pid} is recorded already, by another sawtooth attach or run"
+ALREADY_RECORDED = "process {pid} is recorded already, by another sawtooth attach or run"
 
 Undo = Callable[[], object]
 
@@ -64,7 +65,7 @@ class Attachment:
         if self.counts():
             self.hook.on_step(optimizer, *rest)
 
-    on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as for the hook of a step
+    on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile must not trace the hook.
 
     def counts(self) -> bool:
         """Return whether steps count now: after the ranks' common start, and while the recorder is alive."""
@@ -81,11 +82,11 @@ class Attachment:
     def _look(self, now_ns: int) -> None:
         if not self._begun:
             with contextlib.suppress(OSError, ValueError):
-                self._begun = now_ns >= int((self._folder / BEGIN).read_text())
+                self._begun = now_ns >= int((self._folder / BEGIN_FILE).read_text())
         if self._begun:
-            self._next_look_ns = now_ns + LOOK_NS
+            self._next_look_ns = now_ns + LEASE_CHECK_NS
         with contextlib.suppress(OSError):
-            renewed = os.stat(self._folder / LEASE).st_mtime_ns  # noqa: PTH116
+            renewed = os.stat(self._folder / LEASE_FILE).st_mtime_ns  # noqa: PTH116
             if renewed != self._lease[0]:
                 self._lease = renewed, now_ns
         if now_ns - self._lease[1] > LEASE_NS:
@@ -141,7 +142,8 @@ PATCHES: Mapping[str, Callable[[Any], Undo | None]] = {
     "torch.utils.data.dataloader": hooks.watch_batches,
     "torch._dynamo.trace_rules": leave_out_recorder,
 }
-LOADER_PATCHES: Mapping[str, Callable[[Any, Path], Undo]] = {  # as PATCHES; the second argument is the folder for the times
+# These patches time the loader. The second argument of the functions is the folder for the times.
+LOADER_PATCHES: Mapping[str, Callable[[Any, Path], Undo]] = {
     "torch.utils.data._utils.fetch": batches.watch,
     "torch.utils.data._utils.pin_memory": batches.watch_pinning,
 }
@@ -150,14 +152,14 @@ STAYS = (
     "timers in the loader's iterators and workers of this epoch",
     "TEARDOWN_CUPTI and KINETO_LOG_LEVEL in its environment, if a profile was taken",
 )
-_current: list[Attachment] = []  # the attachment of this process, if there is one
+_current: list[Attachment] = []  # It contains the attachment of this process, if there is one.
 
 
 class HookAnswer(TypedDict, total=False):
     """Answer of a training to a request; empty after attaching.
 
-    ``stays`` lists what remains loaded after detaching. With ``again``, an optimizer's hook is running, so the request must be repeated.
-    The sender sets ``silent`` if no answer came in time.
+    ``stays`` lists what remains loaded after detaching. ``again`` means that an optimizer's hook is running, so the request must be
+    repeated. The sender sets ``silent`` if no answer came in time.
     """
 
     stays: list[str]
@@ -166,19 +168,19 @@ class HookAnswer(TypedDict, total=False):
     silent: bool
 
 
-def obey(settings: Mapping[str, Any]) -> HookAnswer:
+def answer_request(settings: Mapping[str, Any]) -> HookAnswer:
     """Attach or detach, according to ``settings["do"]``; return the answer."""
-    if _runs_a_hook(sys.modules.get(OPTIMIZERS)):
+    if _runs_a_hook(sys.modules.get(OPTIMIZER_MODULE)):
         return {"again": True}
     return _attach(settings) if settings["do"] == "attach" else _detach()
 
 
 def _attach(settings: Mapping[str, Any]) -> HookAnswer:
-    optimizers = sys.modules.get(OPTIMIZERS)
+    optimizers = sys.modules.get(OPTIMIZER_MODULE)
     if not hasattr(optimizers, "register_optimizer_step_post_hook"):
         return {"error": NO_OPTIMIZERS}
     if any(not attached.is_over for attached in _current) or GRAPHS.on_step is not None:
-        return {"error": ATTACHED.format(pid=os.getpid())}
+        return {"error": ALREADY_RECORDED.format(pid=os.getpid())}
     _detach()
     variables = {**os.environ, **settings["environment"]}
     ranks_here = number_of("LOCAL_WORLD_SIZE", variables) or number_of("WORLD_SIZE", variables) or 1
@@ -210,7 +212,7 @@ def _runs_a_hook(optimizers: Any) -> bool:
             if code.co_filename == HOOK_FILE or code is ON_EVENT:
                 return True
             around_step = code.co_filename == file and code.co_name == "wrapper"
-            if around_step and (STEPPED not in code.co_varnames or STEPPED in frame.f_locals):
+            if around_step and (RESULT_VARIABLE not in code.co_varnames or RESULT_VARIABLE in frame.f_locals):
                 return True
             frame = frame.f_back
     return False

@@ -1,7 +1,7 @@
-"""Runs a script in another Python process with ``sys.remote_exec`` of Python 3.14 (PEP 768).
+"""Run a script in another Python process with ``sys.remote_exec`` of Python 3.14 (PEP 768).
 
 Both sides must run the same version of Python, so the target's own executable makes the call. The target is not paused: the call writes
-the script's name into its memory, and its main thread reads it when it next checks for signals.
+the script's name into the target's memory, and the target's main thread reads it when it next checks for signals.
 Standard library only.
 """
 
@@ -17,12 +17,12 @@ from pathlib import Path
 from sawtooth.ingest.capture.attach.targets import Process
 from sawtooth.ingest.loop.command import PYTHON
 
-LEAST_VERSION = (3, 14)
-CALL_S = 20.0  # limit for starting a Python, which takes a tenth of a second, or some seconds on a shared file system
+MIN_VERSION = (3, 14)
+MAX_CALL_S = 20.0  # Starting a Python takes a tenth of a second, or some seconds on a shared file system.
 DISABLED = "PYTHON_DISABLE_REMOTE_DEBUG"
-DISABLED_OPTIONS = ("disable_remote_debug", "disable-remote-debug")  # values of Python's option -X
-ASK_VERSION = "import json, sys; print(json.dumps([list(sys.version_info[:2]), hasattr(sys, 'remote_exec')]))"
-CALL = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
+DISABLED_OPTIONS = ("disable_remote_debug", "disable-remote-debug")  # Python's option -X accepts both spellings.
+VERSION_PROGRAM = "import json, sys; print(json.dumps([list(sys.version_info[:2]), hasattr(sys, 'remote_exec')]))"
+CALL_PROGRAM = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
 PERMISSION = (
     "this user may not write into the memory of process {pid}. Allow it with `sysctl kernel.yama.ptrace_scope=0`, or with CAP_SYS_PTRACE (root; "
     "docker run --cap-add=SYS_PTRACE)"
@@ -30,7 +30,7 @@ PERMISSION = (
 
 
 class RemoteExecution:
-    """Calls into another process. Tests replace it with another way to run a script."""
+    """Calls of ``sys.remote_exec``. Tests replace this class with another way to run a script."""
 
     def why_not(self, target: Process) -> str | None:
         """Return why ``target`` cannot run a script and what would help; None if it can."""
@@ -41,13 +41,13 @@ class RemoteExecution:
         program = _program(target.pid)
         if not PYTHON.fullmatch(Path(program).name):
             return f"process {target.pid} runs {program or 'an unknown program'}, which is not a Python executable, or was replaced since the process began"
-        answer, trouble = _ask(target, ASK_VERSION)
+        answer, trouble = _ask(target, VERSION_PROGRAM)
         try:
             version, has_it = json.loads(answer)
         except ValueError:
             return f"{program} cannot be asked for its version ({trouble or 'no answer'})"
-        if tuple(version) < LEAST_VERSION:
-            least, own = (".".join(map(str, each)) for each in (LEAST_VERSION, version))
+        if tuple(version) < MIN_VERSION:
+            least, own = (".".join(map(str, each)) for each in (MIN_VERSION, version))
             return f"process {target.pid} runs Python {own}, but only Python {least} or newer accepts code from another process"
         return None if has_it else f"{program} was built without remote execution (--without-remote-debug)"
 
@@ -55,7 +55,7 @@ class RemoteExecution:
         """Ask ``target`` to run ``script`` soon; return the reason if that failed, None on success."""
         if not target.is_alive():
             return f"process {target.pid} has ended"
-        _, trouble = _ask(target, CALL, str(target.pid), str(script))
+        _, trouble = _ask(target, CALL_PROGRAM, str(target.pid), str(script))
         if trouble.startswith("PermissionError"):
             return PERMISSION.format(pid=target.pid)
         return trouble or None
@@ -69,7 +69,7 @@ def _ask(target: Process, program: str, *arguments: str) -> tuple[str, str]:
     command = [_program(target.pid), "-I", "-S", "-c", program, *arguments]
     try:
         done = subprocess.run(
-            command, env=_environment_for(target), timeout=CALL_S, capture_output=True, text=True, check=False
+            command, env=_environment_for(target), timeout=MAX_CALL_S, capture_output=True, text=True, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)

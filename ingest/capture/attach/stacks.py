@@ -1,7 +1,7 @@
 """Functions in which a process's main thread spends its time, from stacks that py-spy reads.
 
-py-spy (https://github.com/benfred/py-spy) is a separate program, used if it is installed. With ``--nonblocking`` it does not pause the
-process. A few stacks change while py-spy reads them, so they are missing or wrong.
+py-spy (https://github.com/benfred/py-spy) is a separate program. It is used if it is installed. With ``--nonblocking`` it does not pause
+the process. A few stacks change while py-spy reads them, so these stacks are missing or wrong.
 Standard library only.
 """
 
@@ -16,10 +16,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-RATE = 20  # stacks per second, which gives 300 in 15 s and costs the host little
-END_S = 10.0  # limit for py-spy to end; it usually writes its file within a second
-MOST = 5  # functions named in the message
-LEAST_STACKS = 20  # With fewer stacks, the result would be chance.
+STACKS_PER_S = 20  # This rate gives 300 stacks in 15 s and costs the host little.
+MAX_END_S = 10.0  # py-spy is killed if it takes longer to end. It usually writes its file within a second.
+MAX_FUNCTIONS = 5  # Number of functions that the message names, so that it stays one line.
+MIN_STACKS = 20  # With fewer stacks, the result would be chance.
 INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
 FRAME = re.compile(r"(?P<function>.+) \((?P<file>.+?)(:(?P<line>\d+))?\)")
 INSTALL = "Without its Python stacks: py-spy is not installed. Install it with `pip install py-spy` in Sawtooth's environment."
@@ -28,12 +28,12 @@ PERMISSION = (
     "(root; docker run --cap-add=SYS_PTRACE)."
 )
 FAILED = "Without its Python stacks: py-spy failed ({why})."
-FEW = "Without its Python stacks: py-spy read {count} stacks, too few to name a function."
+TOO_FEW = "Without its Python stacks: py-spy read {count} stacks, too few to name a function."
 DENIED = ("permission denied", "operation not permitted")  # py-spy's messages if the kernel refuses access
 
 
 class Stacks:
-    """Reads the stacks of a process, from creation until ``end``."""
+    """Reader of a process's stacks, which works from its creation until ``end``."""
 
     def __init__(self, pid: int, folder: Path, program: str | None = None) -> None:
         self._pid, self._file = pid, folder / "stacks.txt"
@@ -52,7 +52,7 @@ class Stacks:
         if self._spy.poll() is None:
             self._spy.send_signal(signal.SIGINT)
         try:
-            _, errors = self._spy.communicate(timeout=END_S)
+            _, errors = self._spy.communicate(timeout=MAX_END_S)
         except subprocess.TimeoutExpired:
             self._spy.kill()
             _, errors = self._spy.communicate()
@@ -70,7 +70,7 @@ def installed_program() -> str | None:
 
 
 def _command(program: str, pid: int, file: Path) -> list[str]:
-    options = ("--nonblocking", "--idle", "--threads", "--full-filenames", "--rate", str(RATE), "--format", "raw")
+    options = ("--nonblocking", "--idle", "--threads", "--full-filenames", "--rate", str(STACKS_PER_S), "--format", "raw")
     return [program, "record", *options, "--output", str(file), "--pid", str(pid)]
 
 
@@ -93,10 +93,10 @@ def in_words(stacks: str, pid: int) -> list[str]:
             functions[function] += int(count)
             lines[(*function, call["line"] or "")] += int(count)
     total = sum(functions.values())
-    if total < LEAST_STACKS:
-        return [FEW.format(count=total)]
+    if total < MIN_STACKS:
+        return [TOO_FEW.format(count=total)]
     descriptions = []
-    for place, times in functions.most_common(MOST):
+    for place, times in functions.most_common(MAX_FUNCTIONS):
         line = max((key for key in lines if key[:2] == place), key=lambda key: lines[key])[2]
         descriptions.append(f"{place[0]} ({Path(place[1]).name}:{line}) {100 * times / total:.0f} %")
     return [f"Its main thread was in these functions of the training ({total} stacks): {', '.join(descriptions)}."]

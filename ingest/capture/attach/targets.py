@@ -1,6 +1,6 @@
-"""Finds the training processes of a PID: the process itself, or the ranks that a launcher has started.
+"""Find the training processes of a PID: the process itself, or the ranks that a launcher has started.
 
-It reads Linux's /proc. Standard library only.
+The functions read Linux's /proc. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sawtooth.ingest.capture.process_rank import number_of
 from sawtooth.ingest.sampler.host import HELPERS, is_worker
 
 PROC = Path("/proc")
-PYTORCH = "/libtorch_python"  # A process's memory map contains this after PyTorch was imported.
-GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # device files of NVIDIA and AMD
-NOT_A_GPU = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # processes that only query a GPU open these too
+PYTORCH_LIBRARY = "/libtorch_python"  # A process's memory map contains this text after PyTorch was imported.
+GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # The device files of NVIDIA and AMD begin like this.
+CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # Processes that only query a GPU open these too.
 NO_PROC = "sawtooth attach reads processes from /proc, so it works on Linux only."
 NO_PROCESS = "There is no process {pid}. `pgrep -af python` lists the Python processes."
 NOT_YOURS = "Process {pid} belongs to user {owner}, you are user {user}. sawtooth attach records your own processes only: run it as that user."
@@ -35,15 +35,16 @@ class AttachError(Exception):
 class Process:
     """A process as /proc describes it.
 
-    ``started``, in clock ticks since boot, distinguishes it from a later process with the same PID.
+    ``started`` is its start in clock ticks since boot, which distinguishes it from a later process with the same PID. ``owners``
+    are its real, effective, saved and file-system user ids. ``environment`` is the environment at its start.
     """
 
     pid: int
     parent: int
     started: int
-    owners: frozenset[int]  # real, effective, saved and file-system user ids
+    owners: frozenset[int]
     command: tuple[str, ...]
-    environment: Mapping[str, str]  # the environment at its start
+    environment: Mapping[str, str]
     uses_pytorch: bool
     uses_gpu: bool
 
@@ -68,7 +69,7 @@ def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> lis
         raise AttachError(NO_PROCESS.format(pid=pid))
     if root.owners != {user}:
         raise AttachError(NOT_YOURS.format(pid=pid, owner=min(root.owners - {user}), user=user))
-    tree = {each.pid: each for each in (root, *_below(pid, proc)) if each.owners == {user}}
+    tree = {each.pid: each for each in (root, *_descendants(pid, proc)) if each.owners == {user}}
     with_pytorch = {
         each.pid: each
         for each in tree.values()
@@ -76,7 +77,7 @@ def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> lis
     }
     if not with_pytorch:
         raise AttachError(NO_PYTORCH.format(pid=pid))
-    return _ranks(with_pytorch) or _trainings(with_pytorch, tree)
+    return _ranks(with_pytorch) or _unranked_trainings(with_pytorch, tree)
 
 
 def _ranks(with_pytorch: Mapping[int, Process]) -> list[Process]:
@@ -86,16 +87,16 @@ def _ranks(with_pytorch: Mapping[int, Process]) -> list[Process]:
     return sorted(own, key=lambda each: each.rank or 0)
 
 
-def _trainings(with_pytorch: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
+def _unranked_trainings(with_pytorch: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
     """Return the topmost processes that are not launchers.
 
-    If none of them uses a GPU, return the topmost processes that use one: torch.multiprocessing may have started these.
+    If none of them uses a GPU, return the topmost processes that use a GPU, because torch.multiprocessing may have started them.
     """
     launchers = {
         parent.pid
         for child in with_pytorch.values()
         if not _is_loader_worker(child, tree)
-        and (parent := _above(child, with_pytorch, tree)) is not None
+        and (parent := _nearest_ancestor(child, with_pytorch, tree)) is not None
         and not parent.uses_gpu
     }
     rest = {pid: each for pid, each in with_pytorch.items() if pid not in launchers}
@@ -106,10 +107,10 @@ def _trainings(with_pytorch: Mapping[int, Process], tree: Mapping[int, Process])
 
 
 def _topmost(some: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
-    return [each for each in some.values() if _above(each, some, tree) is None]
+    return [each for each in some.values() if _nearest_ancestor(each, some, tree) is None]
 
 
-def _above(process: Process, some: Mapping[int, Process], tree: Mapping[int, Process]) -> Process | None:
+def _nearest_ancestor(process: Process, some: Mapping[int, Process], tree: Mapping[int, Process]) -> Process | None:
     """Return the nearest ancestor of a process that is in ``some``; None if there is none."""
     parent = tree.get(process.parent)
     while parent is not None and parent.pid not in some:
@@ -138,12 +139,12 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         frozenset(map(int, owners.split()[1:])),
         tuple(_text(folder / "cmdline").rstrip("\0").split("\0")),
         dict(entry.split("=", 1) for entry in _text(folder / "environ").split("\0") if "=" in entry),
-        PYTORCH in _text(folder / "maps"),
+        PYTORCH_LIBRARY in _text(folder / "maps"),
         any(_is_gpu(file) for file in _open_files(folder / "fd")),
     )
 
 
-def _below(pid: int, proc: Path) -> list[Process]:
+def _descendants(pid: int, proc: Path) -> list[Process]:
     """Return all descendants of a process."""
     parents: dict[int, list[int]] = {}
     for folder in proc.iterdir():
@@ -178,4 +179,4 @@ def _open_files(folder: Path) -> list[str]:
 
 
 def _is_gpu(file: str) -> bool:
-    return file.startswith(GPU_FILES) and not file.startswith(NOT_A_GPU)
+    return file.startswith(GPU_FILES) and not file.startswith(CONTROL_FILES)

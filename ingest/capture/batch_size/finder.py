@@ -37,9 +37,9 @@ from sawtooth.ingest.loop.numbers import significant
 Trial = TypeVar("Trial")
 
 WARMUP_STEPS = 2  # The first step loads kernels and chooses algorithms. By the second, the optimizer has allocated its state.
-TIMINGS = 3  # timings per size: the median is the step time, the spread its uncertainty
-MAX_SIZE_FACTOR = 1024  # default upper limit, as a multiple of the example's batch size
-MAX_STEPS = 500  # steps per timing
+TIMINGS = 3  # Each size is timed this often. The median is the step time, and the spread is its uncertainty.
+MAX_SIZE_FACTOR = 1024  # By default, the search stops at this multiple of the example's batch size.
+MAX_STEPS = 500  # Steps per timing. More steps would not make the median more precise.
 PROFILED_STEPS = 5
 # Messages of plain RuntimeErrors that also mean that memory ran out.
 OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|(?:CUBLAS|CUDNN|CUSOLVER|NCCL)\w*ALLOC_FAILED", re.I)
@@ -65,11 +65,12 @@ def find_batch_size(
 
     The search starts at ``start``, by default the size of the example. ``least`` is by default a quarter of ``start``, but not below 2,
     because a batch norm needs two samples. Each size is timed for ``seconds``. No new size is begun after ``at_most_s`` seconds.
-    With ``path``, the measured sizes and a trace are written into a ``.sawtooth`` file, from which other sizes are predicted. The trace is
-    of steps with ``start`` samples, or with the largest timed batch if ``start`` does not fit.
 
-    Raises ValueError if ``start`` is not known or no tensor of the example has as many samples, TypeError for changes without a state, and
-    any error of ``train_step`` except out-of-memory errors.
+    With ``path``, the measured sizes and a trace are written into a ``.sawtooth`` file, from which other sizes are predicted. The trace
+    has steps with ``start`` samples, or with the largest timed batch if ``start`` does not fit.
+
+    Raises ValueError if ``start`` is unknown, or if no tensor of the example has ``start`` samples. Raises TypeError if an object in
+    ``changes`` has no state. Errors of ``train_step`` are raised too, except out-of-memory errors.
     """
     import torch
 
@@ -181,7 +182,7 @@ class _TrialRunner:
             if not self._is_out_of_memory(error):
                 raise
         finally:
-            # The out-of-memory exception is already deleted here, so its frames no longer hold tensors.
+            # Python has already deleted the out-of-memory exception here, so its frames no longer keep tensors alive.
             self._restore()
         raise _OutOfMemoryError
 

@@ -20,7 +20,8 @@ PRECISION_DIVISOR = 16
 class BatchSizeTrial:
     """A batch of ``batch`` samples: step time (median, lowest, highest), optimizer time, and peak memory.
 
-    All are None if the batch did not fit into memory. ``optimizer_ms`` is also None without an optimizer, ``memory_bytes`` without a GPU.
+    The times and the memory are None if the batch did not fit into memory. ``optimizer_ms`` is also None without an optimizer, and
+    ``memory_bytes`` without a GPU.
     """
 
     batch: int
@@ -48,7 +49,7 @@ class BatchSizeTrial:
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Trials by size, the largest batch that ran, and the smallest that did not fit (None without one)."""
+    """Trials by size, the largest batch that ran, and the smallest that did not fit (None if all fitted)."""
 
     trials: tuple[BatchSizeTrial, ...]
     largest: int | None
@@ -56,7 +57,10 @@ class BatchSizes:
 
     @property
     def advised(self) -> int | None:
-        """The recommended batch size: smaller than the largest that ran, but equal if no batch was too large."""
+        """The recommended batch size.
+
+        It is smaller than the largest batch that ran. If no batch was too large, it is the largest batch that ran.
+        """
         if self.largest is None or self.too_large is None:
             return self.largest
         return advised_below(self.largest)
@@ -72,7 +76,8 @@ def search(
 ) -> BatchSizes:
     """Return trials from ``min_size`` to the largest batch that fits, at most ``max_size``.
 
-    ``try_size`` times a size, ``fits`` only runs it. ``has_time`` returns whether another size may begin; it is not asked before a size has run.
+    ``try_size`` times a size, ``fits`` only runs it. ``has_time`` returns whether another size may begin. It is not called until one size
+    has run.
     """
     trials: dict[int, BatchSizeTrial] = {}
 

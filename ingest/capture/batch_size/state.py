@@ -1,6 +1,7 @@
-"""Save the state that a trial step changes in host memory, and restore it in place.
+"""Save the state that a trial step changes, and restore it in place. The copy is in host memory.
 
-The state is parameters, buffers, gradients, optimizer states and settings, other objects with a ``state_dict``, and random generators.
+The state consists of parameters, buffers, gradients, optimizer states and settings, other objects with a ``state_dict``, and random
+generators.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class TrainingState:
 
     def __init__(self, torch: Any, objects: Iterable[Any]) -> None:
         self._torch = torch
-        self._tensors: dict[int, tuple[Any, Any, Any, Any]] = {}  # id -> tensor, its copy, its gradient, the gradient's copy
+        # By the id of a tensor: the tensor, its copy, its gradient, and the gradient's copy.
+        self._tensors: dict[int, tuple[Any, Any, Any, Any]] = {}
         self._restorers: list[Callable[[], Any]] = []
         for stateful in objects:
             self._save(stateful)

@@ -14,14 +14,17 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-MOST_FRAMES = 100  # At most this many frames of a stack are examined; Lightning's stacks have 40.
-MOST_SITES = 64  # Limit for programs whose stack differs at each step; more call sites carry no information.
+MAX_FRAMES = 100  # At most this many frames of a stack are examined. Lightning's stacks have 40.
+MAX_SITES = (
+    64  # Call sites that are distinguished. In some programs the stack differs at each step, so more sites show nothing.
+)
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-LINES = 8  # the innermost lines of a stack that are written; two loops differ in one of them
+MAX_LINES = 8  # Only the innermost lines of a stack are written. Two loops differ in at least one of them.
 RECORDER = str(Path(__file__).resolve().parents[1])
 STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - must equal the beginning of its modules' file names
 INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
-CONSOLE_SCRIPTS = os.path.dirname(sys.executable or __file__)  # noqa: PTH120 - scripts such as pytest, which start a program that is elsewhere
+# This folder has scripts such as pytest, which start a program that is elsewhere.
+CONSOLE_SCRIPTS = os.path.dirname(sys.executable or __file__)  # noqa: PTH120
 
 
 class CallSite(NamedTuple):
@@ -35,18 +38,18 @@ class CallSite(NamedTuple):
 
 
 class _FrameMark:
-    """Marks a frame: it is stored as the frame's unused trace function and disappears when the call ends."""
+    """A mark of a frame, stored as its unused trace function until the call ends."""
 
     def __call__(self, *_: object) -> None:
-        """Do nothing if a debugger, started later, calls it as a trace function."""
+        """Do nothing. A debugger that is started later may call the mark as a trace function."""
 
 
 @dataclass
 class _CallPath:
     """The call path of a step, from the innermost call that was already running at the previous step.
 
-    ``depth`` and ``mark`` identify that call. ``lines`` lead from it to the step; each has a depth, a code object and an instruction.
-    Lines above that call cannot change while it runs.
+    ``depth`` and ``mark`` identify this outer call. ``lines`` lead from it to the step. Each line has a depth, a code object and an
+    instruction. Lines above the outer call cannot change while it runs.
     """
 
     depth: int
@@ -63,7 +66,8 @@ class CallSites:
 
     def __init__(self) -> None:
         self._sites: dict[tuple[tuple[int, int], ...], CallSite] = {}
-        self._paths: dict[int, _CallPath | None] = {}  # by optimizer; None if its last step was the first of a loop
+        # By optimizer. None means that the optimizer's last step was the first step of a loop.
+        self._paths: dict[int, _CallPath | None] = {}
 
     def here(self, optimizer: int = 0, depth: int = 1) -> CallSite:
         """Return the call site of the frame ``depth`` levels above.
@@ -82,7 +86,7 @@ class CallSites:
                     if sys._getframe(path.depth).f_trace is path.mark:
                         return path.site
             except ValueError:
-                pass  # the stack is not that deep
+                pass  # The stack is less deep than the stored path.
         return self._walk(sys._getframe(depth), optimizer, depth)
 
     def _walk(self, innermost: FrameType, optimizer: int, depth: int) -> CallSite:
@@ -101,9 +105,9 @@ class CallSites:
         key = tuple((id(frame.f_code), frame.f_lasti) for frame in frames)
         site = self._sites.get(key)
         if site is None:
-            if len(self._sites) >= MOST_SITES:
-                return CallSite(MOST_SITES)  # all further call sites share this number
-            site = self._sites[key] = CallSite(len(self._sites), tuple(map(_line, frames[:LINES])))
+            if len(self._sites) >= MAX_SITES:
+                return CallSite(MAX_SITES)  # All further call sites share this number.
+            site = self._sites[key] = CallSite(len(self._sites), tuple(map(_line, frames[:MAX_LINES])))
         return site
 
 
@@ -111,7 +115,7 @@ def _stack(innermost: FrameType) -> list[FrameType]:
     """Return the frames from ``innermost`` upwards."""
     frames: list[FrameType] = []
     frame: FrameType | None = innermost
-    while frame is not None and len(frames) < MOST_FRAMES:
+    while frame is not None and len(frames) < MAX_FRAMES:
         frames.append(frame)
         frame = frame.f_back
     return frames

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sawtooth.ingest.children import why_not_started
 
-NOT_FOUND = 127  # a shell's exit code for a command that does not exist
-NOT_RUNNABLE = 126  # a shell's exit code for a command that cannot be executed
-# Schedulers send these signals before a job's time is over, so that the training saves a checkpoint (for example, Slurm's --signal=USR1@60).
-FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # sent to all processes of the foreground
-PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+NOT_FOUND = 127  # Shells use this exit code for a command that does not exist.
+NOT_RUNNABLE = 126  # Shells use this exit code for a command that cannot be executed.
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)  # The terminal sends these signals to all processes of the foreground.
+# Only this process receives these signals. Schedulers send them before a job's time is over, so that the training saves a checkpoint (for
+# example, Slurm's --signal=USR1@60).
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def run_in_foreground(words: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -34,12 +35,13 @@ def run_in_foreground(words: Sequence[str], environment: Mapping[str, str]) -> i
 
 @contextlib.contextmanager
 def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass on the signals that only this process receives.
+    """Forward the signals that only this process receives.
 
-    Ctrl-C and Ctrl-\\ are not passed on, because the terminal also sends them to the training. A second Ctrl-C would interrupt its cleanup.
+    Ctrl-C and Ctrl-\\ are not forwarded, because the terminal also sends them to the training. A second Ctrl-C would interrupt the
+    training's cleanup.
     """
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in FROM_TERMINAL}
-    before |= {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINAL_SIGNALS}
+    before |= {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in FORWARDED_SIGNALS}
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ..in_process.shared import process_wide, watch
 
-POLL_S = 0.01  # between two checks whether a capture has ended
+POLL_PERIOD_S = 0.01  # Pause between two checks of whether a capture has ended.
 
 
 class Graphs:
@@ -24,7 +24,7 @@ class Graphs:
     def __init__(self) -> None:
         self.capturing = False
         self.on_step: Callable[[Any], None] | None = None
-        self._optimizer: Any = None  # the first one that stepped in the graph that is being captured
+        self._optimizer: Any = None  # The first optimizer that stepped in the graph that is being captured.
         self._optimizer_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by graph
         self._begin_lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
@@ -32,14 +32,14 @@ class Graphs:
 
     @contextlib.contextmanager
     def none_captured(self) -> Iterator[None]:
-        """Wait for the end of a running capture, and let no other begin inside this context.
+        """Wait for the end of a running capture, and let no other capture begin inside this context.
 
-        The caller waits for the GPU in this context, which would break a capture in another thread.
+        The caller waits for the GPU in this context. Such a wait would break a capture in another thread.
         """
         self._begin_lock.acquire()
         while self.capturing:
             self._begin_lock.release()
-            time.sleep(POLL_S)
+            time.sleep(POLL_PERIOD_S)
             self._begin_lock.acquire()
         try:
             yield

@@ -24,20 +24,20 @@ from ..in_process.loader_waits import LOADER_WAITS, LoaderWaits
 from ..in_process.postponed import Postponed
 from ..in_process.profile_cost import ProfileCost
 from ..in_process.profilers import PROFILERS
-from ..in_process.rank_agreement import Looks, agreed_start
+from ..in_process.rank_agreement import DecisionChecks, agreed_start
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
 from .call_site import CallSite, CallSites
 from .graphs import GRAPHS
-from .loop_times import LEAST_STEPS, Extent, LoopWatch
+from .loop_times import MIN_STEPS_BEFORE_PROFILE, Extent, LoopWatch
 from .parts import note_error, publish
 from .settings import FOLDER, LOADER, HookSettings
 from .updates import UPDATES
 from .without_optimizer import boundaries, timed_profile
 
-HOOK_FRAMES = 3  # frames of the hook above the call site of a step
-ALONE_STEPS, LOOP_STEPS = 50, 2  # Ranks without a shared folder all profile from this step on; a loop has at least two steps.
-BOUNDARY_SUFFIX = ".sign"  # in the names of files of a loop without an optimizer, after the process
+HOOK_FRAMES = 3  # This many frames of the hook are above the call site of a step.
+UNSHARED_START_STEP = 50  # Ranks without a shared folder cannot agree on a step, so all of them profile from this step on.
+BOUNDARY_SUFFIX = ".sign"  # File names of a loop without an optimizer have this suffix after the process.
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
 watch_graphs, watch_batches = GRAPHS.watch, boundaries.watch_batches
@@ -45,7 +45,7 @@ watch_profilers, watch_exports, leave_out_recorder = PROFILERS.watch, PROFILERS.
 
 
 class Hook:
-    """The hook of one process. ``on_step`` is called after every step of every optimizer."""
+    """The hook of one process. PyTorch calls ``on_step`` after every step of every optimizer."""
 
     def __init__(
         self,
@@ -71,18 +71,18 @@ class Hook:
         self._call_site = call_site or CallSites().here
         self._loop = LeadingOptimizer()
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
-        self._watch, self._looks = LoopWatch(), Looks(clock_ns)
+        self._watch, self._decision_checks = LoopWatch(), DecisionChecks(clock_ns)
         self._begin_at: int | None = None  # the step at which all ranks begin the profile
-        self._extent = Extent(settings.steps)  # of the current or next profile
+        self._extent = Extent(settings.steps)  # the extent of the current or next profile
         self._profiler: StepProfiler | None = None
         self._profiled_optimizer = 0  # the optimizer that led the loop when the profile began
-        self._until = 0  # the step of that optimizer that ends the profile
+        self._until = 0  # the step of the profiled optimizer that ends the profile
         self._began = 0  # the loop's last step before the profile
-        self._not_before = 0  # no profile begins before this step of the loop
+        self._not_before = 0  # No profile begins before this step of the loop.
         self._taken = False  # whether the first profile was taken
-        self._later: list[Path] = []  # traces after the first
+        self._later: list[Path] = []  # the traces of all profiles after the first
         self._postponed, self._cost = Postponed(settings.folder), ProfileCost(settings.folder, settings.ranks)
-        self._over, self._broken = settings.steps <= 0, False  # no further profile; nothing more at all
+        self._over, self._broken = settings.steps <= 0, False  # whether no profile may begin; whether the hook is off
         self._boundary, self._patience, self._on_loop, self._forked = boundary, patience, on_loop, False
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
@@ -94,7 +94,7 @@ class Hook:
             return
         try:
             self._advance(id(optimizer))
-        except Exception as error:  # must not reach the training
+        except Exception as error:  # Errors of the recorder must not reach the training.
             self._break(error)
 
     def on_boundary(self, place: int) -> None:
@@ -106,7 +106,7 @@ class Hook:
         except Exception as error:
             self._break(error)
 
-    # With this, torch.compile does not trace on_step. torch.compiler.disable has the same effect, but loads the compiler.
+    # This attribute keeps torch.compile from tracing on_step. torch.compiler.disable has the same effect, but loads the compiler.
     on_step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _advance(self, optimizer: int) -> None:
@@ -115,16 +115,16 @@ class Hook:
         index = before + 1
         self._steps[optimizer] = number, index
         if self._marks is None:
-            if self._forked:  # its environment may name a rank by now
+            if self._forked:  # The environment of a forked process may have got a rank in the meantime.
                 self.settings = HookSettings.of(os.environ)
                 self._cost = ProfileCost(self.settings.folder, self.settings.ranks)
             gpu = current_gpu(sys.modules.get("torch"))
             path, recorder = self._file("marks", "jsonl"), self.settings.recorder
             self._marks = MarkWriter(path, rank=self.settings.rank, recorder=recorder, gpu=gpu, boundary=self._boundary)
-        if index == LOOP_STEPS - 1:
+        if index == 1:  # A loop has at least two steps.
             self._on_loop()
         site = self._call_site(number, HOOK_FRAMES)
-        since = self._since_last(number)  # "train", or the evaluation or checkpoint since the step before
+        since = self._since_last(number)  # "train", or the evaluation or checkpoint since the previous step
         waited, phase = self._waited(number, since), self._phase(number, since)
         self._marks.mark(index, now_ns=now_ns, phase=phase, optimizer=number, site=site, waited=waited)
         PROFILERS.end_left()
@@ -135,9 +135,9 @@ class Hook:
             is_profiled = number == self._profiled_optimizer
             if is_profiled and self._boundary is not None and not self._profiler.interrupted:
                 with self._torch.profiler.record_function(f"{STEP_NAME}{self._boundary[0]}"):
-                    pass  # marks the end of the step in the trace
+                    pass  # The empty range marks the end of the step in the trace.
             if self._profiler.interrupted:
-                self._drop()  # Another profiler interrupted ours. Our next profile begins after that profiler has ended.
+                self._drop()  # Another profiler interrupted this one. The next profile begins after the other profiler has ended.
                 self._postponed.interrupted()
             elif (is_profiled and not self._watch.knows((number, site.number))) or self._loop.has_ended(
                 self._profiled_optimizer
@@ -150,7 +150,7 @@ class Hook:
             if (to_profile or self.settings.every > 0) and self._may_start(self._loop.steps - 1):
                 self._start()
                 self._profiled_optimizer, self._began = number, self._loop.steps - 1
-                self._until = index + self._extent.steps + 1  # one more, because the profile begins within a step
+                self._until = index + self._extent.steps + 1  # One is added, because the profile begins within a step.
 
     def _phase(self, number: int, phase: str) -> str:
         return "profile" if self._profiler is not None else "recorder" if self._cost.slows(number) else phase
@@ -165,11 +165,11 @@ class Hook:
         if self._taken and self.settings.every > 0:
             return True
         if self.settings.ranks > self.settings.ranks_here:
-            return index >= ALONE_STEPS
+            return index >= UNSHARED_START_STEP
         if self.settings.ranks == 1:
             return self._can_begin()
         first = self.settings.rank == 0
-        if self._begin_at is None and (self._can_begin() if first else self._looks.are_due(index)):
+        if self._begin_at is None and (self._can_begin() if first else self._decision_checks.is_due(index)):
             mine = (*self._extent, self._watch.step_ns) if first else None
             agreed = agreed_start(self.settings.folder, index, mine)
             if agreed is not None:
@@ -194,7 +194,7 @@ class Hook:
         self._cost.begins(after_first=self._torch.cuda.is_available())
 
     def _stop(self, now_ns: int) -> None:
-        self._over = self.settings.every <= 0 and self.settings.ranks > 1  # ranks agree on one profile only
+        self._over = self.settings.every <= 0 and self.settings.ranks > 1  # Several ranks agree on one profile only.
         self._end()
         self._watch.profiled(now_ns)
 
@@ -213,8 +213,8 @@ class Hook:
     def _try_later(self, keep: bool) -> None:
         """End a profile whose loop has ended, and wait for the next loop; without ``keep``, drop the profile."""
         self._end_with_loop() if keep else self._drop()
-        self._watch.begins_anew()
-        self._not_before = self._loop.steps + LEAST_STEPS
+        self._watch.forget_times()
+        self._not_before = self._loop.steps + MIN_STEPS_BEFORE_PROFILE
 
     def _drop(self) -> None:
         profiler, self._profiler = self._profiler, None
@@ -227,7 +227,7 @@ class Hook:
         began = self._began if self._taken and self.settings.every > 0 else None
         publish(part, self._file("trace", "json"), self._later, began)
         rounds = -(-max(self.settings.every, 2 * self._extent.steps) // self._extent.round)
-        self._taken, self._not_before = True, self._began + rounds * self._extent.round  # at the same position in a round
+        self._taken, self._not_before = True, self._began + rounds * self._extent.round  # at this position of a round
 
     def finish(self) -> None:
         """Write the remaining marks at the process's end, and a profile with enough steps."""
@@ -239,22 +239,22 @@ class Hook:
 
     def leave(self) -> None:
         """Write the remaining marks only. Ending the profiler would wait for the GPU, which may hang."""
-        self._broken = True  # so that a loop in another thread stops writing
+        self._broken = True  # A loop in another thread then stops writing.
         try:
             self._postponed.write()
             if self._marks is not None:
                 self._marks.close()
-        except Exception as error:  # a full disk
+        except Exception as error:  # The disk may be full.
             note_error(self._file("trouble", "json"), error, self.settings.rank)
 
     def forget(self) -> None:
-        """Do nothing more in a forked process, unless its loop begins there. The parent writes its data."""
+        """Do nothing more in a forked process, unless its loop begins there. The parent writes the data."""
         self._forked, self._broken = True, self._broken or self._marks is not None or self._boundary is not None
         self._marks, self._profiler = None, None
 
     def drop(self) -> None:
         """Do nothing more, and delete everything that was recorded."""
-        self._broken = True  # so that no profile is written
+        self._broken = True  # ``finish`` then writes no profile.
         self.finish()
         patterns = (self._file(kind, "*").name.replace(".*", "*") for kind in ("marks", "trace"))
         for path in [path for pattern in patterns for path in self.settings.folder.glob(pattern)]:
@@ -281,7 +281,7 @@ def install(optimizers: Any) -> None:
     """Hook every optimizer of this process; ``optimizers`` is the module torch.optim.optimizer."""
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is None:
-        return  # PyTorch before 2.1 has no such hook: only telemetry is recorded
+        return  # PyTorch before 2.1 has no such hook, so only telemetry is recorded.
     hook, detector = hook_and_detector(settings := HookSettings.of(os.environ))
     register(hook.on_step)
     GRAPHS.on_step = hook.on_step

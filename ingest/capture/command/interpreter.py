@@ -23,8 +23,8 @@ NOT_LOADED = (
 )
 # Options with which Python does not load the recorder: isolated (I), no environment variables (E), no module site (S).
 IGNORING = "IES"
-NEEDED = "torch"  # the module that a training always needs
-IMPORT_CHECK_SECONDS = 20.0  # Python starts in 0.1 s, on a shared file system in some seconds
+NEEDED = "torch"  # A training always needs this module.
+IMPORT_CHECK_SECONDS = 20.0  # The check is ended then. Python starts in 0.1 s, or in some seconds on a shared file system.
 # Exit code 1 means that a module is missing, or that this Python is too old for importlib.util.
 _IMPORT_CHECK = (
     "import importlib.util, sys; sys.exit(int(any(importlib.util.find_spec(name) is None for name in sys.argv[1:])))"
@@ -35,8 +35,8 @@ OTHER_PYTHON = "{program} is run with {python}, because {usual}, the first Pytho
 def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the command to start, and a sentence if an unexpected Python runs it (else None).
 
-    The first Python that has PyTorch and the script's other imports runs a script or module: this Python, then those on the PATH. If none
-    has all, PyTorch is enough. If none has PyTorch, the first Python on the PATH runs it.
+    A script or module is run by the first Python that has PyTorch and the script's other imports. This Python is tried first, then those
+    on the PATH. If none has all imports, PyTorch is enough. If none has PyTorch, the first Python on the PATH runs the program.
     """
     if not (command[0].endswith(".py") or command[0] == "-m"):
         return list(command), None
@@ -45,8 +45,8 @@ def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
     on_path = list(_on_path())
     usual = next(iter(on_path), sys.executable)
     others = [python for python in on_path if Path(python).parent != own_folder]
-    fitting = (python for least in (needed, needed[:1]) for python in (sys.executable, *others) if has(python, least))
-    python = next(fitting, usual)
+    suitable = (python for modules in (needed, needed[:1]) for python in (sys.executable, *others) if has(python, modules))
+    python = next(suitable, usual)
     if python in (usual, sys.executable):
         return [python, *command], None
     lacks = " and ".join(name for name in needed if not has(usual, [name]))
@@ -89,7 +89,7 @@ def _options(words: Sequence[str]) -> Iterator[str]:
             if letter in "cm":
                 return
             yield letter
-            if letter in "WX":  # the value is the rest of the word, or the next word
+            if letter in "WX":  # The option's value is the rest of the word, or the next word.
                 if position == len(word):
                     next(rest, None)
                 break

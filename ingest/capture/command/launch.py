@@ -29,7 +29,7 @@ from sawtooth.ingest.capture.command.parts import (
     left_over,
     parts_folder,
 )
-from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, remarks, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import STEP_SETTING, RecordedRun, remarks, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.telemetry import STEP_RATE_FILE, missing_telemetry, start_sampler, write_session
 from sawtooth.ingest.capture.in_process import postponed
@@ -39,11 +39,11 @@ from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, name_of
 from sawtooth.installation import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
-PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
-STEP_RATE_PERIOD_S = 1.0  # interval of step rates for the Live page
-SCALARS_S = 10.0  # interval of scalars; short enough for a smooth curve over hours
-PYTHON_FAILED = 1  # Python's exit code after an exception, such as a failed import
-AT_ONCE_S = 10.0  # if a command fails in less time and before its first step, its telemetry is not stored
+PROFILED_STEPS = 5  # This number is enough for a median, and small enough for a trace of some megabytes.
+STEP_RATE_PERIOD_S = 1.0  # Interval of the step rates that the Live page shows.
+SCALARS_PERIOD_S = 10.0  # Interval of the scalars for TensorBoard. It is short enough for a smooth curve over hours.
+PYTHON_FAILED = 1  # Python's exit code after an exception, such as a failed import.
+MIN_TELEMETRY_S = 10.0  # If a command fails in less time and before its first step, its telemetry is not stored.
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
 NO_STEP = f"{ENDED_WITH} {{code}} before its first step, so no run was written.{{kept}}"
 BY_SIGNAL = 128  # Larger exit codes mean that a signal ended the process. Up to a second of marks was then not written.
@@ -55,7 +55,7 @@ NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or nam
 
 
 @dataclass
-class Launched:
+class LaunchResult:
     """Result of a run: exit code, bundle (None if nothing was recorded), and sentences on missing data.
 
     Sentences in ``at_start`` were printed before the training began.
@@ -76,16 +76,16 @@ class Launched:
 class RunOptions:
     """What `sawtooth run` records.
 
-    ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
-    steps. ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes. ``stacks`` records
-    Python calls in the profile, ``memory`` the allocator's history into files beside the bundle. ``samples`` and ``flops`` are
-    numbers per step, if they are known. Every ``progress_s`` seconds (0: never) the step rate is printed. It is also written
-    for TensorBoard into the folder ``scalars``, by default every SCALARS_S. The dashboard at ``push`` shows telemetry and step
+    ``steps`` is the number of steps to profile (0: no profile). The profile begins when the loop is steady and has run ``after_s``
+    seconds. It is repeated every ``every`` steps (0: never). ``sample`` turns telemetry on, ``time_loader`` the timing of the
+    loader's processes, and ``stacks`` the recording of Python calls in the profile. With ``memory``, the allocator's history is
+    written into files beside the bundle. ``samples`` and ``flops`` are numbers per step, if they are known. Every ``progress_s`` seconds (0: never) the step rate is printed. It is also written
+    for TensorBoard into the folder ``scalars``, by default every SCALARS_PERIOD_S. The dashboard at ``push`` shows telemetry and step
     rate, and the sampler serves them for Prometheus at ``metrics``.
     """
 
     steps: int = PROFILED_STEPS
-    after_s: float = settings.LEAST_SECONDS
+    after_s: float = settings.DEFAULT_AFTER_S
     sample: bool = True
     every: int = 0
     time_loader: bool = True
@@ -110,20 +110,20 @@ class RunOptions:
         }
 
 
-def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions(), *, name: str = "") -> Launched:
+def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions(), *, name: str = "") -> LaunchResult:
     """Run ``command``; record into ``bundle``."""
     words, python = command_with_python(command)
     name = name or name_of(command)
     if _starts_nothing(words):
-        return Launched(run_in_foreground(words, os.environ))
+        return LaunchResult(run_in_foreground(words, os.environ))
     other_python = [] if python is None else [python]
     _say([*other_python, *option_warnings(words), *(LEFT.format(folder=folder) for folder in left_over())])
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(parts_folder())
-        except OSError as error:  # the training runs without a recording
+        except OSError as error:  # The training still runs, without a recording.
             code = run_in_foreground(words, os.environ)
-            return Launched(code, missing=[NO_ROOM.format(why=error.strerror)])
+            return LaunchResult(code, missing=[NO_ROOM.format(why=error.strerror)])
         launched, seconds = _train(words, folder, name, options)
         try:
             _pack(launched, folder, bundle, options, name=name, command=command, words=words, seconds=seconds)
@@ -138,24 +138,25 @@ def _say(sentences: Sequence[str]) -> None:
         print(f"sawtooth: {sentence}", file=sys.stderr, flush=True)
 
 
-def _train(words: Sequence[str], folder: Path, name: str, options: RunOptions) -> tuple[Launched, float]:
+def _train(words: Sequence[str], folder: Path, name: str, options: RunOptions) -> tuple[LaunchResult, float]:
     """Run the training; its sampler and hook write into ``folder``. Return the result and the seconds."""
     serving = ("--prometheus", options.metrics) if options.metrics else ()
     sampler, missing = start_sampler(folder, options.push, name, *serving) if options.sample else (None, [])
-    _say([f"{sentence} The command runs without it." for sentence in missing])  # now, not after hours of training
+    # The user should know this now, not after hours of training.
+    _say([f"{sentence} The command runs without it." for sentence in missing])
     with _progress(folder, options, missing):
         at_start = frozenset(missing)
         began = time.monotonic()
         code = run_in_foreground(words, hooked_environment(folder, options.for_hook()))
         seconds = time.monotonic() - began
-    launched = Launched(code, missing=missing, at_start=at_start)
+    launched = LaunchResult(code, missing=missing, at_start=at_start)
     if sampler is not None:
         launched.missing += missing_telemetry(write_session(sampler, folder))
     return launched, seconds
 
 
 def _pack(
-    launched: Launched,
+    launched: LaunchResult,
     folder: Path,
     bundle: Path,
     options: RunOptions,
@@ -167,7 +168,7 @@ def _pack(
 ) -> None:
     """Write the parts in ``folder`` into ``bundle``, and add sentences on missing data to ``launched``.
 
-    No run is written if the command failed before its first step. Its telemetry is kept if it ran for AT_ONCE_S.
+    No run is written if the command failed before its first step. Its telemetry is kept if it ran for MIN_TELEMETRY_S.
     """
     if not folder.exists():
         launched.missing = [DELETED.format(folder=folder)]
@@ -176,7 +177,7 @@ def _pack(
     launched.missing += [*errors, *remarks(folder)]
     runs = runs_of(folder)
     if launched.exit_code and not no_profile.has_marks(runs) and not no_profile.is_profiled(runs):
-        kept = parts.keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
+        kept = parts.keep_samples(folder, bundle) if seconds >= MIN_TELEMETRY_S else ""
         advice = _advice(words, command, launched.exit_code)
         launched.missing = [*errors, *(advice or [NO_STEP.format(code=launched.exit_code, kept=kept)])]
         launched.at_start = frozenset()
@@ -211,7 +212,8 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
 def _missing_parts(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
     """Return sentences about a failed command, a missing loop or a missing profile.
 
-    ``folder`` has the hook's notes about the reasons."""
+    ``folder`` has the hook's notes about the reasons.
+    """
     profiled = steps <= 0 or no_profile.is_profiled(runs)
     if exit_code:
         more = OR_MORE if exit_code > BY_SIGNAL else ""
@@ -243,7 +245,7 @@ def _progress(folder: Path, options: RunOptions, missing: list[str]) -> contextl
         try:
             writer = ScalarWriter(scalars)
             stack.callback(writer.close)
-            sinks.append(progress.to_tensorboard(writer, samples, seconds or SCALARS_S))
+            sinks.append(progress.to_tensorboard(writer, samples, seconds or SCALARS_PERIOD_S))
         except OSError as error:
             missing.append(f"No scalars: {scalars} cannot be written ({error.strerror}).")
     stack.enter_context(progress.ProgressReporter(folder, sinks))
@@ -265,18 +267,19 @@ def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, 
 
 
 def _valid_unicode(words: Sequence[str]) -> list[str]:
-    return [word.encode(errors="replace").decode() for word in words]  # a file name may not be valid Unicode
+    """Return the words with replacement characters, because a file name may not be valid Unicode."""
+    return [word.encode(errors="replace").decode() for word in words]
 
 
 def write(
-    bundle: Path, name: str, command: Sequence[str], recorded: str, runs: Sequence[RecordedRun], launched: Launched
+    bundle: Path, name: str, command: Sequence[str], recorded: str, runs: Sequence[RecordedRun], launched: LaunchResult
 ) -> None:
     """Write ``runs`` of the training ``command`` into ``bundle``; their notes begin with ``recorded``."""
     notes = "\n".join([recorded, *launched.missing])
     packed = []
     for run in runs:
         title = name if run is runs[0] else f"{name}, step {run.step:,}"
-        settings = {} if len(runs) == 1 else {STEP: str(run.step)}
+        settings = {} if len(runs) == 1 else {STEP_SETTING: str(run.step)}
         about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": _valid_unicode(command)}
         packed.append((about, run.sources))
     if (free := free_name(bundle)) != bundle:  # Another recording has taken the name in the meantime.

@@ -12,15 +12,15 @@ from typing import NamedTuple
 from ...loop.rounds import MAX_STEPS, MIN_ROUNDS, rounds_of
 
 # Steps before the profile. In most loops, the loader's first batches are used up by then, and cuDNN has chosen its algorithms.
-LEAST_STEPS = 20
+MIN_STEPS_BEFORE_PROFILE = 20
 # A loop is steady if the median step time of its last ten steps differs by at most this share from that of the ten before.
-STEADY_WITHIN = 0.10
-PATIENCE_S = 60.0  # after this time, a loop is profiled even if it is not steady
-# A round that takes longer than this is profiled only if it has no more steps than requested, because the trace would be too large:
-# in this time, a loop that launches kernels all the time makes hundreds of thousands of events.
-LONGEST_S = 3.0
-# If two rounds together take no longer than this, both are profiled. After two rounds that took longer than this, the profile waits for a third.
-SHORT_S = 1.0
+MAX_STEADY_CHANGE = 0.10
+MAX_UNSTEADY_S = 60.0  # After this time, a loop is profiled even if it is not steady.
+# A longer round is profiled only if it has no more steps than requested. Otherwise its trace would be too large, because a loop that
+# launches kernels all the time makes hundreds of thousands of events in this time.
+MAX_ROUND_S = 3.0
+# Two rounds are profiled if they take no longer than this together. If a single round takes longer, the profile waits for a third round.
+MAX_SHORT_ROUND_S = 1.0
 
 
 class Extent(NamedTuple):
@@ -47,27 +47,28 @@ class LoopTimes:
 
     @property
     def seconds(self) -> float:
-        """The time from the end of the first step to the end of the last."""
+        """The time from the end of the first step to the end of the last one, in s."""
         return (self._recent_ns[-1] - self._first_ns) / 1e9 if self.count else 0.0
 
     @property
     def step_ns(self) -> float:
-        """The median time of the last LEAST_STEPS steps, in ns."""
-        return _median_gap(list(self._recent_ns)[-LEAST_STEPS - 1 :])
+        """The median time of the last MIN_STEPS_BEFORE_PROFILE steps, in ns."""
+        return _median_gap(list(self._recent_ns)[-MIN_STEPS_BEFORE_PROFILE - 1 :])
 
     def is_steady(self, least_s: float) -> bool:
-        """Return whether the loop has run ``least_s`` seconds and is steady, or PATIENCE_S has passed."""
-        if self.count <= LEAST_STEPS or self.seconds < least_s:
+        """Return whether the loop has run ``least_s`` seconds and is steady, or MAX_UNSTEADY_S has passed."""
+        if self.count <= MIN_STEPS_BEFORE_PROFILE or self.seconds < least_s:
             return False
-        times, half = list(self._recent_ns)[-LEAST_STEPS - 1 :], LEAST_STEPS // 2
+        times, half = list(self._recent_ns)[-MIN_STEPS_BEFORE_PROFILE - 1 :], MIN_STEPS_BEFORE_PROFILE // 2
         late, early = _median_gap(times[half:]), _median_gap(times[: half + 1])
-        return abs(late - early) <= STEADY_WITHIN * early or self.seconds >= PATIENCE_S
+        return abs(late - early) <= MAX_STEADY_CHANGE * early or self.seconds >= MAX_UNSTEADY_S
 
     def extent(self, least: int) -> Extent | None:
         """Return the extent of a profile that begins now and has at least ``least`` steps.
 
-        If the loop has rounds that are short enough, the extent is a number of whole rounds. The result is None within a round, because a profile
-        must begin at a round's start. It is also None after only two rounds longer than SHORT_S, because a third must confirm the rhythm.
+        If the loop has rounds that are short enough, the extent is a number of whole rounds. The result is None within a round, because
+        a profile must begin at a round's start. It is also None after only two rounds longer than MAX_SHORT_ROUND_S, because a third
+        round must confirm the rhythm.
         """
         times = list(self._recent_ns)
         durations = [b - a for a, b in pairwise(times)]
@@ -76,20 +77,20 @@ class LoopTimes:
             return Extent(least)
         begins = [index for index, ns in enumerate(durations) if ns > rhythm.over]
         seconds = (times[begins[-1] + 1] - times[begins[-2] + 1]) / 1e9
-        few, long = len(begins) < MIN_ROUNDS, seconds > LONGEST_S and least < rhythm.steps
-        if long or (few and seconds <= SHORT_S):
+        few, long = len(begins) < MIN_ROUNDS, seconds > MAX_ROUND_S and least < rhythm.steps
+        if long or (few and seconds <= MAX_SHORT_ROUND_S):
             return Extent(least)
         if few or begins[-1] != len(durations) - 1:
             return None
-        rounds = max(-(-least // rhythm.steps), 2 if 2 * seconds <= SHORT_S else 1)
+        rounds = max(-(-least // rhythm.steps), 2 if 2 * seconds <= MAX_SHORT_ROUND_S else 1)
         return Extent(rounds * rhythm.steps, rhythm.steps)
 
 
 class LoopWatch:
-    """Times of the loop to profile: the first steady loop, later a loop at other places that ran longer.
+    """Times of the loop to profile: the first steady loop, and afterwards a longer loop at other places.
 
-    A place is an optimizer's number and the number of its call site. A later loop is profiled if it ran longer than everything before it,
-    because the first loop may have been a warm-up or a pre-training.
+    A place is an optimizer's number and the number of its call site. A later loop is profiled if it runs longer than everything before
+    it, because the first loop may have been a warm-up or a pre-training.
     """
 
     def __init__(self) -> None:
@@ -98,7 +99,7 @@ class LoopWatch:
         self._places: set[tuple[int, int]] = set()
         self._profiled: frozenset[tuple[int, int]] = frozenset()
         self._first_ns: int | None = None
-        self._passed_ns: int | None = None  # time of the last step at a place that was profiled before
+        self._passed_ns: int | None = None  # the time of the last step at a place that was profiled before
 
     def takes(self, place: tuple[int, int], now_ns: int) -> bool:
         """Note a step at ``place`` that ended at ``now_ns``; return whether its loop needs a profile."""
@@ -130,7 +131,7 @@ class LoopWatch:
 
     @property
     def step_ns(self) -> float:
-        """The median time of the last LEAST_STEPS steps, in ns."""
+        """The median time of the last MIN_STEPS_BEFORE_PROFILE steps, in ns."""
         return self._times.step_ns
 
     def profiled(self, now_ns: int) -> None:
@@ -138,7 +139,7 @@ class LoopWatch:
         self._profiled = frozenset(self._places)
         self._leader, self._passed_ns = None, now_ns
 
-    def begins_anew(self) -> None:
+    def forget_times(self) -> None:
         """Forget the times so far, because their loop has ended."""
         self._leader = None
 

@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
-from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
+from sawtooth.ingest.capture.command.loop_times import MAX_UNSTEADY_S, MIN_STEPS_BEFORE_PROFILE
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_of
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
-from sawtooth.ingest.capture.in_process.profile_cost import LEAST_KEPT
-from sawtooth.ingest.capture.in_process.rank_agreement import lead
+from sawtooth.ingest.capture.in_process.profile_cost import MIN_KEPT_STEPS
+from sawtooth.ingest.capture.in_process.rank_agreement import lead_steps
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
-NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
+NO_LOOP_RECORDED = NO_LOOP + "So {recorded} was recorded. {why}"
 # Explains the missing profile. The key is the reason that the timed profile noted, or None if no profile was tried.
-WHY = {
-    timed_profile.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
-    timed_profile.IDLE: "PyTorch ran no operation during the profile{at}. Run the command that does the computation, such as sawtooth run train.py.",
-    timed_profile.INSIDE: f"A profile can only begin when the main thread returns to Python, but it stayed inside one call for {timed_profile.TO_START_S:g} s{{at}}.",
+REASONS = {
+    timed_profile.OLD_PYTORCH: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
+    timed_profile.NO_OPERATION: "PyTorch ran no operation during the profile{at}. Run the command that does the computation, such as sawtooth run train.py.",
+    timed_profile.INSIDE_CALL: f"A profile can only begin when the main thread returns to Python, but it stayed inside one call for {timed_profile.MAX_START_S:g} s{{at}}.",
     None: (
         "Such a program is profiled for {seconds:g} s, beginning {after:g} s after PyTorch was loaded{sooner}. On a host with a GPU, the profile waits until the GPU is used."
     ),
 }
-SOONER = " (use --after {after:g} to begin after {wait:g} s)"
+SOONER_ADVICE = " (use --after {after:g} to begin after {wait:g} s)"
 PROFILED_WITHOUT_LOOP = (
     NO_LOOP
     + "So {seconds} of the program were profiled, {after} after PyTorch was loaded. The answer covers only this time and has no steps."
@@ -38,7 +38,7 @@ UNSTEADY = (
     "No profile: the loop was never steady during {steps} ({seconds}), or it ended while it was profiled. "
     "After {patience_s:g} s a loop is profiled even if it is not steady. Train longer."
 )
-# The advised --after is this share of the longest --after that would have worked, so that a somewhat shorter loop is profiled too.
+# The advised --after is this share of the longest --after that would have worked. So a somewhat shorter loop is profiled too.
 ADVISED_SHARE = 0.5
 
 
@@ -65,34 +65,35 @@ def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) 
     notes = list(timed_profile.notes_of(folder))
     if is_profiled(runs):
         longest = max((note for note in notes if "seconds" in note), key=lambda note: float(note["seconds"]), default=None)
-        if longest is None:  # its note was lost, for example on a full disk
+        if longest is None:  # The note of the profile was lost, for example on a full disk.
             return f"{NO_LOOP}The answer covers only the time of the profile and has no steps."
         return PROFILED_WITHOUT_LOOP.format(seconds=_seconds(longest["seconds"]), after=_seconds(longest["after_s"]))
     note = notes[0] if notes else {}
-    least_s = timed_profile.LEAST_WAIT_S
+    least_s = timed_profile.MIN_WAIT_S
     after = max(timed_profile.WAIT_FACTOR * after_s, least_s)
-    sooner = SOONER.format(after=least_s / timed_profile.WAIT_FACTOR, wait=least_s) if after > least_s else ""
+    sooner = SOONER_ADVICE.format(after=least_s / timed_profile.WAIT_FACTOR, wait=least_s) if after > least_s else ""
     at = f"; the main thread was at {note['line']}" if note.get("line") else ""
-    why = WHY[note.get("why")].format(seconds=timed_profile.SECONDS, after=after, sooner=sooner, at=at)
-    return NOTHING.format(recorded="telemetry alone" if runs else "nothing", why=why)
+    why = REASONS[note.get("why")].format(seconds=timed_profile.PROFILE_S, after=after, sooner=sooner, at=at)
+    return NO_LOOP_RECORDED.format(recorded="telemetry alone" if runs else "nothing", why=why)
 
 
 def no_profile_sentence(run: RecordedRun, profiled: int, after_s: float) -> str:
-    """Return a sentence that says how many steps ``run`` took, and how many its profile needs.
+    """Return a sentence that says how many steps ``run`` took, and how many a profile needs.
 
-    The profile was to begin after ``after_s`` seconds and to have ``profiled`` steps. ``run`` has step marks; of several ranks,
-    the first counts.
+    The profile should have begun after ``after_s`` seconds, with ``profiled`` steps. ``run`` has step marks. Of several ranks, the
+    first one counts.
     """
     marks = _marks_of(run)
     steps, seconds = loop_of(marks[0])
     step_s = seconds / (steps - 1) if steps > 1 else 0.0
-    # Two more: the step in which the profile begins, and the one that ends it. Several ranks begin together some steps after the decision.
-    needed = min(profiled, LEAST_KEPT) + 2 + (lead(step_s * 1e9) if len(marks) > 1 else 0)
-    least = LEAST_STEPS + needed
+    # Two are added: the step in which the profile begins, and the step that ends it. Several ranks begin together, some steps after
+    # rank 0 has decided.
+    needed = min(profiled, MIN_KEPT_STEPS) + 2 + (lead_steps(step_s * 1e9) if len(marks) > 1 else 0)
+    least = MIN_STEPS_BEFORE_PROFILE + needed
     by_time = ceil(after_s / step_s) + needed if step_s else least
     text = {"steps": _steps(steps), "seconds": _seconds(seconds)}
     if steps >= max(least, by_time):
-        return UNSTEADY.format(**text, patience_s=PATIENCE_S)
+        return UNSTEADY.format(**text, patience_s=MAX_UNSTEADY_S)
     if by_time <= least:
         return TOO_SHORT.format(**text, needed=least, reason="", or_sooner="")
     advised_s = ADVISED_SHARE * (steps - needed) * step_s

@@ -1,4 +1,4 @@
-"""The temporary folder of a recording, which has its parts (files) until they are packed.
+"""The temporary folder with the parts (files) of a recording, until they are packed.
 
 The module also finds the folders of killed runs, and saves the parts if packing fails. Standard library only.
 """
@@ -20,13 +20,13 @@ from ...locks import held, is_locked
 
 PREFIX = "sawtooth-run-"
 LOCK = "lock"
-LOADED = "loaded"  # made by startup/sitecustomize.py in every Python that it reaches
-RECORDED = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
-AT = "-at"  # Later traces are named NAME-atSTEP, where STEP is the last step before the profile.
-LATER_PROFILES = 9  # newest profiles that are stored besides the first; all those of weeks of training would fill the disk
-RESERVED_BYTES = 4096  # for a note on an error: its message, process and folder
-TAIL_BYTES = 64  # read to find a trace's closing brace, which only white space may follow
-LOW_BYTES = 1 << 20  # With less free space, the disk counts as full: the sampler and the marks need more for one write.
+LOADED = "loaded"  # startup/sitecustomize.py creates this file in every Python that it reaches.
+RECORDED_FILES = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
+STEP_INFIX = "-at"  # Later traces are named NAME-atSTEP, where STEP is the last step before the profile.
+LATER_PROFILES = 9  # Only this many of the later profiles are stored, the newest ones. All those of weeks would fill the disk.
+RESERVED_BYTES = 4096  # A note on an error needs less: its message, process and folder.
+TAIL_BYTES = 64  # Only this much of a trace's end is read, to find the closing brace, which only white space may follow.
+MIN_FREE_BYTES = 1 << 20  # With less free space, the disk counts as full. The sampler and the marks need more for one write.
 FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
 KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or ingest it with the recording."
@@ -47,7 +47,7 @@ def parts_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / LOCK).touch()
-        with contextlib.suppress(OSError):  # reserve space for an error's note before the disk can be full
+        with contextlib.suppress(OSError):  # The space for an error's note is reserved before the disk can be full.
             reserved_error(folder).write_bytes(b" " * RESERVED_BYTES)
         with (folder / LOCK).open("r+") as lock, held(lock):
             yield folder
@@ -58,12 +58,12 @@ def left_over() -> list[Path]:
     folders_left: list[Path] = []
     try:
         folders = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
-    except OSError:  # no temporary folder can be written
+    except OSError:  # No temporary folder can be written.
         return folders_left
     for folder in folders:
         with contextlib.suppress(OSError):
             own = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
-            if own and folder.is_dir() and not _in_use(folder) and any(any(folder.glob(kind)) for kind in RECORDED):
+            if own and folder.is_dir() and not _in_use(folder) and any(any(folder.glob(kind)) for kind in RECORDED_FILES):
                 folders_left.append(folder)
     return folders_left
 
@@ -90,7 +90,7 @@ def note_error(path: Path, error: Exception, rank: int | None) -> None:
     why = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
     place = str(path.parent.parent) if isinstance(error, OSError) else ""
     text = json.dumps({"pid": os.getpid(), "rank": rank, "error": why, "place": place})
-    record = text[:RESERVED_BYTES].ljust(RESERVED_BYTES).encode()  # no rest of an earlier note remains
+    record = text[:RESERVED_BYTES].ljust(RESERVED_BYTES).encode()  # The full length overwrites an earlier note completely.
     try:
         path.write_bytes(record)
     except OSError:
@@ -109,13 +109,13 @@ def check_whole(trace: Path) -> None:
 def publish(part: Path, trace: Path, later: list[Path], began: int | None) -> None:
     """Move the trace in ``part`` to ``trace``; insert the step ``began`` into the name if it is not None.
 
-    ``began`` is the last step before a repeated profile; it is None for the first profile and for one that replaces the first. ``later``
-    lists the traces of repeated profiles; the oldest is deleted if there are more than LATER_PROFILES. Raises OSError if the trace is
-    not whole.
+    ``began`` is the last step before a repeated profile. It is None for the first profile, and for a profile that replaces the first.
+    ``later`` lists the traces of repeated profiles. If there are more than LATER_PROFILES, the oldest is deleted. Raises OSError if
+    the trace is incomplete.
     """
     check_whole(part)
     if began is not None:
-        trace = trace.with_stem(f"{trace.stem}{AT}{began}")
+        trace = trace.with_stem(f"{trace.stem}{STEP_INFIX}{began}")
         later.append(trace)
     part.replace(trace)
     if len(later) > LATER_PROFILES:
@@ -128,7 +128,7 @@ def errors_in(folder: Path) -> list[str]:
     for path in sorted(folder.glob("trouble-*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError):
             trouble = json.loads(path.read_text())
-            full = trouble.get("place") and shutil.disk_usage(folder).free < LOW_BYTES
+            full = trouble.get("place") and shutil.disk_usage(folder).free < MIN_FREE_BYTES
             sentences.append(FULL.format(place=trouble["place"], why=trouble["error"]) if full else STOPPED.format(**trouble))
     return list(dict.fromkeys(sentences))
 
@@ -136,8 +136,9 @@ def errors_in(folder: Path) -> list[str]:
 def output_file(wanted: Path, default: str) -> tuple[Path, str]:
     """Return the path to write, and a sentence that explains it ("" if the path is ``wanted``).
 
-    In a folder, the file is named ``default``. Missing folders are made. If the folder cannot be written, the file is in the working
-    folder, else in the temporary folder. The name is free. The returned path cannot be written if none of these folders can.
+    If ``wanted`` is a folder, the file in it is named ``default``. Missing folders are made. If the folder cannot be written, the path is
+    in the working folder, else in the temporary folder. If none of these folders can be written, ``wanted`` is returned. No file of the
+    returned name exists yet.
     """
     if wanted.is_dir():
         wanted /= default
@@ -177,7 +178,7 @@ def keep(folder: Path, bundle: Path) -> Path:
         target = free_name(target)
         try:
             return Path(shutil.move(folder, target))
-        except OSError:  # shutil.Error too
+        except OSError:  # shutil.Error is an OSError too.
             shutil.rmtree(target, ignore_errors=True)  # An incomplete copy would look like a complete recording.
     return folder
 

@@ -1,7 +1,7 @@
 """Progress of a running training from its step marks: step time percentiles and samples per second.
 
-It is printed to stderr, written as scalars for TensorBoard, and written into a file for the sampler. The progress is computed from the file
-of marks, so that the training itself does no extra work. Standard library only.
+The progress is printed to stderr, written as scalars for TensorBoard, and written into a file for the sampler. It is computed from the
+file of marks, so that the training itself does no extra work. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 from sawtooth.ingest.loop.numbers import in_words, significant
 
-RECENT = 200  # largest number of steps in a report: enough for a 95th percentile, few enough to show a change
-LEAST = 5  # smallest number of steps in a report
-READ_BYTES = 1 << 20  # of the marks that are read at once
+MAX_REPORTED_STEPS = 200  # Steps in a report. They are enough for a 95th percentile, and few enough to show a change.
+MIN_REPORTED_STEPS = 5  # Steps in a report. With fewer, one slow step would decide the median.
+READ_BYTES = 1 << 20  # Size of the pieces in which the marks are read.
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class StepRate:
 def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
     """Return the step rate from the ordered marks (step, end ns, phase) of one optimizer.
 
-    None if the marks have fewer than LEAST training steps.
+    None if the marks have fewer than MIN_REPORTED_STEPS training steps.
     """
-    marks = list(marks)[-RECENT - 1 :]
+    marks = list(marks)[-MAX_REPORTED_STEPS - 1 :]
     spans = [b[1] - a[1] for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
-    if len(spans) < LEAST:
+    if len(spans) < MIN_REPORTED_STEPS:
         return None
     ordered = sorted(spans)
     p50, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
@@ -65,15 +65,16 @@ def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
 
 
 class MarksTail:
-    """Reads new marks in ``folder``, from the largest file, which is of the process with the most steps.
+    """Reader of new marks in ``folder``.
 
-    It stores the last ``most`` marks of each optimizer, or all of them if ``most`` is None.
+    It reads the largest file, which belongs to the process with the most steps. It stores the last ``most`` marks of each optimizer,
+    or all marks if ``most`` is None.
     """
 
-    def __init__(self, folder: Path, most: int | None = RECENT + 1) -> None:
+    def __init__(self, folder: Path, most: int | None = MAX_REPORTED_STEPS + 1) -> None:
         self._folder, self._most = folder, most
         self._path: Path | None = None
-        self._offset = 0  # bytes of the file that were read
+        self._offset = 0  # the number of bytes that were read
         self._partial_line = b""
         self._loop = LeadingOptimizer()
         self._by_optimizer: dict[int, list[tuple[int, int, str]]] = {}
@@ -96,7 +97,7 @@ class MarksTail:
     def _choose(self) -> None:
         sizes: dict[Path | None, int] = {}
         for path in self._folder.glob("marks-*.jsonl"):
-            with contextlib.suppress(OSError):  # marks of a loop's first sign are removed when an optimizer steps
+            with contextlib.suppress(OSError):  # Marks of another step boundary are removed when an optimizer steps.
                 sizes[path] = path.stat().st_size
         largest = max(sizes, key=lambda path: sizes[path], default=None)
         if largest is not None and largest != self._path and sizes[largest] > 2 * sizes.get(self._path, 0):
@@ -131,7 +132,7 @@ class ProgressSink:
 
 
 class ProgressReporter:
-    """Reports the progress of the training that writes its marks into ``folder`` to all ``sinks``.
+    """Reporter of a training's progress to all ``sinks``. The training writes its marks into ``folder``.
 
     Each sink has its own interval. Every sink gets a last report on exit.
     """
@@ -150,8 +151,8 @@ class ProgressReporter:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        with contextlib.suppress(Exception):  # the training's exit code must still be returned
-            self.report(math.inf)  # the last steps
+        with contextlib.suppress(Exception):  # The training's exit code must still be returned.
+            self.report(math.inf)  # At this time, all sinks are due for the last steps.
 
     def report(self, now_s: float) -> None:
         """Report new steps to the sinks that are due at ``now_s`` of the clock."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.capture.command.hook import BOUNDARY_SUFFIX
-from sawtooth.ingest.capture.command.parts import AT
+from sawtooth.ingest.capture.command.parts import STEP_INFIX
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.in_process import profile_cost
 from sawtooth.ingest.capture.marks import MARK
@@ -22,10 +22,10 @@ from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.command import SEVERAL_TRAINED
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
-# A later run has the marks near its profile: those at a distance of at most 1/NEAR of the distance to the previous profile.
-NEAR = 4
-STEP = "step"  # the setting in which these runs differ
-LEAST_STEPS = 10  # A process with fewer steps does not count as a training of its own.
+# A later run has the marks near its profile. Marks are near at up to 1/NEAR_DIVISOR of the number of steps since the previous profile.
+NEAR_DIVISOR = 4
+STEP_SETTING = "step"  # The runs of one training differ in this setting.
+MIN_TRAINING_STEPS = 10  # A process with fewer steps does not count as a training of its own.
 LEFT_OUT = (
     "{count} " + SEVERAL_TRAINED + " ({steps:,} of {all:,} steps in all). "
     "If you can start them separately, use sawtooth run for each."
@@ -56,19 +56,19 @@ def runs_of(folder: Path) -> list[RecordedRun]:
             by_step.setdefault(one.step, RecordedRun(one.step)).sources.extend(one.sources)
     runs = [by_step[step] for step in sorted(by_step)]
     telemetry, timed = folder / "telemetry.jsonl", sorted(folder.glob(f"{timed_profile.KIND}-*.json"), key=_size)
-    if timed and not any(is_loop(path) for path in marks):  # without a loop, the largest timed profile
+    if timed and not any(is_loop(path) for path in marks):  # Without a loop, the run has the largest timed profile.
         runs = [RecordedRun(sources=[(timed[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
     if telemetry.exists() and (runs or _has_samples(telemetry)):
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
-    with contextlib.suppress(Exception):  # a recording is useful without the loader's times
+    with contextlib.suppress(Exception):  # A recording is useful even without the loader's times.
         if runs and (loading := batch_files.loading_of(folder, _pid_of_training(marks[:1]))) is not None:
             runs[0].facts.update(batch_files.facts_of(loading))
     return runs
 
 
 def _has_samples(telemetry: Path) -> bool:
-    """Return whether the sampler wrote a sample of a GPU or of the host, whose first comes after a second."""
+    """Return whether the sampler wrote a sample of a GPU or of the host (the first comes after a second)."""
     with telemetry.open("rb") as lines:
         return any(b'"h":' in line or (b'"g":[' in line and b'"g":[]' not in line) for line in lines)
 
@@ -87,7 +87,7 @@ def left_out(folder: Path) -> list[str]:
     """Return a sentence that says which process was recorded, if several trained outside one job."""
     marks = _best_first(folder)
     trained = [loop_of(path)[0] for path in marks if _trains(path) or not _trains(marks[0])]
-    trained = [steps for steps in trained if steps >= LEAST_STEPS]
+    trained = [steps for steps in trained if steps >= MIN_TRAINING_STEPS]
     if len(trained) < 2 or any(path.stem.startswith("marks-rank") for path in marks):
         return []
     return [LEFT_OUT.format(count=len(trained), steps=trained[0], all=sum(trained))]
@@ -96,8 +96,8 @@ def left_out(folder: Path) -> list[str]:
 def _best_first(folder: Path) -> list[Path]:
     """Return the files of step marks: those of an optimizer's loop first, each group from the largest.
 
-    A process without an optimizer may evaluate what others train. If a process has two files, the one of its optimizer is skipped,
-    because the optimizer stepped at most once.
+    A process without an optimizer may evaluate the model that other processes train. If a process has two files, the file of its
+    optimizer is skipped, because that optimizer stepped at most once.
     """
     by_size = sorted(folder.glob("marks-*.jsonl"), key=_size, reverse=True)
     by_boundaries = {
@@ -108,7 +108,7 @@ def _best_first(folder: Path) -> list[Path]:
 
 def _trains(marks: Path) -> bool:
     """Return whether an optimizer made the steps in a file of marks, and enough of them for a training."""
-    return not marks.stem.endswith(BOUNDARY_SUFFIX) and loop_of(marks)[0] >= LEAST_STEPS
+    return not marks.stem.endswith(BOUNDARY_SUFFIX) and loop_of(marks)[0] >= MIN_TRAINING_STEPS
 
 
 def _pid_of_training(marks: Sequence[Path]) -> int | None:
@@ -136,7 +136,7 @@ def _runs_of_process(folder: Path, marks: Path) -> list[RecordedRun]:
     rank = {"rank": int(who.removeprefix("rank").removesuffix(BOUNDARY_SUFFIX))} if who.startswith("rank") else {}
     trace, called = folder / f"trace-{who}.json", who.removesuffix(BOUNDARY_SUFFIX) if rank else "trace"
     traces = [trace] if trace.exists() else []
-    traces += sorted(folder.glob(f"trace-{who}{AT}*.json"), key=_step_before)
+    traces += sorted(folder.glob(f"trace-{who}{STEP_INFIX}*.json"), key=_step_before)
     if len(traces) <= 1:
         steps, parts = [0], [marks]
     else:
@@ -163,7 +163,7 @@ def _runs_of_process(folder: Path, marks: Path) -> list[RecordedRun]:
 
 def _step_before(trace: Path) -> int:
     """Return the last step before a repeated profile, from the name of its trace."""
-    return int(trace.stem.rpartition(AT)[2])
+    return int(trace.stem.rpartition(STEP_INFIX)[2])
 
 
 def _step_before_first(marks: Path) -> int:
@@ -184,7 +184,7 @@ def _split(marks: Path, steps: list[int]) -> list[Path]:
     """
     parts = [marks]
     for before, step in pairwise(steps):
-        near = (step - before) // NEAR
+        near = (step - before) // NEAR_DIVISOR
         parts.append(marks.with_suffix(f".{step}.jsonl"))
         loop = LeadingOptimizer()
         with marks.open("rb") as lines, parts[-1].open("wb") as out:

@@ -1,11 +1,10 @@
 """Writer of TensorBoard's scalar files that does not need TensorBoard.
 
-The format is defined by TensorBoard (a file has records, each with an event as a protocol buffer):
-https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto
+TensorBoard defines the format: https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto
 
-An Event has wall_time (1, double), step (2, int64) and
-file_version (3, string) or summary (5), whose values (1) have a tag (1, string) and a simple_value (2, float). A record is the event's length
-in 8 bytes, the masked CRC-32C of these bytes, the event, and the masked CRC-32C of the event.
+A file has records, and each record has an Event as a protocol buffer. A record consists of the event's length in 8 bytes, the masked
+CRC-32C of these bytes, the event, and the masked CRC-32C of the event. An Event has the fields wall_time (1, double), step (2, int64),
+and either file_version (3, string) or summary (5). The values (1) of a summary have a tag (1, string) and a simple_value (2, float).
 """
 
 from __future__ import annotations

@@ -17,20 +17,23 @@ PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
 AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
 RECORDER = "SAWTOOTH_RUN_RECORDER"
 EVERY = "SAWTOOTH_RUN_EVERY"
-LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
-STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
-MEMORY = "SAWTOOTH_RUN_MEMORY"  # "1": the allocator's history is recorded with the profile
-BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set if no other rank of the job writes into this folder
-LEAST_SECONDS = 5.0  # of the loop before the profile: in this time, the sampler takes 50 samples of the undisturbed loop
+LOADER = "SAWTOOTH_RUN_LOADER"  # With "0", loaders are not timed.
+STACKS = "SAWTOOTH_RUN_STACKS"  # With "1", Python calls are recorded.
+MEMORY = "SAWTOOTH_RUN_MEMORY"  # With "1", the allocator's history is recorded with the profile.
+BY_ITSELF = "SAWTOOTH_RUN_RANK"  # It is set if no other rank of the job writes into this folder.
+DEFAULT_AFTER_S = (
+    5.0  # The loop runs this long before the profile, so that the sampler takes 50 samples of the undisturbed loop.
+)
 
 
 @dataclass(frozen=True)
 class HookSettings:
     """Settings of the hook in one training process.
 
-    ``folder`` is the recording's temporary folder. ``steps`` are profiled (0: none) after ``after_s`` seconds of the loop, and again every
-    ``every`` steps (0: never). ``rank`` is this process's rank in a job of ``ranks``, of which ``ranks_here`` write into this folder.
-    ``recorder`` is the recorder's version. ``stacks`` records Python calls, ``memory`` the allocator's history.
+    ``folder`` is the recording's temporary folder. ``steps`` is the number of steps to profile (0: none). The profile begins after
+    ``after_s`` seconds of the loop, and is repeated every ``every`` steps (0: never). ``rank`` is this process's rank in a job of
+    ``ranks``, of which ``ranks_here`` write into this folder. ``recorder`` is the recorder's version. ``stacks`` records Python
+    calls, ``memory`` the allocator's history.
     """
 
     folder: Path
@@ -52,7 +55,7 @@ class HookSettings:
         return cls(
             Path(environment[FOLDER]),
             int(environment.get(PROFILED_STEPS) or 0),
-            float(environment.get(AFTER_SECONDS) or LEAST_SECONDS),
+            float(environment.get(AFTER_SECONDS) or DEFAULT_AFTER_S),
             rank,
             ranks,
             1 if environment.get(BY_ITSELF) else number_of("LOCAL_WORLD_SIZE", environment) or ranks,

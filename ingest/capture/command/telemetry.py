@@ -19,12 +19,12 @@ def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tupl
     options = ("--pace", str(folder / STEP_RATE_FILE), "--name", name, *more)
     missing: list[str] = []
     if push is not None:
-        sampler, trouble = _started(folder, sampler_process.PUSHING_START_S, *options, "--push", push)
+        sampler, trouble = _started(folder, sampler_process.MAX_PUSHING_START_S, *options, "--push", push)
         if sampler is not None:
             print(f"sawtooth: watch it at {push.rstrip('/')}/live", file=sys.stderr, flush=True)
             return sampler, []
         missing = [f"Not pushed to {push}: {trouble}"]
-    sampler, trouble = _started(folder, sampler_process.SAMPLER_START_S, *options)
+    sampler, trouble = _started(folder, sampler_process.MAX_START_S, *options)
     if sampler is not None and (without := sampler_process.why_no_gpu_samples(folder / "live")) is not None:
         missing.append(f"No GPU telemetry: {without}")
     return sampler, [*missing, *([f"No telemetry: {trouble}"] if trouble else [])]

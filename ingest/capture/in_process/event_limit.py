@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 # Ending and writing a profile takes 12 µs and 3.7 kB per operator (tests.benchmarks.many_operators), and longer on a busy host.
-MOST_EVENTS = 150_000
-EVENT_BYTES = 490  # memory per operator with its shapes, while a profile runs (PyTorch 2.13 and 2.14)
-PROBE_BYTES = 1 << 20  # an allocation that must show in glibc's statistics
-LEAST_STEPS = 2  # A profile begins within a step, so the second one ends the first whole step.
-LEAST_EVENT_S = 1e-6  # No operator takes less time while it is profiled. If memory grows faster, the training uses it.
-# A step records at most this times the operators of the smallest step. More growth is the training's own memory.
-STEPS_DIFFER = 2.0
+MAX_EVENTS = 150_000
+EVENT_BYTES = 490  # Memory that an operator with its shapes takes while a profile runs (PyTorch 2.13 and 2.14).
+PROBE_BYTES = 1 << 20  # An allocation of this size must show in glibc's statistics.
+FIRST_WHOLE_STEP = 2  # A profile begins within a step, so the second step is the first whole one.
+MIN_EVENT_S = 1e-6  # No operator takes less time while it is profiled. If memory grows faster, the training itself uses it.
+# A step records at most this many times the operators of the smallest step. More growth is the training's own memory.
+MAX_STEP_RATIO = 2.0
 
 
 def anonymous_bytes() -> int:
@@ -43,16 +43,16 @@ class _Allocations(ctypes.Structure):
 def memory_reading(*, uses_gpu: bool) -> Callable[[], int]:
     """Return the function that reads this process's memory in bytes.
 
-    Freed memory stays with the process for a while, so anonymous memory grows with the batches of a training on a CPU. There,
-    glibc's allocated memory is read. This takes up to 15 ms if memory has 200,000 gaps (0.02 ms for anonymous memory), and
-    would delay the launches of a profiled step on a GPU.
+    With a GPU, the function reads anonymous memory, which takes 0.02 ms. On a CPU, freed memory stays with the process for a while,
+    so anonymous memory grows with the batches. There, the function reads the memory that glibc has allocated. This takes up to 15 ms
+    if memory has 200,000 gaps, which would delay the launches of a profiled step on a GPU.
     """
     return anonymous_bytes if uses_gpu else _glibc_reading() or anonymous_bytes
 
 
 @functools.cache
 def _glibc_reading() -> Callable[[], int] | None:
-    """Return the reading of glibc's allocator; None if another allocator serves this process."""
+    """Return the function that reads glibc's allocator; None if the process uses another allocator."""
     try:
         libc = ctypes.CDLL(None)
         statistics = libc.mallinfo2
@@ -72,7 +72,7 @@ def _glibc_reading() -> Callable[[], int] | None:
 
 
 class EventLimit:
-    """Estimates the number of events of a profile that begins now.
+    """Estimate of the number of events in a profile that begins now.
 
     With ``after_first``, memory is measured from the end of the first step, because starting CUPTI takes memory as well.
     """
@@ -85,11 +85,11 @@ class EventLimit:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._memory, self._clock = memory or memory_reading(uses_gpu=after_first), clock
-        self.steps = 0  # that have ended
-        self._without = int(after_first)  # steps that end before memory is measured
+        self.steps = 0  # the number of steps that have ended
+        self._without = int(after_first)  # the number of steps that end before memory is measured
         self._base, self._began = self._memory(), clock()
         self._step_base = self._base  # memory at the start of the last whole step
-        self._smallest = float("inf")  # fewest events of a whole step
+        self._smallest = float("inf")  # the number of events of the smallest whole step
 
     def events(self) -> float:
         """Return the estimated number of events since the first reading.
@@ -100,20 +100,20 @@ class EventLimit:
         return self._events(self._memory())
 
     def _events(self, memory: int) -> float:
-        gained = min((memory - self._base) / EVENT_BYTES, (self._clock() - self._began) / LEAST_EVENT_S)
-        return min(gained, STEPS_DIFFER * self._smallest * (self.steps + 1))
+        gained = min((memory - self._base) / EVENT_BYTES, (self._clock() - self._began) / MIN_EVENT_S)
+        return min(gained, MAX_STEP_RATIO * self._smallest * (self.steps + 1))
 
     def is_reached(self) -> bool:
         """Note the end of a step; return whether one more step would be too many events."""
         self.steps += 1
         memory = self._memory()
-        if self.steps >= LEAST_STEPS:  # the first step is not whole
+        if self.steps >= FIRST_WHOLE_STEP:
             self._smallest = min(self._smallest, max(memory - self._step_base, 0) / EVENT_BYTES)
         self._step_base = memory
         if self.steps == self._without:
             self._base, self._began = memory, self._clock()
             return False
         events = self._events(memory)
-        if self.steps == LEAST_STEPS and events <= MOST_EVENTS:
-            return False  # one whole step cannot show whether the training's own memory grew
-        return self.steps >= LEAST_STEPS and (self.steps + 1) / (self.steps - self._without) * events > MOST_EVENTS
+        if self.steps == FIRST_WHOLE_STEP and events <= MAX_EVENTS:
+            return False  # One whole step cannot show whether the training's own memory grew.
+        return self.steps >= FIRST_WHOLE_STEP and (self.steps + 1) / (self.steps - self._without) * events > MAX_EVENTS

@@ -1,4 +1,4 @@
-"""Actions at the end of a thread or a process, also at os._exit, which skips exit handlers.
+"""Actions at the end of a thread or a process, even if os._exit ends it and skips exit handlers.
 
 Standard library only.
 """
@@ -31,12 +31,12 @@ def before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def at_thread_end(act: Callable[[], None]) -> None:
-    """Call ``act`` in this thread when it ends; do nothing in the main thread.
+    """Call ``act`` in this thread when it ends.
 
-    Threads that Python's threading did not start are left out too.
+    Nothing happens in the main thread, and in threads that Python's threading did not start.
     """
     thread: Any = threading.current_thread()
-    end = getattr(thread, "_delete", None)  # CPython calls it last in a thread, before ``join`` returns
+    end = getattr(thread, "_delete", None)  # CPython calls this method last in a thread, before ``join`` returns.
     if end is not None and thread is not threading.main_thread():
 
         def act_and_end() -> None:
@@ -62,12 +62,15 @@ def finish_at_end(*watchers: Any) -> Callable[[], None]:
 
 
 def skip_destructors() -> None:
-    """Make this process end without the destructors of libraries that are registered by now.
+    """Make this process end without the library destructors that are registered so far.
 
-    Kineto has a thread in a process that it profiled. A forked process lacks this thread, but Kineto's destructor waits for it there forever,
-    unless the process ends with os._exit. The exit code does not change, and C's files are flushed. Only glibc has these functions.
+    Kineto has a thread in a process that it profiled. A forked process lacks this thread, but Kineto's destructor waits there for it
+    forever, unless the process ends with os._exit. The exit code does not change, and C's files are flushed. Only glibc has these
+    functions.
     """
     with contextlib.suppress(AttributeError):
         libc = ctypes.CDLL(None)
-        if libc.on_exit(libc._exit, None) == 0:  # Called with the exit code, before functions that were registered earlier.
+        if (
+            libc.on_exit(libc._exit, None) == 0
+        ):  # glibc calls it with the exit code, before functions that were registered earlier.
             libc.__cxa_atexit(libc.fcloseall, None, None)

@@ -1,6 +1,6 @@
 """Environment variables of Kineto, PyTorch's profiler library.
 
-They are set for our profiles and removed for the training's own profiles. Variables that the user has set are not changed.
+They are set for the recorder's profiles and removed for the training's own profiles. Variables that the user has set are not changed.
 Standard library only.
 """
 
@@ -18,18 +18,20 @@ from typing import Any
 
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-SETTLE_CALLS, SETTLE_S = 3, 0.1  # long enough on an H100 (see ``settle``); they delay the start of another profiler once
-SETTLED_S = 1.0  # this long after a profile, Kineto needs only one more CUDA call to detach
-SILENT = 6  # above Kineto's last level (USDT), at which PyTorch 2.13 prints two lines per profile
+# Number of CUDA calls, and the pause after each, that let Kineto detach CUPTI. They were enough on an H100 (see ``settle``).
+SETTLE_CALLS, SETTLE_S = 3, 0.1
+SETTLED_S = 1.0  # This long after a profile, Kineto needs only one more CUDA call to detach CUPTI.
+SILENT = 6  # This level is above Kineto's last one (USDT), at which PyTorch 2.13 prints two lines per profile.
 
 
 class Detaching:
-    """Controls whether CUPTI is detached when a profile ends.
+    """Control of whether Kineto detaches CUPTI when a profile ends.
 
     While CUPTI is attached, every kernel launch takes longer: 48 CPU-bound loops were 17 % slower (median) for the rest of the process.
-    Before CUDA 12.6, detaching breaks CUDA graphs; there PyTorch sets the variable back to 0 by itself.
-    Kineto detaches during the next CUDA calls after the profile. A profile that begins before this records no kernel.
-    A process that exits before this hangs: Kineto's thread waits for a CUDA call, and Kineto's destructor waits for the thread.
+    Before CUDA 12.6, detaching breaks CUDA graphs. There PyTorch sets the variable back to 0 by itself.
+
+    Kineto detaches CUPTI during the next CUDA calls after the profile. A profile that begins before that records no kernel. A process
+    that exits before that hangs: Kineto's thread waits for a CUDA call, and Kineto's destructor waits for the thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,13 +43,15 @@ class Detaching:
         """Let Kineto detach CUPTI at the end of the profile that begins now."""
         self._pending, self._ended = True, None
         if not self._at_exit:
-            atexit.register(self.before_exit)  # runs before the handlers that end a profile, which were registered earlier
+            atexit.register(
+                self.before_exit
+            )  # It runs before the handlers that end a profile, because they were registered earlier.
             self._at_exit = True
         if DETACH not in os.environ:
             os.environ[DETACH], self._by_us = "1", True
 
     def settle(self, torch: Any) -> None:
-        """Let Kineto finish detaching after a profile of ours, because another profiler begins.
+        """Let Kineto finish detaching after a profile of the recorder, because another profiler begins.
 
         On an H100 with PyTorch 2.11 and CUDA 13, a profile that began at once had no kernels. After these pauses it had all kernels.
         """
@@ -62,7 +66,7 @@ class Detaching:
         self._ended = self._clock()
 
     def forget(self) -> None:
-        """Do nothing at the end of this process, which was forked: CUDA cannot be used here."""
+        """Do nothing at the end of this process, because it was forked and cannot use CUDA."""
         self._pending = False
 
     def before_exit(self) -> None:
@@ -83,7 +87,7 @@ class Detaching:
                 time.sleep(pause_s)
 
     def leave_attached(self) -> None:
-        """Leave CUPTI attached at the end of our profile, because another profiler needs it at once."""
+        """Leave CUPTI attached at the end of this profile, because another profiler needs it at once."""
         self._pending = False
         if self._by_us and os.environ.get(DETACH) == "1":
             del os.environ[DETACH]
@@ -91,9 +95,10 @@ class Detaching:
 
 
 class Silence:
-    """Stops Kineto from printing into the training's output during our profiles, but not during others.
+    """Suppression of Kineto's messages in the training's output during the recorder's profiles.
 
-    Kineto reads the variable at the first profile of a process. After another profiler has run, PyTorch 2.13 also prints two lines for our profile.
+    Kineto reads the variable at the first profile of a process. After another profiler has run, PyTorch 2.13 also prints two lines for
+    the recorder's profile.
     """
 
     def __init__(self) -> None:

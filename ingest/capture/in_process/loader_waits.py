@@ -1,7 +1,8 @@
 """Time for which the training's main thread waits for batches of PyTorch's DataLoader.
 
-Two parts of it are also counted separately. The first is the wait between epochs: the workers of one epoch end, those of the next start, the
-dataset prepares itself, and the first batch is loaded. The second is the part of that in which the epoch's iterator starts. Standard library only.
+Two parts of this time are also counted separately. The first is the wait between epochs: the workers of one epoch end, the workers of the
+next epoch start, the dataset prepares itself, and the first batch is loaded. The second is the part of this wait in which the epoch's
+iterator starts. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 
 from .shared import process_wide, watch
 
-SOURCE = "_sawtooth_source"  # attribute of an iterator: the dataset that it reads
-# A loop may create a dataset per epoch. Beyond this number, new datasets of the same type and size count as one.
-MOST_SOURCES = 100
+SOURCE = "_sawtooth_source"  # This attribute of an iterator identifies the dataset that it reads.
+# A loop may create a dataset per epoch. Beyond this number of datasets, new ones of the same type and size count as one.
+MAX_SOURCES = 100
 ITERATORS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 
 
@@ -44,7 +45,7 @@ NO_WAIT = (0, 0, 0)
 
 
 class LoaderWaits:
-    """The waits of one process so far, by dataset. Only those of the main thread count."""
+    """The waits of one process so far, by dataset. Only waits of the main thread count."""
 
     def __init__(self) -> None:
         # The values are ``Waited`` as plain tuples, which are faster to make.
@@ -70,7 +71,7 @@ class LoaderWaits:
             took_ns, self._within = time.perf_counter_ns() - began_ns, False
             waited = self._waited.get(source)
             if waited is None:
-                if source is not None and len(self._waited) >= MOST_SOURCES:
+                if source is not None and len(self._waited) >= MAX_SOURCES:
                     source = source._replace(id=0)
                 waited = self._waited.get(source, NO_WAIT)
             self._waited[source] = (
@@ -127,9 +128,9 @@ class LoaderWaits:
 def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(loader: Any) -> Any:
         source, persistent = None, False
-        with contextlib.suppress(Exception):  # a subclass may override any attribute
+        with contextlib.suppress(Exception):  # A subclass may override any attribute.
             source = _source(loader)
-            persistent = getattr(loader, "_iterator", None) is not None  # the iterator and its workers exist already
+            persistent = getattr(loader, "_iterator", None) is not None  # The iterator and its workers exist already.
         iterator = _call_timed(watchers, start, loader, source, first=True, starts=not persistent)
         # An iterator of another kind gets no attribute, because the training may pickle it.
         if hasattr(type(iterator), "_next_data"):
@@ -143,7 +144,7 @@ def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Ca
 def _timed_batch(next_batch: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(iterator: Any) -> Any:
         source, first = getattr(iterator, SOURCE, None), getattr(iterator, "_num_yielded", None) == 0
-        if len(watchers) == 1:  # a second recorder is rare
+        if len(watchers) == 1:  # This case is the usual one, and a direct call is faster.
             return watchers[0].timed(next_batch, iterator, source, first=first)
         return _call_timed(watchers, next_batch, iterator, source, first=first)
 
@@ -164,7 +165,7 @@ def _source(loader: Any) -> WaitedDataset:
     size = 0
     # The length of an IterableDataset is not asked, because it may take long to compute.
     if getattr(loader, "_dataset_kind", 0) == 0:
-        with contextlib.suppress(Exception):  # a user's dataset may have no length
+        with contextlib.suppress(Exception):  # A user's dataset may have no length.
             size = len(dataset)
     return WaitedDataset(type(dataset), size, id(dataset))
 

@@ -10,14 +10,14 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-MAX_ENTRIES = 100_000  # covers several steps of a large model, in a file of at most about 200 MB
+MAX_ENTRIES = 100_000  # This number covers several steps of a large model, in a file of at most about 200 MB.
 
 
 class MemoryHistory:
     """The allocator's history from ``begin`` to ``end``."""
 
     def __init__(self) -> None:
-        self._torch_memory: Any = None  # the module torch.cuda.memory while it records
+        self._torch_memory: Any = None  # While the history is recorded, this is the module torch.cuda.memory.
 
     def begin(self, torch: Any) -> None:
         """Begin, unless this process uses no CUDA GPU or the training records a history of its own."""

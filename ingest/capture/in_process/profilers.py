@@ -1,9 +1,8 @@
-"""Tracks which PyTorch profiler runs in this process.
+"""Track which PyTorch profiler runs in this process.
 
 PyTorch allows one profiler at a time, and crashes if a second one starts. ``watch`` wraps the few functions of torch.autograd.profiler
-that every profiler calls: torch.profiler, autograd's profiler, emit_nvtx and emit_itt, and so also the profilers of Lightning and
-Hugging Face. Our profile ends before another profiler starts.
-Standard library only.
+that every profiler calls: torch.profiler, autograd's profiler, emit_nvtx and emit_itt. The profilers of Lightning and Hugging Face use
+these. The recorder's profile ends before another profiler starts. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,35 +19,35 @@ from . import shared
 from .exit_actions import skip_destructors
 from .kineto import Detaching, Silence
 
-BEGIN = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
-END = ("_disable_profiler", "_disable_profiler_legacy")
-MOST_PATHS = 3  # the paths of so many exported traces are stored, the latest ones
-# Variables that tools set in the environment of a process whose CUDA calls they follow. CUPTI allows one user, and PyTorch's profiler needs
-# it for kernels. SGLang, GROMACS and traccc check the same variables. NVIDIA documents only CUDA_INJECTION64_PATH. NV_TPS_LAUNCH_TOKEN is
-# not checked, because Nsight Graphics sets it too.
+BEGIN_FUNCTIONS = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
+END_FUNCTIONS = ("_disable_profiler", "_disable_profiler_legacy")
+MAX_PATHS = 3  # Only the paths of the latest exported traces are stored.
+# Tools set these variables in the environment of a process whose CUDA calls they follow. CUPTI allows only one user, and PyTorch's profiler
+# needs CUPTI for kernels. SGLang, GROMACS and traccc check the same variables. NVIDIA documents only CUDA_INJECTION64_PATH.
+# NV_TPS_LAUNCH_TOKEN is not checked, because Nsight Graphics sets it too.
 TOOL_VARIABLES = {
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
     "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
     "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "Compute Sanitizer",
     "NVPROF_ID": "nvprof",
 }
-PRELOADED = {"ToolsInjection": "Nsight Systems", "TreeLauncher": "Nsight Compute"}  # parts of LD_PRELOAD
-INJECTED = "CUDA_INJECTION64_PATH"  # path of any tool that CUDA loads; "none" means no tool
+PRELOADED_LIBRARIES = {"ToolsInjection": "Nsight Systems", "TreeLauncher": "Nsight Compute"}  # LD_PRELOAD contains these names.
+INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"  # The variable has the path of a tool that CUDA loads. "none" means no tool.
 
 
 def cuda_tool(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the name of the tool that already uses CUPTI, according to the environment; None without one."""
     by_variable = (tool for name, tool in TOOL_VARIABLES.items() if environment.get(name))
-    preloaded = (tool for part, tool in PRELOADED.items() if part in environment.get("LD_PRELOAD", ""))
-    any_tool = ("a CUDA tool",) if environment.get(INJECTED, "none") not in ("", "none") else ()
+    preloaded = (tool for part, tool in PRELOADED_LIBRARIES.items() if part in environment.get("LD_PRELOAD", ""))
+    any_tool = ("a CUDA tool",) if environment.get(INJECTION_VARIABLE, "none") not in ("", "none") else ()
     return next(iter((*by_variable, *preloaded, *any_tool)), None)
 
 
 class Profilers:
     """The profilers of this process.
 
-    ``ours`` is the recorder's running profile. ``left`` is the same profile if a thread that cannot end it tried to. ``other`` is true while another profiler is prepared or runs. ``began`` counts other
-    profilers, and ``exported`` has the paths of their traces.
+    ``ours`` is the recorder's running profile. ``left`` is the same profile after a thread that cannot end it has tried to. ``other`` is
+    true while another profiler is prepared or runs. ``began`` counts the other profilers, and ``exported`` has the paths of their traces.
     """
 
     def __init__(self) -> None:
@@ -57,7 +56,7 @@ class Profilers:
         self.other = False
         self.began = 0
         self.exported: list[str] = []
-        self.has_profiled = False  # a profile of ours began in this process
+        self.has_profiled = False  # whether a profile of the recorder began in this process
         self.detaching, self.silence = Detaching(), Silence()
         self._us = threading.local()
         if hasattr(os, "register_at_fork"):
@@ -71,11 +70,11 @@ class Profilers:
 
     @property
     def busy(self) -> bool:
-        """Return whether a profiler is running, so that none of ours can start."""
+        """Return whether a profiler is running, so that the recorder cannot start one."""
         return self.other or self.ours is not None
 
     def ended_ours(self) -> None:
-        """Record that our profile has ended."""
+        """Record that the recorder's profile has ended."""
         self.ours = self.left = None
         self.detaching.end()
 
@@ -86,7 +85,7 @@ class Profilers:
 
     @contextlib.contextmanager
     def by_us(self) -> Iterator[None]:
-        """Mark profilers that begin or end inside this context as ours."""
+        """Mark profilers that begin or end inside this context as those of the recorder."""
         before = getattr(self._us, "inside", False)
         self._us.inside = self.has_profiled = True
         try:
@@ -100,9 +99,9 @@ class Profilers:
         ``module`` is torch.autograd.profiler or torch.autograd.profiler_legacy.
         """
         with contextlib.ExitStack() as leave:
-            for name in (*BEGIN, *END):
+            for name in (*BEGIN_FUNCTIONS, *END_FUNCTIONS):
                 if hasattr(module, name):
-                    leave.callback(shared.watch(module, name, self, _beginning if name in BEGIN else _ending))
+                    leave.callback(shared.watch(module, name, self, _beginning if name in BEGIN_FUNCTIONS else _ending))
             exporting = getattr(module, "profile", None)
             if hasattr(exporting, "export_chrome_trace"):
                 leave.callback(shared.watch(exporting, "export_chrome_trace", self, _exporting))
@@ -116,7 +115,7 @@ class Profilers:
         return shared.watch(module._KinetoProfile, "export_chrome_trace", self, _exporting)
 
     def begins(self) -> None:
-        """Record that a profiler begins. If it is not ours, our running profile ends first."""
+        """Record that a profiler begins. If it is another profiler, the recorder's profile ends first."""
         if getattr(self._us, "inside", False) or self.other:
             return
         self.other, ours = True, self.ours
@@ -137,7 +136,7 @@ class Profilers:
         """Record the path of a trace that another profiler writes."""
         if not getattr(self._us, "inside", False):
             path = os.path.abspath(path)  # noqa: PTH100 - the training may change its folder later
-            self.exported = [*(known for known in self.exported if known != path), path][-MOST_PATHS:]
+            self.exported = [*(known for known in self.exported if known != path), path][-MAX_PATHS:]
 
     def find_running(self, torch: Any) -> None:
         """Note another profiler that began before ``watch``, if one runs on this thread or is being prepared."""
@@ -184,7 +183,7 @@ PROFILERS: Profilers = shared.process_wide("profilers", Profilers)
 
 
 def follow(torch: Any) -> Callable[[], None]:
-    """Follow all profilers of ``torch``, also one that already runs; return a function that ends this."""
+    """Follow all profilers of ``torch``, even one that already runs; return a function that ends this."""
     leave = contextlib.ExitStack()
     with contextlib.suppress(Exception):  # Tests may replace torch, and another PyTorch may have other functions.
         module = torch.autograd.profiler

@@ -11,33 +11,33 @@ from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 
-# The other ranks look for rank 0's decision after this number of steps or this time. A look takes 10 µs, so it is not done at each step.
-LOOK_STEPS = 10
-LOOK_NS = 50_000_000
-RANKS_APART = 10  # largest number of steps by which a rank can be ahead of rank 0; usually it is one or two
+# The other ranks check for rank 0's decision after this number of steps or this time. A check takes 10 µs, so it is not done at each step.
+CHECK_STEPS = 10
+CHECK_NS = 50_000_000
+MAX_RANK_LEAD = 10  # A rank is ahead of rank 0 by at most this many steps. Usually it is one or two.
 START_FILE = "profile_at"
 END_FILE = "profile_until"
 
 
-def lead(step_ns: float) -> int:
+def lead_steps(step_ns: float) -> int:
     """Return the number of steps from rank 0's decision to the profile; a step takes ``step_ns``.
 
     In these steps, every rank reads the decision.
     """
-    looks = ceil(2 * LOOK_NS / step_ns) if step_ns > 0 else LOOK_STEPS  # twice the time, because step times vary
-    return RANKS_APART + min(looks, LOOK_STEPS)
+    check_steps = ceil(2 * CHECK_NS / step_ns) if step_ns > 0 else CHECK_STEPS  # The time is doubled because step times vary.
+    return MAX_RANK_LEAD + min(check_steps, CHECK_STEPS)
 
 
-class Looks:
-    """The times at which a rank looks for rank 0's decision."""
+class DecisionChecks:
+    """The times at which a rank checks for rank 0's decision."""
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self._clock_ns, self._last_ns = clock_ns, 0
 
-    def are_due(self, index: int) -> bool:
-        """Return whether to look after step ``index``."""
+    def is_due(self, index: int) -> bool:
+        """Return whether a check is due after step ``index``."""
         now_ns = self._clock_ns()
-        due = index % LOOK_STEPS == 0 or now_ns - self._last_ns >= LOOK_NS
+        due = index % CHECK_STEPS == 0 or now_ns - self._last_ns >= CHECK_NS
         self._last_ns = now_ns if due else self._last_ns
         return due
 
@@ -45,14 +45,14 @@ class Looks:
 def agreed_start(folder: Path, index: int, mine: tuple[int, int, float] | None) -> tuple[int, int, int] | None:
     """Return the step at which all ranks start to profile, and the profile's extent; None before that.
 
-    An extent is the number of steps to profile and the number of steps in a round. ``mine`` is rank 0's choice at step ``index``, where a round
-    begins: the extent and the time of a step in ns. It is None on other ranks and before the choice.
+    An extent is the number of steps to profile and the number of steps in a round. ``mine`` is rank 0's choice: the extent and the time of
+    a step in ns. Rank 0 chooses at a step ``index`` with which a round begins. ``mine`` is None on other ranks and before the choice.
     """
     file = folder / START_FILE
     if mine is not None:
         steps, in_round, step_ns = mine
         part = file.with_suffix(".part")
-        rounds = -(-lead(step_ns) // in_round)
+        rounds = -(-lead_steps(step_ns) // in_round)
         part.write_text(f"{index + rounds * in_round} {steps} {in_round}")
         part.replace(file)
     try:
@@ -65,7 +65,7 @@ def agreed_start(folder: Path, index: int, mine: tuple[int, int, float] | None) 
 def agreed_end(folder: Path, wish: int | None) -> int | None:
     """Return the step at which all ranks end the profile early; None if no rank asked for that.
 
-    ``wish`` is the step at which this rank must end, or None. If several ranks have a wish, the first counts.
+    ``wish`` is the step at which this rank must end the profile, or None. If several ranks have a wish, the first one counts.
     """
     file = folder / END_FILE
     if wish is not None:

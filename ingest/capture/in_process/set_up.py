@@ -1,7 +1,7 @@
 """Versions and environment variables of a training process, in its trace under ``SET_UP_KEY``.
 
-They can explain why a program is faster in another process. Only the listed variables, which change the speed, are recorded, because
-others may contain secrets.
+They can explain why a program is faster in another process. Only the listed variables are recorded. They change the speed, and other
+variables may contain secrets.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-SET_UP_KEY = "set_up"  # in a trace's JSON, beside its events
-LONGEST = 200  # characters of a value that are stored
+SET_UP_KEY = "set_up"  # A trace's JSON has this entry beside its events.
+MAX_CHARACTERS = 200  # Longer values are cut, so that the trace stays small.
 VARIABLES = frozenset({
     "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
     "DATALOADER_NUM_WORKERS", "HIP_VISIBLE_DEVICES", "HSA_FORCE_FINE_GRAIN_PCIE", "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD",
@@ -22,19 +22,19 @@ VARIABLES = frozenset({
     "PYTORCH_JIT", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TOKENIZERS_PARALLELISM", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE",
     "TORCH_CUDNN_V8_API_DISABLED", "TORCH_DISTRIBUTED_DEBUG",
 })  # fmt: skip
-# beginnings of names; none of these variables contains secrets
+# Variables are also recorded if their names begin like this. None of them contains secrets.
 FAMILIES = ("NCCL_", "RCCL_", "TORCHINDUCTOR_", "TORCH_NCCL_", "TRITON_")
 
 
 def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the recorded environment variables with a value, by name."""
     named = sorted(name for name in environment if name in VARIABLES or name.startswith(FAMILIES))
-    return {name: environment[name][:LONGEST] for name in named if environment[name]}
+    return {name: environment[name][:MAX_CHARACTERS] for name in named if environment[name]}
 
 
 def note_set_up(profiler: Any, torch: Any) -> None:
     """Write the versions of PyTorch, CUDA or HIP and the environment into a profiler's trace."""
-    with contextlib.suppress(Exception):  # nothing here may end a training
+    with contextlib.suppress(Exception):  # Errors of the recorder must not end a training.
         libraries = torch.version
         runtime = getattr(libraries, "cuda", None) or getattr(libraries, "hip", None)
         set_up = {"torch": str(torch.__version__), "runtime": runtime, "environment": variables()}

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
-HOLDER = "_sawtooth_in_this_process"  # the entry of sys.modules with the objects
-WATCHERS = "_sawtooth_watchers"  # attribute of a patched function with its watchers
+HOLDER = "_sawtooth_in_this_process"  # This entry of sys.modules holds the objects.
+WATCHERS = "_sawtooth_watchers"  # This attribute of a patched function has the function's watchers.
 T = TypeVar("T")
 
 
 def process_wide(name: str, make: Callable[[], T]) -> T:
-    """Return this process's object called ``name``; it is the one that the first call makes."""
+    """Return this process's object called ``name``, which the first call makes."""
     holder = sys.modules.setdefault(HOLDER, ModuleType(HOLDER))
-    existing: T = vars(holder).setdefault(name, make())  # one call, so that threads get the same object
+    existing: T = vars(holder).setdefault(name, make())  # ``setdefault`` is atomic, so all threads get the same object.
     return existing
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 def phase_since_last(counts: Callable[[], tuple[int, int]]) -> Callable[[int], str]:
     """Return a function that returns the phase of an optimizer's mark: eval, checkpoint or train.
 
-    It compares ``counts()`` (of evaluations and saves) with the counts at its last call for this optimizer. If both changed, the phase is eval.
+    The function compares ``counts()`` (of evaluations and saves) with the counts at its last call for this optimizer. If both changed, the
+    phase is eval.
     """
     before: dict[int, tuple[int, int]] = {}
     began = counts()

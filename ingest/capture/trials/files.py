@@ -18,8 +18,8 @@ from .settings import STOPPED_BY_GUARD, TrialSettings
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 # sqlite3.connect is not here, because a database that is only read is opened in the same way. The listing of the folder shows its change.
 EVENTS = frozenset({"open", "os.remove", "os.rename", "os.truncate", "os.rmdir", "shutil.rmtree"})
-# Variables with the folders of caches, whose files may be changed.
-CACHES = (
+# These variables have the folders of caches, in which files may be changed.
+CACHE_VARIABLES = (
     "XDG_CACHE_HOME",
     "TORCH_HOME",
     "HF_HOME",
@@ -29,7 +29,7 @@ CACHES = (
     "MPLCONFIGDIR",
 )
 DEFAULT_CACHES = ("~/.cache", "~/.triton", "~/.nv", "~/.config/matplotlib")
-CACHED = (".pyc", ".lock")  # endings of compiled modules and of locks, which may be changed anywhere
+CACHE_SUFFIXES = (".pyc", ".lock")  # Compiled modules and locks may be changed in any folder.
 
 
 class Guard:
@@ -37,7 +37,7 @@ class Guard:
 
     def __init__(self, settings: TrialSettings, notes: Notes) -> None:
         self._settings, self._notes = settings, notes
-        caches = [os.environ[name] for name in CACHES if os.environ.get(name)]
+        caches = [os.environ[name] for name in CACHE_VARIABLES if os.environ.get(name)]
         caches += [os.path.expanduser(place) for place in DEFAULT_CACHES]  # noqa: PTH111
         own = os.environ.get("SAWTOOTH_RUN_FOLDER", "")
         places = (*settings.private, settings.saves, *caches, own, tempfile.gettempdir(), "/dev", "/proc", "/sys")
@@ -70,12 +70,12 @@ class Guard:
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         whole = os.path.realpath(os.fsdecode(path))
-        if whole.startswith(self._unguarded) or whole.endswith(CACHED):
+        if whole.startswith(self._unguarded) or whole.endswith(CACHE_SUFFIXES):
             return
         try:
             about = os.stat(whole)  # noqa: PTH116
         except OSError:
-            return  # a new file
+            return  # The file is new.
         if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
             return
         if max(about.st_ctime, about.st_mtime) >= self._settings.began_s:

@@ -100,4 +100,4 @@ def _of_process(pid: int) -> Path:
 
 
 def _notes_path() -> Path:
-    return _of_process(os.getpid())  # a forked worker must not replace its parent's notes
+    return _of_process(os.getpid())  # A forked worker must not replace its parent's notes.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .inside import Inside
 
-STEPS = 20  # number of losses that are noted
+MAX_LOSSES = 20  # This many losses are noted, which are enough to compare two runs.
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
-    """Note the first STEPS scalars on which the training calls backward; ``module`` is torch._tensor."""
+    """Note the first MAX_LOSSES scalars on which the training calls backward; ``module`` is torch._tensor."""
     if not inside.settings.losses:
         return
     owner = module.Tensor
@@ -23,9 +23,9 @@ def _watch(module: ModuleType, inside: Inside) -> None:
     losses: list[Any] = []
 
     def backward(tensor: Any, /, *arguments: Any, **named: Any) -> Any:
-        if len(losses) < STEPS and tensor.numel() == 1:
+        if len(losses) < MAX_LOSSES and tensor.numel() == 1:
             inside.quietly(lambda: losses.append(tensor.detach().clone()))
-            if len(losses) == STEPS:
+            if len(losses) == MAX_LOSSES:
                 owner.backward = original
                 inside.quietly(lambda: inside.notes.note_values(losses=[float(loss) for loss in losses]))
         return original(tensor, *arguments, **named)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-MOST = 20  # largest number of entries of one kind; further loaders or optimizers are usually like the first
+MAX_ENTRIES = 20  # Entries of one kind. Further loaders or optimizers are usually like the first ones.
 
 
 class Notes:
@@ -27,7 +27,7 @@ class Notes:
         """Note an object or a setting that the training uses."""
         with self._lock:
             entries = self.content["seen"].setdefault(what, [])
-            if facts not in entries and len(entries) < MOST:
+            if facts not in entries and len(entries) < MAX_ENTRIES:
                 entries.append(facts)
                 self.write()
 
@@ -45,14 +45,14 @@ class Notes:
 
     def note_error(self, error: BaseException) -> None:
         """Note an error of Sawtooth's own code, which the training does not see."""
-        if len(self.content["errors"]) < MOST:
+        if len(self.content["errors"]) < MAX_ENTRIES:
             self.content["errors"].append(f"{type(error).__name__}: {error}"[:500])
             self.write()
 
     def note_changed_file(self, path: str, how: str) -> None:
         """Note an existing file that the training changes or removes."""
         entry = {"path": path, "how": how}
-        if entry not in self.content["files"] and len(self.content["files"]) < MOST:
+        if entry not in self.content["files"] and len(self.content["files"]) < MAX_ENTRIES:
             self.content["files"].append(entry)
             self.write()
 

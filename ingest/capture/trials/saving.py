@@ -32,12 +32,13 @@ LOADS = {
 def redirected(path: Any, inside: Inside) -> str | None:
     """Return the path of a file in the trial's folder for checkpoints.
 
-    None for an object that is not a path, and for a file in the trial's own copy of the training's folder."""
+    None for an object that is not a path, and for a file in the trial's own copy of the training's folder.
+    """
     if not isinstance(path, (str, os.PathLike)):
         return None
     whole = os.path.abspath(os.fspath(path))  # noqa: PTH100 - a name with .. must not leave the folder
     if any(whole.startswith(folder + os.sep) for folder in inside.settings.private):
-        return None  # it is in the trial's own copy
+        return None
     return os.path.join(inside.settings.saves, whole.lstrip(os.sep).replace(":", "_"))  # noqa: PTH118
 
 

@@ -11,17 +11,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 TRIAL = "SAWTOOTH_TRY"
-NOTES = "trial"  # notes of a process are in trial-4711.json
-STOPPED_BY_GUARD = 86  # exit code of a training that the guard ended before it changed a file
+NOTES = "trial"  # The notes of process 4711 are in trial-4711.json.
+STOPPED_BY_GUARD = 86  # The guard ends a training with this exit code, before the training changes a file.
 
 
 @dataclass(frozen=True)
 class TrialSettings:
     """Settings of one trial's run.
 
-    ``changes`` maps the slugs of changes to their values. Checkpoints are written into the folder ``saves``. With ``guards``, the training is ended
-    before it changes an existing file outside the folders ``private``. Files that are newer than ``began_s``, the start of the session, may be
-    changed. With ``losses``, the losses of the first steps are noted.
+    ``changes`` maps the slugs of changes to their values. Checkpoints are written into the folder ``saves``. With ``guards``, the training
+    is ended before it changes an existing file outside the folders ``private``. It may change files that are newer than ``began_s``, the
+    start of the session. With ``losses``, the losses of the first steps are noted.
     """
 
     saves: str

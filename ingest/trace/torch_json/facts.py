@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.capture.devices import TRACE_KEY
+from sawtooth.ingest.capture.devices import UUIDS_KEY
 from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_integers
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
@@ -24,11 +24,11 @@ from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
 from sawtooth.ingest.trace.torch_json.vendor import vendor_of
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
-TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
-MAX_METADATA_BYTES = 8 << 20  # Stored bytes of metadata. The process groups of 10,000 ranks take some MB.
-LONGEST_TEXT = 1000  # Characters of a host's name or a version.
-# Maps notes on events without usable times to words for the error message.
-TIMELESS = {
+SEPARATE_KEYS = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
+MAX_METADATA_BYTES = 8 << 20  # Size of the stored metadata. The process groups of 10,000 ranks take some MB.
+MAX_TEXT = 1000  # Characters. Longer names of hosts and versions are cut.
+# By the key of a note on events without usable times: words for the error message.
+TIME_FAULTS = {
     "time_missing": "no readable ts or dur",
     "time_zero": "start and duration 0",
     "duration_negative": "a negative duration",
@@ -44,7 +44,7 @@ DEVICE_FIELDS = {
     "registers_per_sm": ("regsPerMultiprocessor",),
     "shared_memory_per_sm_bytes": ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
 }
-# Maps the key of a note to its severity and its sentence.
+# By the key of a note: its severity and its sentence.
 SENTENCES = {
     "time_missing": ("data_loss", "Events without a readable ts or dur were left out."),
     "time_zero": ("data_loss", "Events with start 0 and duration 0, which torch 2.12 writes for lost events, were left out."),
@@ -126,7 +126,7 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
         tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
         truncated=truncated,
         recording=facts_of(trace),
-        devices=list(rows_of_devices(document.metadata.get("deviceProperties"), document.metadata.get(TRACE_KEY))),
+        devices=list(rows_of_devices(document.metadata.get("deviceProperties"), document.metadata.get(UUIDS_KEY))),
         shapes=shape_columns(trace.ids["shapes"]),
         diagnostics=lambda: diagnostics(trace),
         samples=samples(trace.tables["counters"]),
@@ -135,7 +135,7 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
 
 def _no_usable_event(trace: TorchTrace) -> SourceError:
     """Return the error for a trace whose events are all of other kinds, or have no times."""
-    timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
+    timeless = ", ".join(f"{what} ({count:,})" for key, what in TIME_FAULTS.items() if (count := trace.document.notes[key]))
     if timeless:
         return SourceError("E-NOEV", f"None of the events has times that can be used: {timeless}. Record the trace again.")
     if (refused := other_profiler(trace.process_names.values(), trace.other)) is not None:
@@ -146,8 +146,7 @@ def _no_usable_event(trace: TorchTrace) -> SourceError:
     return SourceError("E-NOEV", sentence)
 
 
-# The phases of Chrome's trace format.
-PHASES = {  # of Chrome's trace format
+PHASES = {  # The keys are the phases of Chrome's trace format.
     "s": "Starts of arrows between events", "t": "Steps of arrows between events", "f": "Ends of arrows between events", "C": "Counters",
     "b": "Starts of asynchronous events", "n": "Marks in asynchronous events", "e": "Ends of asynchronous events", "i": "Instant marks",
     "I": "Instant marks", "N": "Objects made", "O": "Snapshots of objects", "D": "Objects destroyed", "R": "Marks of a page's loading",
@@ -251,7 +250,7 @@ def facts_of(trace: TorchTrace) -> dict[str, Any]:
 
 def _limited_metadata(trace: TorchTrace) -> str:
     """Return the trace's metadata as JSON, without its largest values if it is too large."""
-    metadata = {key: value for key, value in trace.document.metadata.items() if key not in TAKEN}
+    metadata = {key: value for key, value in trace.document.metadata.items() if key not in SEPARATE_KEYS}
     sizes = {key: len(msgspec.json.encode(value)) for key, value in metadata.items()}
     total = sum(sizes.values())
     for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
@@ -274,4 +273,4 @@ def _or_none(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else (value if isinstance(value, str) else str(value))[:LONGEST_TEXT]
+    return None if value is None else (value if isinstance(value, str) else str(value))[:MAX_TEXT]

@@ -14,7 +14,7 @@ import typer
 from sawtooth.app.commands import run
 from sawtooth.app.commands.attach import attach
 from sawtooth.ingest.capture.attach import command
-from sawtooth.ingest.capture.attach.attach import Attached
+from sawtooth.ingest.capture.attach.attach import AttachResult
 
 
 def _called(*words: str) -> int:
@@ -28,7 +28,9 @@ def test_the_recording_is_explained_and_missing_data_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     explained: list[Any] = []
-    launched = Attached(0, tmp_path / "a.sawtooth", ["at once", "at the end"], frozenset({"at once"}), {4711: ["a handler"]})
+    launched = AttachResult(
+        0, tmp_path / "a.sawtooth", ["at once", "at the end"], frozenset({"at once"}), {4711: ["a handler"]}
+    )
     monkeypatch.setattr(command, "record", lambda arguments: launched)
     monkeypatch.setattr(run, "_explain", lambda *given: explained.append(given) or "loop-1")
     assert _called("4711", "--data", str(tmp_path)) == 0

@@ -14,7 +14,7 @@ from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports import brief
 from sawtooth.app.served_address import Served, keep_address
 from sawtooth.ingest import children
-from sawtooth.ingest.capture.command.launch import Launched
+from sawtooth.ingest.capture.command.launch import LaunchResult
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.runs.bundle import export_runs
@@ -34,7 +34,7 @@ def bundle(tmp_path: Path) -> Path:
 def test_the_verdict_has_few_lines_and_the_address_of_the_page(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.explain(Launched(0, bundle), tmp_path / "data")
+    run.explain(LaunchResult(0, bundle), tmp_path / "data")
     lines = capsys.readouterr().err.splitlines()
     assert 3 <= len(lines) <= 6
     assert lines[-2] == f"sawtooth: recorded into {bundle}."
@@ -42,7 +42,7 @@ def test_the_verdict_has_few_lines_and_the_address_of_the_page(
     assert "http://127.0.0.1:8501/verdict?run=" in lines[-1] and "after `sawtooth serve --data" in lines[-1]
     monkeypatch.setattr(Served, "answers", lambda served, within_s: True)
     with keep_address(DataFolder(tmp_path / "data"), Served("0.0.0.0", 8642)):
-        run.explain(Launched(0, bundle), tmp_path / "data")
+        run.explain(LaunchResult(0, bundle), tmp_path / "data")
     assert capsys.readouterr().err.splitlines()[-1] == lines[-1].partition("   (")[0].replace("8501", "8642")
 
 
@@ -53,7 +53,7 @@ def test_a_step_in_the_headline_is_not_repeated(tmp_path: Path, capsys: pytest.C
     writer.close()
     about = {"source_name": "marks.jsonl", "kind": "marks"}
     pack_run(tmp_path / "run.sawtooth", {"name": "ended", "notes": "", "facts": {}}, [(tmp_path / "marks.jsonl", about)])
-    run.explain(Launched(1, tmp_path / "run.sawtooth"), tmp_path / "data")
+    run.explain(LaunchResult(1, tmp_path / "run.sawtooth"), tmp_path / "data")
     said = capsys.readouterr().err
     assert "A step takes 20.0" in said and "the mean of 59 steps" in said
     assert "Step 20.0" not in said
@@ -63,7 +63,7 @@ def test_a_bug_is_reported_as_a_sentence(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brief, "lines", lambda result: 1 / 0)
-    run.explain(Launched(0, bundle), tmp_path / "data")
+    run.explain(LaunchResult(0, bundle), tmp_path / "data")
     assert "the analysis failed (ZeroDivisionError" in capsys.readouterr().err
 
 
@@ -71,7 +71,7 @@ def test_without_analysis_packages_the_training_is_still_recorded(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.ingest_files", None)
-    run.explain(Launched(0, bundle), None)
+    run.explain(LaunchResult(0, bundle), None)
     assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is not installed here" in said
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from sawtooth.ingest.capture.devices import TRACE_KEY, current_gpu, gpu_uuids, name_gpus
+from sawtooth.ingest.capture.devices import UUIDS_KEY, current_gpu, gpu_uuids, name_gpus
 from sawtooth.ingest.capture.marks import MarkWriter
 
 
@@ -37,7 +37,7 @@ def test_a_process_without_gpu_or_with_old_pytorch_has_no_uuids() -> None:
 def test_uuids_are_added_to_the_trace_if_the_profiler_accepts_them() -> None:
     said: dict[str, str] = {}
     name_gpus(SimpleNamespace(add_metadata_json=said.__setitem__), torch_with(["ea8d"]))
-    assert json.loads(said[TRACE_KEY]) == {"0": "GPU-ea8d"}
+    assert json.loads(said[UUIDS_KEY]) == {"0": "GPU-ea8d"}
     name_gpus(object(), torch_with(["ea8d"]))
 
 

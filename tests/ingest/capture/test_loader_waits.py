@@ -61,7 +61,7 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
     loaders.DataLoader(validated, 3).__iter__()._next_data()
     loaders.DataLoader(trained, 3).__iter__()._next_data()  # another loader of the same dataset
     assert since(0, "eval") == Waited(40, 40, 10)
-    monkeypatch.setattr(loader_waits, "MOST_SOURCES", 2)
+    monkeypatch.setattr(loader_waits, "MAX_SOURCES", 2)
     for made in ([3], [4], (5,)):
         loaders.DataLoader(made, 3).__iter__()._next_data()
     assert since(0, "train") == Waited(120, 120, 30)

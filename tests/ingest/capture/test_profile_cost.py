@@ -11,7 +11,7 @@ import torch
 from sawtooth.analysis.telemetry.marked_loops import Mark
 from sawtooth.analysis.telemetry.step_marks import by_marks
 from sawtooth.ingest.capture.in_process import profile_cost
-from sawtooth.ingest.capture.in_process.event_limit import EVENT_BYTES, MOST_EVENTS, EventLimit
+from sawtooth.ingest.capture.in_process.event_limit import EVENT_BYTES, MAX_EVENTS, EventLimit
 from sawtooth.ingest.capture.in_process.profile_cost import ProfileCost
 from sawtooth.ingest.capture.profiler import StepProfiler
 
@@ -36,12 +36,12 @@ class Process:
 
 @pytest.mark.parametrize(("share", "steps"), [(2.0, 2), (0.3, 3), (0.11, 9), (0.001, 50)])
 def test_a_profile_ends_before_it_has_too_many_events(share: float, steps: int) -> None:
-    process = Process(share * MOST_EVENTS)
+    process = Process(share * MAX_EVENTS)
     assert process.steps_until_full(process.limit()) == steps
 
 
 def test_memory_of_the_first_step_may_be_that_of_cupti() -> None:
-    process = Process(0.3 * MOST_EVENTS)
+    process = Process(0.3 * MAX_EVENTS)
     limit = process.limit(after_first=True)
     process.memory += 10**9
     assert process.steps_until_full(limit) == 3
@@ -57,13 +57,13 @@ def test_memory_that_grows_faster_than_operators_can_run_is_the_trainings_own() 
 
 @pytest.mark.parametrize("grown_in", [1, 2, 4])
 def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_in: int) -> None:
-    process = Process(0.01 * MOST_EVENTS)
+    process = Process(0.01 * MAX_EVENTS)
     limit = process.limit()
     for step in range(1, 6):
-        process.memory += int(process.events * EVENT_BYTES) + (int(0.8 * MOST_EVENTS * EVENT_BYTES) if step == grown_in else 0)
+        process.memory += int(process.events * EVENT_BYTES) + (int(0.8 * MAX_EVENTS * EVENT_BYTES) if step == grown_in else 0)
         process.now += 1.0
         assert not limit.is_reached()
-    assert limit.events() <= 0.15 * MOST_EVENTS
+    assert limit.events() <= 0.15 * MAX_EVENTS
 
 
 def test_freed_memory_is_not_taken_for_operators() -> None:

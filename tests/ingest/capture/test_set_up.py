@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from sawtooth.ingest.capture.in_process.set_up import LONGEST, SET_UP_KEY, variables
+from sawtooth.ingest.capture.in_process.set_up import MAX_CHARACTERS, SET_UP_KEY, variables
 from sawtooth.ingest.capture.profiler import StepProfiler
 
 
@@ -20,7 +20,7 @@ def test_only_known_variables_with_a_value_are_recorded() -> None:
         "HOME": "/home/a",
         "TRITON_CACHE_DIR": "x" * 999,
     }
-    assert variables(environment) == {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "4", "TRITON_CACHE_DIR": "x" * LONGEST}
+    assert variables(environment) == {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "4", "TRITON_CACHE_DIR": "x" * MAX_CHARACTERS}
 
 
 def test_a_profile_contains_the_set_variables(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]

@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - importing pathlib would slow every child process
-PACKAGE = "_sawtooth_recorder"  # a private name, because the training may have a `sawtooth` of its own
+PACKAGE = "_sawtooth_recorder"  # The name is private, because the training may have a package `sawtooth` of its own.
 HOOK = f"{PACKAGE}.ingest.capture.command.hook"
-PATCHES = {  # module of PyTorch or DeepSpeed -> function of HOOK that is called with it after its import
+# By module of PyTorch or DeepSpeed: the function of HOOK that is called with the module after its import.
+PATCHES = {
     "torch.optim.optimizer": "install",
     "torch.nn.modules.module": "watch_evaluation",
     "torch.serialization": "watch_saving",
@@ -34,7 +35,7 @@ PATCHES = {  # module of PyTorch or DeepSpeed -> function of HOOK that is called
     "torch.utils.data._utils.pin_memory": "watch_pinning",
     "torch._dynamo.trace_rules": "leave_out_recorder",
 }
-TRIAL_PATCHES: dict[str, Callable[[ModuleType], None]] = {}  # for `sawtooth try`: module -> function called after its import
+TRIAL_PATCHES: dict[str, Callable[[ModuleType], None]] = {}  # `sawtooth try` adds functions to call after a module's import.
 
 
 def _add_package(import_root: str) -> None:

@@ -24,16 +24,16 @@ from ..settings import HookSettings
 from . import boundary_events
 from .outermost_module import OutermostModule
 
-LEAST = 3  # after this many events of a kind, a loop has begun
-# A boundary with fewer steps than this is replaced after this many events of other kinds since its last step: it does not repeat in the loop.
-FEW = 20
-# Factor on the wait for a profile if an optimizer exists: a sanity check or a first evaluation can precede the optimizer's steps.
-PATIENCE = 12.0
-LOOK_S = 0.05  # between searches for the outermost module; a search takes 30 µs
-LOOKS = 1200  # number of searches, which take a minute; a module that is not found by then takes little of the loop's time
-MOST_PLACES = 64  # as for the call sites of optimizers
-MOST_CODES = 1000  # entries in the cache of ``_is_library``
-MOST_FRAMES = 30  # frames that are searched from an event to the program's line
+MIN_EVENTS = 3  # After this many events of a kind, a loop has begun.
+# A boundary with fewer steps is replaced after this many events of other kinds since its last step, because it does not repeat in the loop.
+MIN_BOUNDARY_STEPS = 20
+# The wait for a profile is longer by this factor if an optimizer exists. A sanity check or a first evaluation can precede its steps.
+OPTIMIZER_WAIT_FACTOR = 12.0
+SEARCH_PERIOD_S = 0.05  # Pause between two searches for the outermost module. A search takes 30 µs.
+MAX_SEARCHES = 1200  # The searches take a minute. A module that is not found by then takes little of the loop's time.
+MAX_PLACES = 64  # The limit is the same as for the call sites of optimizers (``call_site.MAX_SITES``).
+MAX_CACHED_CODES = 1000  # The cache of ``_is_library`` is cleared at this size, so that it stays small.
+MAX_FRAMES = 30  # Only this many frames are searched from an event to the program's line, to save time.
 
 
 class BoundaryHook(Protocol):
@@ -70,11 +70,11 @@ class BoundaryDetector:
         self._others = 0  # events of other kinds since the last one of ``boundary``
         self._first_other_s = 0.0  # time of the first of these events
         self._places: dict[tuple[int, int], int] = {}
-        # By id of a code object: whether it is PyTorch's or ours, and the object.
+        # By id of a code object: whether it belongs to PyTorch or the recorder, and the object itself.
         self._libraries: dict[int, tuple[bool, CodeType]] = {}
         self._undo: list[Callable[[], None]] = []
         self._module: OutermostModule | None = None
-        self._over = False  # not an Event: a fork could copy its lock while it is locked
+        self._over = False  # This is not an Event, because a fork could copy an Event's lock while it is locked.
         self._optimizers: Any = None
         self._optimizer_exists = False
         self._thread: threading.Thread | None = None
@@ -111,7 +111,7 @@ class BoundaryDetector:
 
     def patience(self) -> float:
         """Return the factor by which the profile of a boundary's steps is delayed."""
-        return PATIENCE if self.optimizer_exists() else 1.0
+        return OPTIMIZER_WAIT_FACTOR if self.optimizer_exists() else 1.0
 
     def on_event(self, kind: str) -> None:
         """Count an event of this kind, and mark a step if it ends one. Errors do not reach the program."""
@@ -133,7 +133,7 @@ class BoundaryDetector:
             self.give_up()
 
     def _is_better(self, kind: str) -> bool:
-        if self._counts[kind] < LEAST:
+        if self._counts[kind] < MIN_EVENTS:
             return False
         if self.boundary is None or BOUNDARIES.index(kind) < BOUNDARIES.index(self.boundary):
             return True
@@ -141,7 +141,7 @@ class BoundaryDetector:
             self._first_other_s = time.monotonic()
         self._others += 1
         silent_s = time.monotonic() - self._first_other_s
-        return self._marked < FEW <= self._others and silent_s >= self._settings.after_s
+        return self._marked < MIN_BOUNDARY_STEPS <= self._others and silent_s >= self._settings.after_s
 
     def _choose(self, kind: str) -> None:
         if self._hook is not None:
@@ -153,37 +153,37 @@ class BoundaryDetector:
     def _place(self) -> int:
         """Return the number of the innermost line outside PyTorch and the recorder that led to the event."""
         frame: Any = sys._getframe(2)
-        for _ in range(MOST_FRAMES):
+        for _ in range(MAX_FRAMES):
             if frame.f_back is None or not self._is_library(frame.f_code):
                 break
             frame = frame.f_back
         key = id(frame.f_code), frame.f_lasti
-        if key not in self._places and len(self._places) >= MOST_PLACES:
-            return MOST_PLACES
+        if key not in self._places and len(self._places) >= MAX_PLACES:
+            return MAX_PLACES
         return self._places.setdefault(key, len(self._places))
 
     def _is_library(self, code: CodeType) -> bool:
-        """Return whether the code is PyTorch's or ours.
+        """Return whether the code belongs to PyTorch or the recorder.
 
-        The answers are cached, because every event needs some. The cache also stores the code object, so that its id is not reused.
+        The answers are cached, because every event needs several. The cache also stores the code object, so that its id is not reused.
         """
         known = self._libraries.get(id(code))
         if known is None:
-            if len(self._libraries) >= MOST_CODES:
+            if len(self._libraries) >= MAX_CACHED_CODES:
                 self._libraries.clear()
             known = self._libraries[id(code)] = code.co_filename.startswith((self._torch_folder, RECORDER)), code
         return known[0]
 
     def _search_module(self) -> None:
-        looks = 0
-        while not self._over and looks < LOOKS:
-            time.sleep(LOOK_S)
+        searches = 0
+        while not self._over and searches < MAX_SEARCHES:
+            time.sleep(SEARCH_PERIOD_S)
             with contextlib.suppress(Exception):
                 if self._needs_module():
-                    looks += 1
+                    searches += 1
                     assert self._module is not None
                     self._module.look()
-                    if self._over:  # The detector ended during the search: release the module that was found.
+                    if self._over:  # The detector ended during the search, so the module that was found is released.
                         self._module.leave()
 
     def _needs_module(self) -> bool:

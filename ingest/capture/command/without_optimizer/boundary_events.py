@@ -30,7 +30,7 @@ def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
 
         def noticed(*arguments: Any, **named: Any) -> Any:
             nonlocal inside
-            if inside:  # checkpointing runs a nested backward pass
+            if inside:  # Activation checkpointing runs a nested backward pass.
                 return run(*arguments, **named)
             inside = True
             try:
@@ -62,5 +62,5 @@ def watch_batches(loaders: Any, on_event: OnEvent) -> Undo:
 
 
 def _not_compiled(noticed: Any) -> Any:
-    noticed._torchdynamo_disable = True  # torch.compile does not trace the original function either
+    noticed._torchdynamo_disable = True  # torch.compile does not trace the original function either.
     return noticed

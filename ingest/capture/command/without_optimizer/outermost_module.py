@@ -17,22 +17,22 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-SIGHTINGS = 3  # so many different calls of a module must be seen, because one long call is not a loop
-ATTRIBUTE = "_compiled_call_impl"
+MIN_CALLS_SEEN = 3  # At least this many different calls of a module must be seen, because one long call is not a loop.
+CALL_ATTRIBUTE = "_compiled_call_impl"
 
 
 class _Seen:
-    """Marks a call's frame as seen: it is stored as the frame's unused trace function."""
+    """A mark of a call's frame that was seen. It is stored as the frame's unused trace function."""
 
     def __call__(self, *_: object) -> None:
-        """Do nothing if a debugger, started later, calls it as a trace function."""
+        """Do nothing. A debugger that is started later may call the mark as a trace function."""
 
 
 _SEEN = _Seen()
 
 
 class OutermostModule:
-    """Finds the module by calls of ``look``, then runs ``on_call`` after its calls until ``leave``."""
+    """The outermost module: ``look`` finds it, then ``on_call`` runs after its calls until ``leave``."""
 
     def __init__(self, module_class: Any, on_call: Callable[[], None]) -> None:
         self._code = module_class.__call__.__code__
@@ -57,7 +57,7 @@ class OutermostModule:
         known, times = self._seen.get(id(module), (None, 0))
         times = times + 1 if known is not None and known() is module else 1
         self._seen[id(module)] = ref(module), times
-        if times >= SIGHTINGS:
+        if times >= MIN_CALLS_SEEN:
             self._notice(module)
 
     def _outermost(self, frame: FrameType | None) -> FrameType | None:
@@ -78,10 +78,10 @@ class OutermostModule:
     def is_found(self) -> bool:
         """Return whether a module was found that still exists and whose calls are noticed."""
         module = self._module()
-        return module is not None and module.__dict__.get(ATTRIBUTE) is self._noticed
+        return module is not None and module.__dict__.get(CALL_ATTRIBUTE) is self._noticed
 
     def _notice(self, module: Any) -> None:
-        compiled = module.__dict__.get(ATTRIBUTE)
+        compiled = module.__dict__.get(CALL_ATTRIBUTE)
         module_ref, call, on_call = ref(module), type(module)._call_impl, self._on_call
         inside = False
 
@@ -100,22 +100,22 @@ class OutermostModule:
         self._before = compiled
         self.name = _name(module)
         self._module, self._noticed = module_ref, noticed
-        module.__dict__[ATTRIBUTE] = noticed
+        module.__dict__[CALL_ATTRIBUTE] = noticed
 
     def leave(self) -> None:
         """Stop noticing calls and restore the module."""
         if self.is_found:
             module = self._module()
             if self._before is None:
-                del module.__dict__[ATTRIBUTE]
+                del module.__dict__[CALL_ATTRIBUTE]
             else:
-                module.__dict__[ATTRIBUTE] = self._before
+                module.__dict__[CALL_ATTRIBUTE] = self._before
         self._module = lambda: None
         self._seen.clear()
 
 
 def _has_state(module: Any) -> bool:
-    """Return whether a module has parameters or buffers, also in modules inside it."""
+    """Return whether a module or a module inside it has parameters or buffers."""
     return module is not None and any(each._parameters or each._buffers for each in module.modules())
 
 

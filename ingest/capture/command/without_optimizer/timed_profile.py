@@ -20,7 +20,7 @@ from typing import Any
 
 from ....loop.step_boundary import TIMED_NAME
 from ...devices import name_gpus
-from ...in_process.event_limit import MOST_EVENTS, EventLimit, memory_reading
+from ...in_process.event_limit import MAX_EVENTS, EventLimit, memory_reading
 from ...in_process.profilers import PROFILERS, cuda_tool
 from ...in_process.set_up import note_set_up
 from ..call_site import line_at
@@ -28,29 +28,32 @@ from ..graphs import GRAPHS
 from ..parts import check_whole
 from ..settings import HookSettings
 
-KIND = "stretch"  # in file names, before the process; timed profiles were called stretches when the names were chosen
-SECONDS = 2.0  # duration of a profile; a program that launches kernels all the time makes 100,000 events in this time
-WAIT_FACTOR = 2.0  # A loop is profiled after ``after_s`` at the earliest. The wait here is longer by this factor, because a loop may still begin.
-LEAST_WAIT_S = 2.0  # shortest wait, for a small ``after_s``
-LEAST_SECONDS = 0.2  # A profile is dropped if the program's end makes it shorter than this.
+KIND = "stretch"  # File names begin with it. Timed profiles were called stretches when the names were chosen.
+PROFILE_S = 2.0  # Duration of a profile. A program that launches kernels all the time makes 100,000 events in this time.
+WAIT_FACTOR = (
+    2.0  # The wait is longer by this factor than ``after_s``, the wait of a loop's profile, because a loop may still begin.
+)
+MIN_WAIT_S = 2.0  # The wait is at least this long, even with a small ``after_s``.
+MIN_PROFILE_S = 0.2  # A profile is dropped if the program's end makes it shorter than this.
 # The process must have used this share of a core. A process that only waits (a launcher, a server's parent) is not profiled.
-LEAST_CORE = 0.2
-LOOK_S = 0.05  # between two checks of whether the profile must begin or end
-# Limit of the wait for the main thread to begin the profile, because it may be inside one long call. The start is then tried again later.
-TO_START_S = 30.0
-TO_END_S = 10.0  # A program's end waits at most this long for the trace; writing it usually takes less.
-TO_GIVE_WAY_S = 2.0  # The start of another profiler waits at most this long for the end of ours.
-GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of NVIDIA's driver, of WSL's, and of AMD's
-PATIENCE = 3.0  # additional factor on the wait if an optimizer exists, because its first step may come late
-# Reasons why there is no trace: PyTorch before 2.7, PyTorch ran nothing, or the main thread stayed inside one call.
-OLD, IDLE, INSIDE = "old", "idle", "inside"
+MIN_CORE_SHARE = 0.2
+POLL_PERIOD_S = 0.05  # Pause between two checks of whether the profile must begin or end.
+# The main thread must begin the profile within this time. If it is inside one long call, the start is tried again later.
+MAX_START_S = 30.0
+MAX_END_S = 10.0  # A program's end waits at most this long for the trace. Writing the trace usually takes less.
+MAX_INTERRUPT_S = 2.0  # The start of another profiler waits at most this long for the end of this one.
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # The drivers of NVIDIA, of WSL and of AMD create these files.
+OPTIMIZER_WAIT_FACTOR = 3.0  # The wait is longer by this factor if an optimizer exists, because its first step may come late.
+# Reasons for a missing trace: PyTorch is older than 2.7, PyTorch ran no operation, or the main thread stayed inside one call.
+OLD_PYTORCH, NO_OPERATION, INSIDE_CALL = "old", "idle", "inside"
 
 
 class TimedProfile:
-    """Profiles SECONDS of a program, unless ``has_loop()`` becomes true before.
+    """A profile of PROFILE_S of a program. It is not taken if ``has_loop()`` becomes true before.
 
-    A thread of its own waits, and ends the profile. The main thread begins the profile between two instructions, because Kineto prints an error if
-    another thread prepares a process's first profile. All threads are profiled. The wait is longer if ``optimizer_exists()``.
+    A separate thread waits for the start and ends the profile. The main thread begins the profile between two instructions, because Kineto
+    prints an error if another thread prepares a process's first profile. All threads are profiled. The wait is longer if
+    ``optimizer_exists()``.
     """
 
     def __init__(
@@ -58,9 +61,9 @@ class TimedProfile:
     ) -> None:
         self._settings, self._torch = settings, torch
         self._has_loop, self._optimizer_exists = has_loop, optimizer_exists
-        self._over = False  # not an Event: a fork could copy its lock while it is locked
+        self._over = False  # This is not an Event, because a fork could copy an Event's lock while it is locked.
         self._interrupted = False
-        self.gives_way = True  # to the profile of a loop's steps, which then interrupts this one
+        self.gives_way = True  # The profile of a loop's steps may interrupt this one.
         self._profiler: Any = None
         self._limit = EventLimit()
         self._loaded = time.monotonic()
@@ -79,18 +82,18 @@ class TimedProfile:
 
     def _run(self) -> None:
         began = time.process_time()
-        wait_s = max(WAIT_FACTOR * self._settings.after_s, LEAST_WAIT_S)
+        wait_s = max(WAIT_FACTOR * self._settings.after_s, MIN_WAIT_S)
         try:
             while not self._over and not self._has_loop():
-                time.sleep(LOOK_S)
+                time.sleep(POLL_PERIOD_S)
                 waited_s = time.monotonic() - self._loaded
-                due = waited_s >= wait_s and waited_s >= wait_s * (PATIENCE if self._optimizer_exists() else 1)
-                computes = time.process_time() - began >= LEAST_CORE * waited_s
+                due = waited_s >= wait_s and waited_s >= wait_s * (OPTIMIZER_WAIT_FACTOR if self._optimizer_exists() else 1)
+                computes = time.process_time() - began >= MIN_CORE_SHARE * waited_s
                 if due and computes and self._is_imported() and self._may_begin():
                     if self._take_profile():
                         return
-                    wait_s = 2 * (time.monotonic() - self._loaded)  # nothing ran: try again after twice the time
-        except Exception:  # the program must not notice
+                    wait_s = 2 * (time.monotonic() - self._loaded)  # PyTorch ran nothing, so try again after twice the time.
+        except Exception:  # Errors of the recorder must not reach the program.
             self._over = True
 
     def _is_imported(self) -> bool:
@@ -124,24 +127,24 @@ class TimedProfile:
         """Take the profile; return whether its trace was written, or this PyTorch cannot make one."""
         self._profiler = self._new_profiler()
         if self._profiler is None:
-            self._note(why=OLD)
+            self._note(why=OLD_PYTORCH)
             return True
-        until = time.monotonic() + TO_START_S
+        until = time.monotonic() + MAX_START_S
         began = in_main_thread(self._start, until)
         if began is None:
             if time.monotonic() > until:
-                self._note(why=INSIDE, line=line_of_main())
+                self._note(why=INSIDE_CALL, line=line_of_main())
             return False
         lines: Counter[str] = Counter()
-        while not self._must_end(began + SECONDS):
+        while not self._must_end(began + PROFILE_S):
             lines[line_of_main()] += 1
-            time.sleep(LOOK_S)
+            time.sleep(POLL_PERIOD_S)
         with GRAPHS.none_captured():
             ended = time.monotonic()
             self._stop()
-        dropped = self._interrupted or self._has_loop() or ended - began < LEAST_SECONDS
+        dropped = self._interrupted or self._has_loop() or ended - began < MIN_PROFILE_S
         written = not dropped and self._write_trace(began, ended, lines)
-        self._profiler = None  # frees 4 kB for each operator
+        self._profiler = None  # This frees 4 kB for each operator.
         return written
 
     def _start(self) -> float | None:
@@ -156,7 +159,7 @@ class TimedProfile:
             with PROFILERS.by_us():
                 self._profiler._prepare_trace()
                 self._profiler._start_trace()
-                # Without this mark, the analysis would infer steps that are chance.
+                # This mark keeps the analysis from inferring steps, which would be chance.
                 with self._torch.profiler.record_function(TIMED_NAME):
                     pass
         except BaseException:
@@ -166,8 +169,8 @@ class TimedProfile:
 
     def _must_end(self, at: float) -> bool:
         left_s = at - time.monotonic()
-        # At least half of the time is profiled, because events are counted by memory, which the program may use as well.
-        return left_s <= 0 or (left_s <= SECONDS / 2 and self._limit.events() >= MOST_EVENTS) or self._is_unwanted()
+        # At least half of the time is profiled. The growth of memory shows the number of events, but the program's own memory may grow too.
+        return left_s <= 0 or (left_s <= PROFILE_S / 2 and self._limit.events() >= MAX_EVENTS) or self._is_unwanted()
 
     def _is_unwanted(self) -> bool:
         return self._over or self._interrupted or self._has_loop()
@@ -185,7 +188,7 @@ class TimedProfile:
     def _write_trace(self, began: float, ended: float, lines: Counter[str]) -> bool:
         """Write the trace if PyTorch ran anything, else a note with the main thread's most frequent line."""
         if not any("::" in event.name() for event in self._profiler.kineto_results.events()):
-            self._note(why=IDLE, line=max(lines, key=lambda line: lines[line], default=""))
+            self._note(why=NO_OPERATION, line=max(lines, key=lambda line: lines[line], default=""))
             return False
         part = self._settings.file(KIND, "part")
         with PROFILERS.by_us():
@@ -202,7 +205,7 @@ class TimedProfile:
     def interrupt(self) -> None:
         """End and discard the profile, because another profiler begins or the process forks."""
         self._interrupted = True
-        until = time.monotonic() + TO_GIVE_WAY_S
+        until = time.monotonic() + MAX_INTERRUPT_S
         while PROFILERS.ours is self and time.monotonic() < until:
             time.sleep(0.001)
 
@@ -214,7 +217,7 @@ class TimedProfile:
         """End the profile at the process's end, and write its trace."""
         self._over = True
         if PROFILERS.ours is self and self.thread is not None and threading.current_thread() is not self.thread:
-            self.thread.join(TO_END_S)
+            self.thread.join(MAX_END_S)
 
     def leave(self) -> None:
         """Write nothing more, because the process ends at once."""
@@ -258,13 +261,13 @@ def in_main_thread(act: Callable[[], float | None], until: float) -> float | Non
         return 0
 
     pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(acts)
-    _PENDING_CALLS.append(pending)  # Python may call it much later
+    _PENDING_CALLS.append(pending)  # Python may call it much later, so it must stay alive.
     if ctypes.pythonapi.Py_AddPendingCall(pending, None) != 0:
         return None
     while not results:
         if time.monotonic() > until and decision.acquire(blocking=False):
             return None
-        time.sleep(LOOK_S / 10)
+        time.sleep(POLL_PERIOD_S / 10)
     return results[0]
 
 

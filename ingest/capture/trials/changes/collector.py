@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 FROZEN, EVERY = "gc-frozen", "gc-every-n-steps"
-BEGIN, PROVEN_AFTER = 2, 4  # steps after which the change begins and is proven
+BEGIN_AFTER, PROVEN_AFTER = 2, 4  # The change begins and is proven after this many steps.
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
     if inside.values(FROZEN) is not None:
-        inside.after_step(BEGIN, gc.collect)
-        inside.after_step(BEGIN, gc.freeze)
+        inside.after_step(BEGIN_AFTER, gc.collect)
+        inside.after_step(BEGIN_AFTER, gc.freeze)
         inside.after_step(PROVEN_AFTER, lambda: _prove_frozen(inside))
     if (values := inside.values(EVERY)) is not None:
-        inside.after_step(BEGIN, gc.disable)
+        inside.after_step(BEGIN_AFTER, gc.disable)
         inside.after_step(PROVEN_AFTER, lambda: _prove_off(inside))
         _collect_every(int(values["steps"]), int(values["steps"]), inside)
 

@@ -1,6 +1,6 @@
 """Non-blocking copies of pinned batches to the GPU, by ``Tensor.to`` and ``Tensor.cuda``.
 
-Only batches of a loader with pinned memory are copied in this way, because no code writes to their memory again. A copy of this kind proves
+Only batches of a loader with pinned memory are copied without blocking, because no code writes to their memory again. Such a copy proves
 the change. Standard library only.
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 NON_BLOCKING = "non-blocking-copies"
-_DELIVERED: dict[int, Any] = {}  # weak references to the pinned tensors of batches, by id
+_DELIVERED: dict[int, Any] = {}  # It has weak references to the pinned tensors of batches, by id.
 
 
 def _watch_batches(module: ModuleType, inside: Inside) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 THREADS, SEGMENTS = "omp-threads", "expandable-segments"
-PROVEN_AFTER = 3  # steps
+PROVEN_AFTER = 3  # The changes are proven after this many steps.
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
 

@@ -1,8 +1,8 @@
 """Changes of ``DataLoader`` arguments: workers, pinned memory, prefetch and batch size.
 
-An iterator of the loader proves a change by its living workers, its prefetch factor, or its pinning of batches. Worker processes are not added
-to an iterable dataset, whose samples would repeat, to a dataset with CUDA tensors or open handles, or if workers are spawned by a script
-without a main guard. Standard library only.
+An iterator of the loader proves a change by its living workers, its prefetch factor, or its pinning of batches. Worker processes are not
+added in three cases: an iterable dataset would repeat its samples, CUDA tensors and open handles in a dataset cannot be shared, and a
+script that spawns workers needs a main guard. Standard library only.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ HANDLE_MODULES = (
     "redis",
     "pymongo",
 )
-# Limits of the search in a dataset: number of values, and levels (its own attributes, and two levels below them).
-LOOKED_AT, DEPTH = 200, 3
+# The search in a dataset stops after this many values, and at this level: the dataset's attributes are level 1.
+MAX_VALUES, MAX_DEPTH = 200, 3
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
@@ -170,7 +170,7 @@ def _has_main_guard() -> bool:
 def _unshared(dataset: Any) -> str | None:
     """Return why the values in ``dataset`` cannot be used in several processes; None if nothing was found."""
     waiting, looked = [(dataset, 0)], 0
-    while waiting and looked < LOOKED_AT:
+    while waiting and looked < MAX_VALUES:
         value, depth = waiting.pop(0)
         looked += 1
         if getattr(value, "is_cuda", False) is True:
@@ -179,7 +179,7 @@ def _unshared(dataset: Any) -> str | None:
         is_file = hasattr(value, "fileno") and hasattr(value, "closed") and not value.closed
         if is_file or (depth and kind.__module__.partition(".")[0] in HANDLE_MODULES):
             return HANDLES.format(kind=f"{kind.__module__}.{kind.__qualname__}")
-        if depth < DEPTH:
+        if depth < MAX_DEPTH:
             inner = list(vars(value).values()) if hasattr(value, "__dict__") and not isinstance(value, type) else []
             inner += list(value.values())[:10] if isinstance(value, dict) else []
             inner += list(value)[:10] if isinstance(value, (list, tuple)) else []

@@ -1,8 +1,9 @@
 """Changes of the outermost modules: torch.compile, channels-last weights, bf16 autocast.
 
-The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched until
-the end of this step. Dynamo's counter of graphs, the recorded CUDA graphs, the layout of the weights, or the type of a product inside forward
-proves a change. A module that is compiled already is not compiled again, and a module without convolutions keeps its layout. Standard library only.
+The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched
+until the end of this step. A change is proven by Dynamo's counter of graphs, by the recorded CUDA graphs, by the layout of the weights, or
+by the type of a product inside forward. A module that is compiled already is not compiled again, and a module without convolutions keeps
+its layout. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-last", "bf16-autocast"
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
-PROVEN_AFTER = 3  # steps after which the layout is proven
-COMPILED_AFTER = 1  # steps; Dynamo must not see the patched ``Module.__call__``, or it compiles the patch with each layer
-REPLAYED_AFTER = 6  # steps; CUDA graphs are replayed from the third compiled step on
+PROVEN_AFTER = 3  # The layout is proven after this many steps.
+# Modules are compiled after this many steps. Dynamo must not see the patched ``Module.__call__``, or it compiles the patch with each layer.
+COMPILED_AFTER = 1
+REPLAYED_AFTER = 6  # The graphs are proven after this many steps. CUDA graphs are replayed from the third compiled step on.
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
 MIB = 1 << 20
-PROVEN_AFTER = 3  # steps; DDP rebuilds its buckets after the first step, and its log after the third describes the new ones
+# The changes are proven after this many steps. DDP rebuilds its buckets after the first step, and its log then describes the new ones.
+PROVEN_AFTER = 3
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:

@@ -1,7 +1,7 @@
 """Changes of PyTorch's global settings: anomaly detection, cuDNN, determinism, TF32, attention.
 
-They are set after the first step, because scripts set them at their start. The settings that PyTorch reports after the third step prove the
-changes. Standard library only.
+The settings are changed after the first step, because scripts set them at their start. The settings that PyTorch reports after the third
+step prove the changes. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..inside import Inside
 
-ANOMALY, SEARCH, ANY_ALGORITHM, TF32, ATTENTION = (
+ANOMALY, CUDNN_SEARCH, ANY_ALGORITHM, TF32, ATTENTION = (
     "anomaly-detection-off",
     "cudnn-benchmark",
     "deterministic-off",
     "tf32",
     "attention-backends",
 )
-SET_AFTER, PROVEN_AFTER = 1, 3  # steps after which the settings are changed and proven
-TF32_SINCE = 8  # major compute capability of the first GPUs with TF32
+SET_AFTER, PROVEN_AFTER = 1, 3  # The settings are changed and proven after this many steps.
+TF32_SINCE = 8  # The first GPUs with TF32 have this major compute capability.
 NO_TF32 = "This device has no TF32."
-KERNELS = ("flash", "mem_efficient", "cudnn")
+ATTENTION_KERNELS = ("flash", "mem_efficient", "cudnn")
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
@@ -36,7 +36,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
 def _set(inside: Inside) -> None:
     torch = sys.modules["torch"]
     inside.notes.note_seen("settings", **_settings(torch))
-    if inside.values(SEARCH) is not None:
+    if inside.values(CUDNN_SEARCH) is not None:
         torch.backends.cudnn.benchmark = True
     if inside.values(ANY_ALGORITHM) is not None:
         torch.use_deterministic_algorithms(False)
@@ -48,7 +48,7 @@ def _set(inside: Inside) -> None:
             torch.set_float32_matmul_precision("high")
             torch.backends.cudnn.allow_tf32 = True
     if inside.values(ATTENTION) is not None:
-        for kernel in KERNELS:
+        for kernel in ATTENTION_KERNELS:
             getattr(torch.backends.cuda, f"enable_{kernel}_sdp", lambda _: None)(True)
 
 
@@ -59,7 +59,7 @@ def _settings(torch: Any) -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic,
         "precision": torch.get_float32_matmul_precision(),
         "threads": torch.get_num_threads(),
-        "attention": [kernel for kernel in KERNELS if _enabled(torch, kernel)],
+        "attention": [kernel for kernel in ATTENTION_KERNELS if _enabled(torch, kernel)],
     }
 
 
@@ -70,10 +70,10 @@ def _enabled(torch: Any, kernel: str) -> bool:
 def _prove(inside: Inside) -> None:
     now = _settings(sys.modules["torch"])
     facts: tuple[tuple[str, bool, str], ...] = (
-        (SEARCH, now["search"] and now["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
+        (CUDNN_SEARCH, now["search"] and now["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
         (ANY_ALGORITHM, not now["deterministic"], "Deterministic algorithms are off after three steps."),
         (TF32, now["precision"] == "high" and now["cuda"], "The precision of float32 products is 'high' after three steps."),
-        (ATTENTION, len(now["attention"]) == len(KERNELS), "All kernels of attention are enabled after three steps."),
+        (ATTENTION, len(now["attention"]) == len(ATTENTION_KERNELS), "All kernels of attention are enabled after three steps."),
     )
     for slug, is_set, proof in facts:
         if inside.values(slug) is not None and is_set:

@@ -119,7 +119,7 @@ def launcher(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
 def test_ranks_of_a_launcher_can_be_recorded_twice_and_may_end_meanwhile(
     launcher: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attaching, "LEAST_S", 0.0)
+    monkeypatch.setattr(attaching, "MIN_PROFILED_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     wanted, remote = AttachOptions(steps=2, after_s=0.05, sample=False), BySignal(tmp_path)
     launched = attach(launcher.pid, tmp_path / "first.sawtooth", wanted, remote=remote)

@@ -17,7 +17,7 @@ from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
-from sawtooth.ingest.capture.command.without_optimizer.outermost_module import ATTRIBUTE
+from sawtooth.ingest.capture.command.without_optimizer.outermost_module import CALL_ATTRIBUTE
 
 
 def marks_in(lines: bytes) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def test_a_hook_without_renewal_ends_itself(tmp_path: Path) -> None:
 
     clock, folder = Clock(), tmp_path / "recording"
     folder.mkdir()
-    for name, text in ((inside.LEASE, ""), (inside.BEGIN, "10")):
+    for name, text in ((inside.LEASE_FILE, ""), (inside.BEGIN_FILE, "10")):
         (folder / name).write_text(text)
     attached = inside.Attachment(HookSettings(folder, 0, 1.0, None, 1, 1), clock)
     evaluate, leave = torch.nn.Module.eval, os._exit
@@ -76,7 +76,7 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, b
 
     def patched() -> list[Any]:
         iterator = loaders._BaseDataLoaderIter
-        return [torch.autograd._engine_run_backward, iterator.__next__, os._exit, model.__dict__.get(ATTRIBUTE)]
+        return [torch.autograd._engine_run_backward, iterator.__next__, os._exit, model.__dict__.get(CALL_ATTRIBUTE)]
 
     def train(least: int) -> None:
         limit, batches = time.monotonic() + 240, iter(loaders.DataLoader(torch.ones(10**6, 2)))
@@ -93,14 +93,14 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, b
             assert time.monotonic() < limit
 
     before = patched()
-    (tmp_path / inside.LEASE).touch()
+    (tmp_path / inside.LEASE_FILE).touch()
     attached = inside.Attachment(HookSettings(tmp_path, 0, 1.0, None, 1, 1))
     attached.begin(optimizers, time_loader=False)
     try:
         for _ in range(5 if boundary == "backward" else 0):
             model(torch.ones(1, 2)).sum().backward()
         assert attached.detector.boundary is None  # not before all ranks begin
-        (tmp_path / inside.BEGIN).write_text("0")
+        (tmp_path / inside.BEGIN_FILE).write_text("0")
         train(20)
         assert patched() != before
     finally:
@@ -119,9 +119,9 @@ def test_a_running_program_without_a_loop_has_a_timed_profile(tmp_path: Path, mo
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach import inside
 
-    for constant, seconds in {"LEAST_WAIT_S": 0.05, "LOOK_S": 0.01, "SECONDS": 0.1, "LEAST_SECONDS": 0.05}.items():
+    for constant, seconds in {"MIN_WAIT_S": 0.05, "POLL_PERIOD_S": 0.01, "PROFILE_S": 0.1, "MIN_PROFILE_S": 0.05}.items():
         monkeypatch.setattr(timed_profile, constant, seconds)
-    (tmp_path / inside.LEASE).touch()
+    (tmp_path / inside.LEASE_FILE).touch()
     attached = inside.Attachment(HookSettings(tmp_path, 5, 0.0, None, 1, 1))
     attached.begin(importlib.import_module("torch.optim.optimizer"), time_loader=False)
     limit = time.monotonic() + 60
@@ -158,7 +158,7 @@ def test_a_running_profiler_of_the_training_is_detected(tmp_path: Path) -> None:
 
 def test_hooks_of_an_optimizer_are_not_changed_during_iteration() -> None:
     torch = pytest.importorskip("torch")
-    from sawtooth.ingest.capture.attach.inside import obey
+    from sawtooth.ingest.capture.attach.inside import answer_request
 
     answers: list[dict[str, Any]] = []
     parameter = torch.nn.Parameter(torch.ones(1))
@@ -166,21 +166,21 @@ def test_hooks_of_an_optimizer_are_not_changed_during_iteration() -> None:
     optimizer = torch.optim.LBFGS([parameter])
 
     def closure() -> Any:
-        answers.append(obey({"do": "detach"}))  # within the step, where no hook runs
+        answers.append(answer_request({"do": "detach"}))  # within the step, where no hook runs
         return (parameter * parameter).sum()
 
-    handle = optimizer.register_step_post_hook(lambda *_: answers.append(obey({"do": "detach"})))
+    handle = optimizer.register_step_post_hook(lambda *_: answers.append(answer_request({"do": "detach"})))
     optimizer.step(closure)
     handle.remove()
     assert "stays" in answers[0] and answers[-1] == {"again": True}
 
 
 def test_attach_observes_the_same_events_as_run() -> None:
-    from sawtooth.ingest.capture.attach.inside import LOADER_PATCHES, OPTIMIZERS, PATCHES
+    from sawtooth.ingest.capture.attach.inside import LOADER_PATCHES, OPTIMIZER_MODULE, PATCHES
 
     startup = Path(hook.__file__).with_name("startup") / "sitecustomize.py"
     awaited = next(part for part in startup.read_text().split("\n}") if "PATCHES = {" in part).partition("PATCHES = {")[2]
     modules = {line.split('"')[1] for line in awaited.splitlines() if '":' in line}
     assert {"torch.serialization" if name == "torch" else name for name in [*PATCHES, *LOADER_PATCHES]} | {
-        OPTIMIZERS
+        OPTIMIZER_MODULE
     } == modules

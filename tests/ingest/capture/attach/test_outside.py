@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.attach import readings, remote, stacks
-from sawtooth.ingest.capture.attach.attach import OUTSIDE, AttachOptions, attach
+from sawtooth.ingest.capture.attach.attach import NO_HOOK, AttachOptions, attach
 from sawtooth.ingest.capture.attach.targets import Process, read_process
 from sawtooth.ingest.capture.command import telemetry
 
@@ -97,7 +97,7 @@ def test_the_functions_of_the_main_thread_are_named_by_their_innermost_own_frame
     assert stacks.in_words("\n".join(lines), 7) == [
         "Its main thread was in these functions of the training (100 stacks): decode (data.py:4) 70 %, main (train.py:30) 30 %."
     ]
-    assert stacks.in_words("", 7) == [stacks.FEW.format(count=0)]
+    assert stacks.in_words("", 7) == [stacks.TOO_FEW.format(count=0)]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_a_process_without_a_hook_is_only_sampled(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.trainings_of", lambda pid: [me()])
     launched = attach(os.getpid(), tmp_path / "outside.sawtooth", AttachOptions(name="mine", seconds=0.8), remote=No())
     assert launched.bundle == tmp_path / "outside.sawtooth" and launched.exit_code == 0
-    assert launched.missing[0] == OUTSIDE.format(why="it is old") and launched.missing[-1] == stacks.INSTALL
+    assert launched.missing[0] == NO_HOOK.format(why="it is old") and launched.missing[-1] == stacks.INSTALL
     assert launched.missing[1].startswith(f"Process {os.getpid()} used ")
     assert options[-2:] == ["--follow", str(os.getpid())]

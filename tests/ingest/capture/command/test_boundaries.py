@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from sawtooth.ingest.capture.command.hook import Hook
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
-from sawtooth.ingest.capture.command.without_optimizer.boundaries import FEW, LEAST, BoundaryDetector
-from sawtooth.ingest.capture.command.without_optimizer.outermost_module import ATTRIBUTE, OutermostModule
+from sawtooth.ingest.capture.command.without_optimizer.boundaries import MIN_BOUNDARY_STEPS, MIN_EVENTS, BoundaryDetector
+from sawtooth.ingest.capture.command.without_optimizer.outermost_module import CALL_ATTRIBUTE, OutermostModule
 from sawtooth.ingest.loop.step_boundary import step_in_words
 
 STEPS = 30
@@ -104,10 +104,10 @@ def closures(model: Model) -> None:
 @pytest.mark.parametrize(
     ("loop", "boundary", "least"),
     [
-        (by_hand, "backward", STEPS - LEAST + 1),
-        (with_gradients, "gradient", STEPS - LEAST + 1),
-        (batches, "batch", STEPS - LEAST + 1),
-        (closures, "backward", STEPS - LEAST + 1),
+        (by_hand, "backward", STEPS - MIN_EVENTS + 1),
+        (with_gradients, "gradient", STEPS - MIN_EVENTS + 1),
+        (batches, "batch", STEPS - MIN_EVENTS + 1),
+        (closures, "backward", STEPS - MIN_EVENTS + 1),
     ],
 )
 def test_a_loop_without_steps_of_an_optimizer_is_marked_by_the_best_boundary(
@@ -129,14 +129,14 @@ def test_calls_of_the_outermost_module_are_steps_and_the_module_is_unchanged(tmp
         while detector.boundary is None:
             calls(model)
         calls(model)
-        assert ATTRIBUTE in model.__dict__
+        assert CALL_ATTRIBUTE in model.__dict__
         twin = copy.deepcopy(model)
         torch.save(model, io.BytesIO())
     head, *marks = lines_of(tmp_path)
     assert (head["sign"], head["of"]) == ("call", "Model")
     assert len(marks) >= STEPS
-    assert ATTRIBUTE not in model.__dict__
-    assert ATTRIBUTE not in twin.__dict__
+    assert CALL_ATTRIBUTE not in model.__dict__
+    assert CALL_ATTRIBUTE not in twin.__dict__
 
 
 def test_two_calls_per_step_are_one_step(tmp_path: Path) -> None:
@@ -189,12 +189,12 @@ def test_an_optimizer_that_exists_delays_the_profile_of_another_boundary(tmp_pat
 def test_a_few_backward_passes_before_a_long_generation_are_not_a_loop(tmp_path: Path) -> None:
     model = Model()
     with detector_in(tmp_path) as detector:
-        for _ in range(LEAST + 1):
+        for _ in range(MIN_EVENTS + 1):
             model(torch.ones(2, 4)).sum().backward()
         assert detector.boundary == "backward"
         assert detector._module is not None
         detector._module._notice(model)
-        for _ in range(2 * FEW):
+        for _ in range(2 * MIN_BOUNDARY_STEPS):
             model(torch.ones(2, 4))
             time.sleep(0.001)
     assert lines_of(tmp_path)[0]["sign"] == "call"

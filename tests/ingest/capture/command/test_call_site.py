@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sawtooth.ingest.capture.command import call_site
-from sawtooth.ingest.capture.command.call_site import MOST_SITES, CallSite, CallSites
+from sawtooth.ingest.capture.command.call_site import MAX_SITES, CallSite, CallSites
 
 HERE = Path(__file__).name
 
@@ -84,9 +84,9 @@ def test_a_program_without_user_code_has_lines_of_its_packages(monkeypatch: pyte
 def test_changing_stacks_do_not_fill_the_memory() -> None:
     sites = CallSites()
     made: dict[str, Callable[[], CallSite]] = {}
-    for number in range(MOST_SITES + 5):
+    for number in range(MAX_SITES + 5):
         exec(f"def f{number}(): return here()", {"here": sites.here}, made)
-    assert {call().number for call in made.values()} == set(range(MOST_SITES + 1)), (
+    assert {call().number for call in made.values()} == set(range(MAX_SITES + 1)), (
         "all beyond the most are one place, and none of the others"
     )
 
@@ -141,7 +141,7 @@ class Program:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_call_site_is_the_complete_stack(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_site, "MOST_SITES", 10_000)
+    monkeypatch.setattr(call_site, "MAX_SITES", 10_000)
     program = Program(seed)
     program.run()
     assert len(program.seen) > 200

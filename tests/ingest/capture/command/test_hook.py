@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
-from sawtooth.ingest.capture.command.parts import AT, LATER_PROFILES
+from sawtooth.ingest.capture.command.loop_times import MAX_UNSTEADY_S, MIN_STEPS_BEFORE_PROFILE
+from sawtooth.ingest.capture.command.parts import LATER_PROFILES, STEP_INFIX
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
 from tests.support.hooked_loop import HookedLoop, marks_of
@@ -21,11 +21,13 @@ def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path)
     loop = HookedLoop(tmp_path)
     loop.run(100, 50)
     loop.hook.finish()
-    assert loop.profiled == [("start", LEAST_STEPS), ("stop", LEAST_STEPS + 4)]
+    assert loop.profiled == [("start", MIN_STEPS_BEFORE_PROFILE), ("stop", MIN_STEPS_BEFORE_PROFILE + 4)]
     assert [path.name.split("-")[0] for path in tmp_path.glob("*.json")] == ["trace"]
     marks = marks_of(tmp_path)
     assert [mark["i"] for mark in marks] == list(range(100))
-    assert [mark["i"] for mark in marks if mark["p"] == "profile"] == list(range(LEAST_STEPS + 1, LEAST_STEPS + 5))
+    assert [mark["i"] for mark in marks if mark["p"] == "profile"] == list(
+        range(MIN_STEPS_BEFORE_PROFILE + 1, MIN_STEPS_BEFORE_PROFILE + 5)
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_the_training_is_as_fast_after_the_profile_as_before(
     if chosen is None:
         monkeypatch.delenv("TEARDOWN_CUPTI")
     loop = HookedLoop(tmp_path)
-    loop.run(LEAST_STEPS, 50)
+    loop.run(MIN_STEPS_BEFORE_PROFILE, 50)
     assert os.environ.get("TEARDOWN_CUPTI") == chosen
     loop.run(10, 50)
     assert os.environ["TEARDOWN_CUPTI"] == then
@@ -85,7 +87,7 @@ def test_a_profile_waits_a_limited_time_for_the_warm_up(tmp_path: Path) -> None:
     assert loop.profiled[0][0] == "start"
     restless = HookedLoop(tmp_path / "other")
     (tmp_path / "other").mkdir()
-    while restless.now_ns < (PATIENCE_S + 5) * 1e9:
+    while restless.now_ns < (MAX_UNSTEADY_S + 5) * 1e9:
         restless.run(10, 100 if (restless.steps // 10) % 2 else 300)
     assert restless.profiled[0][0] == "start"
 
@@ -110,7 +112,7 @@ def test_an_error_in_the_hook_ends_only_the_hook(tmp_path: Path, broken: str) ->
     if broken != "mark":
         (trouble,) = tmp_path.glob("trouble-*.json")
         assert "CUPTI is taken" in json.loads(trouble.read_text())["error"]
-        assert len(marks_of(tmp_path)) >= LEAST_STEPS, "earlier marks are kept"
+        assert len(marks_of(tmp_path)) >= MIN_STEPS_BEFORE_PROFILE, "earlier marks are kept"
 
 
 def test_no_profile_is_taken_if_none_is_requested(tmp_path: Path) -> None:
@@ -124,8 +126,8 @@ def test_profiles_are_repeated_and_the_newest_are_kept(tmp_path: Path) -> None:
     loop.run(1000, 50)
     loop.hook.finish()
     starts = [steps for what, steps in loop.profiled if what == "start"]
-    assert starts == list(range(LEAST_STEPS, 1000, 50))
-    later = sorted(int(path.stem.rpartition(AT)[2]) for path in tmp_path.glob(f"trace-*{AT}*.json"))
+    assert starts == list(range(MIN_STEPS_BEFORE_PROFILE, 1000, 50))
+    later = sorted(int(path.stem.rpartition(STEP_INFIX)[2]) for path in tmp_path.glob(f"trace-*{STEP_INFIX}*.json"))
     assert later == starts[-LATER_PROFILES:]
     assert len(list(tmp_path.glob("trace-*.json"))) == LATER_PROFILES + 1, "the first stays"
 
@@ -151,8 +153,8 @@ def test_a_process_that_exits_at_once_still_writes_its_marks(tmp_path: Path) -> 
     An example is a watchdog's exit when the GPU hangs: stopping the profiler would hang too.
     """
     loop = HookedLoop(tmp_path)
-    loop.run(LEAST_STEPS + 2, 50)
+    loop.run(MIN_STEPS_BEFORE_PROFILE + 2, 50)
     loop.hook.leave()
     loop.run(1, 50)  # Another thread is still in its loop.
-    assert loop.profiled == [("start", LEAST_STEPS)]
-    assert len(marks_of(tmp_path)) == LEAST_STEPS + 2 and not list(tmp_path.glob("trouble-*"))
+    assert loop.profiled == [("start", MIN_STEPS_BEFORE_PROFILE)]
+    assert len(marks_of(tmp_path)) == MIN_STEPS_BEFORE_PROFILE + 2 and not list(tmp_path.glob("trouble-*"))

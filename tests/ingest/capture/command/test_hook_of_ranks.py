@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.ingest.capture.command.hook import ALONE_STEPS, Hook
-from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS
+from sawtooth.ingest.capture.command.hook import UNSHARED_START_STEP, Hook
+from sawtooth.ingest.capture.command.loop_times import MIN_STEPS_BEFORE_PROFILE
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
-from sawtooth.ingest.capture.in_process.rank_agreement import lead
+from sawtooth.ingest.capture.in_process.rank_agreement import lead_steps
 from tests.support.hooked_loop import MAIN, MS, WARM_UP, HookedLoop
 
 
@@ -26,7 +26,7 @@ def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path, ms: int, steps: 
         loop.run(1, ms)
     for loop in loops:
         loop.hook.finish()
-    begin = LEAST_STEPS + lead(ms * MS)
+    begin = MIN_STEPS_BEFORE_PROFILE + lead_steps(ms * MS)
     taken = [("start", begin), ("stop", min(begin + 6, steps))]
     assert [loop.profiled for loop in loops] == [taken, taken]
     assert {path.name for path in tmp_path.glob("trace-*")} == {"trace-rank0.json", "trace-rank1.json"}
@@ -34,8 +34,8 @@ def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path, ms: int, steps: 
 
 def test_ranks_without_a_shared_folder_profile_from_a_fixed_step(tmp_path: Path) -> None:
     loop = HookedLoop(tmp_path, rank=3, ranks=16, ranks_here=8)
-    loop.run(ALONE_STEPS + 10, 50)
-    assert loop.profiled[0] == ("start", ALONE_STEPS)
+    loop.run(UNSHARED_START_STEP + 10, 50)
+    assert loop.profiled[0] == ("start", UNSHARED_START_STEP)
 
 
 def test_an_invalid_rank_of_a_launcher_is_ignored() -> None:

@@ -93,7 +93,7 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
     message = "The command ended with exit code 3 before its first step, so no run was written."
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
     assert (done.exit_code, done.bundle, done.at_end) == (3, None, [message]) and not list(tmp_path.iterdir())
-    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)  # Longer telemetry may show the reason. It is kept, but is not a run.
+    monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)  # Longer telemetry may show the reason. It is kept, but is not a run.
     (tmp_path / "x.jsonl").write_text("the user's own")
     for name in ("x-telemetry.jsonl", "x-telemetry-2.jsonl"):
         done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
@@ -107,7 +107,7 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
 
 def test_a_sampler_stopped_during_its_start_is_described_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The process ends by the signal, however busy the machine is.
-    monkeypatch.setattr(telemetry.sampler_process, "SAMPLER_STOP_S", 240.0)
+    monkeypatch.setattr(telemetry.sampler_process, "MAX_STOP_S", 240.0)
     code = "import time; print('ready', flush=True); time.sleep(60)"
     python = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -15,7 +15,16 @@ from typing import Any
 import pytest
 
 from sawtooth.ingest.capture.in_process import kineto
-from sawtooth.ingest.capture.in_process.postponed import ALONE, MOST_TRIES, TOOL, UNKNOWN, WHY, WRITTEN, Postponed, sentence_of
+from sawtooth.ingest.capture.in_process.postponed import (
+    MAX_INTERRUPTIONS,
+    NO_TRACE_ADVICE,
+    OTHER_PROFILER,
+    OTHER_TOOL,
+    REASONS,
+    TRACE_ADVICE,
+    Postponed,
+    sentence_of,
+)
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
 from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
 
@@ -95,21 +104,23 @@ def test_messages_about_another_profiler(tmp_path: Path, monkeypatch: pytest.Mon
     profilers.other = True
     assert postponed.must_wait(21) and postponed.still_waits
     postponed.write()
-    assert sentence_of(tmp_path, profiled=False) == ALONE.format(why=WHY["running"], advice=UNKNOWN)
+    assert sentence_of(tmp_path, profiled=False) == OTHER_PROFILER.format(why=REASONS["running"], advice=NO_TRACE_ADVICE)
     trace = tmp_path / "theirs.json"
     profilers.writes(trace)
     postponed.write()
-    assert WHY["running"] in str(sentence_of(tmp_path, profiled=False))
+    assert REASONS["running"] in str(sentence_of(tmp_path, profiled=False))
     trace.touch()
-    assert sentence_of(tmp_path, profiled=False) == ALONE.format(why=WHY["running"], advice=WRITTEN.format(path=trace))
+    assert sentence_of(tmp_path, profiled=False) == OTHER_PROFILER.format(
+        why=REASONS["running"], advice=TRACE_ADVICE.format(path=trace)
+    )
     profilers.other = False
     assert not postponed.still_waits and not postponed.must_wait(1234)
     postponed.write()
-    assert WHY["short"] in str(sentence_of(tmp_path, profiled=False))
+    assert REASONS["short"] in str(sentence_of(tmp_path, profiled=False))
     assert str(sentence_of(tmp_path, profiled=True)).startswith("The profile began only after step 1,234,")
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_INTERRUPTIONS):
         postponed.interrupted()
-    assert postponed.must_wait(2000) and WHY["interrupted"] in str(sentence_of(tmp_path, profiled=False))
+    assert postponed.must_wait(2000) and REASONS["interrupted"] in str(sentence_of(tmp_path, profiled=False))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +144,9 @@ def test_a_tool_that_uses_cupti_is_known_by_the_environment(
     assert cuda_tool(variables) == tool
     (tmp_path / "other_profiler-1.json").write_text(json.dumps({"step": 0, "why": "running", "tool": tool, "exported": []}))
     said = sentence_of(tmp_path, profiled=False)
-    assert said == (TOOL.format(tool=tool) if tool else ALONE.format(why=WHY["running"], advice=UNKNOWN))
+    assert said == (
+        OTHER_TOOL.format(tool=tool) if tool else OTHER_PROFILER.format(why=REASONS["running"], advice=NO_TRACE_ADVICE)
+    )
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["same environment", "environment emptied by a forked child"])

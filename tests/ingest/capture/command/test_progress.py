@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.command.progress import (
-    RECENT,
+    MAX_REPORTED_STEPS,
     MarksTail,
     ProgressReporter,
     ProgressSink,
@@ -64,12 +64,12 @@ def test_a_growing_file_is_read_and_the_newest_steps_count(tmp_path: Path) -> No
     clock = Clock()
     writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
     assert tail.step_rate() is None
-    for step in range(3 * RECENT):
-        clock.ns += (50 if step < 2 * RECENT else 10) * MS
+    for step in range(3 * MAX_REPORTED_STEPS):
+        clock.ns += (50 if step < 2 * MAX_REPORTED_STEPS else 10) * MS
         writer.mark(step)
     writer.flush()
     first = tail.step_rate()
-    assert first is not None and (first.step, first.p50_ms) == (3 * RECENT - 1, 10.0)
+    assert first is not None and (first.step, first.p50_ms) == (3 * MAX_REPORTED_STEPS - 1, 10.0)
     assert tail.step_rate() is None, "no step came since"
     with (tmp_path / "marks-7.jsonl").open("ab") as file:
         file.write(b'{"k": "mark", "i": 600, "w": 99')

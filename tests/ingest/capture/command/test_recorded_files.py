@@ -100,7 +100,7 @@ def test_recorded_files_are_kept_if_packing_fails(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)
     monkeypatch.setattr(launch, "pack_runs", fails)
     done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
     assert (done.exit_code, done.bundle) == (5, None)
@@ -113,7 +113,7 @@ def test_recorded_files_are_kept_if_packing_fails(
 
 @pytest.mark.usefixtures("sampled")
 def test_unreadable_loader_times_do_not_affect_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)
     monkeypatch.setattr(recorded_runs.batch_files, "loading_of", lambda _: 1 // 0)
     done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
     assert done.exit_code == 5 and done.bundle is not None

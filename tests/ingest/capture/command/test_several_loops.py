@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS
-from sawtooth.ingest.capture.in_process.profile_cost import LEAST_KEPT, sentences_in
+from sawtooth.ingest.capture.command.loop_times import MIN_STEPS_BEFORE_PROFILE
+from sawtooth.ingest.capture.in_process.profile_cost import MIN_KEPT_STEPS, sentences_in
 from tests.support.hooked_loop import MAIN, WARM_UP, HookedLoop, marks_of
 
 
@@ -50,7 +50,7 @@ def test_a_loop_that_ended_with_its_profile_counts_with_its_length(tmp_path: Pat
     """
     loop = HookedLoop(tmp_path)
     loop.site = WARM_UP
-    loop.run(LEAST_STEPS + 5, 200)
+    loop.run(MIN_STEPS_BEFORE_PROFILE + 5, 200)
     loop.site = MAIN
     loop.run(95, 50)
     assert [what for what, _ in loop.profiled] == ["start", "stop"]
@@ -69,17 +69,17 @@ def test_a_short_loop_after_the_profiled_one_and_its_return_are_not_profiled(tmp
 
 
 @pytest.mark.parametrize("next_loop", [0, 5, 100])
-@pytest.mark.parametrize("whole", [LEAST_KEPT - 1, LEAST_KEPT])
+@pytest.mark.parametrize("whole", [MIN_KEPT_STEPS - 1, MIN_KEPT_STEPS])
 def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path, whole: int, next_loop: int) -> None:
     """A profile with three whole steps is kept if its loop ends; the profile of a longer loop replaces it."""
     loop = HookedLoop(tmp_path, steps=5)
     loop.site = WARM_UP
-    loop.run(LEAST_STEPS + 1 + whole + 1, 50)
+    loop.run(MIN_STEPS_BEFORE_PROFILE + 1 + whole + 1, 50)
     loop.site = MAIN
     loop.run(next_loop, 50)
     loop.hook.finish()
     assert [what for what, _ in loop.profiled] == ["start", "stop"] * (2 if next_loop == 100 else 1)
-    kept = whole == LEAST_KEPT
+    kept = whole == MIN_KEPT_STEPS
     assert len(list(tmp_path.glob("trace-*"))) == (1 if kept or next_loop == 100 else 0)
     early = [f"The profile ended after {whole} of 5 steps, because the loop ended."] if kept and next_loop < 100 else []
     assert sentences_in(tmp_path) == early
@@ -88,8 +88,8 @@ def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path
 def test_a_profile_is_cancelled_if_another_loop_begins(tmp_path: Path) -> None:
     loop = HookedLoop(tmp_path)
     loop.site = WARM_UP
-    loop.run(LEAST_STEPS + 2, 50)
-    assert loop.profiled == [("start", LEAST_STEPS)]
+    loop.run(MIN_STEPS_BEFORE_PROFILE + 2, 50)
+    assert loop.profiled == [("start", MIN_STEPS_BEFORE_PROFILE)]
     loop.site = MAIN
     loop.run(100, 50)
     loop.hook.finish()

@@ -9,7 +9,7 @@ import pytest
 from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.graphs import Graphs
 from sawtooth.ingest.capture.command.hook import watch_updates
-from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS
+from sawtooth.ingest.capture.command.loop_times import MIN_STEPS_BEFORE_PROFILE
 from tests.support.hooked_loop import HookedLoop, marks_of
 
 
@@ -41,8 +41,8 @@ def test_a_profile_ends_with_the_optimizer_that_began_it(tmp_path: Path) -> None
     for _ in range(5):
         loop.run(1, 50, "actor")  # defines the steps from its second step on
         loop.run(2, 50, "critic")
-    assert loop.profiled[0] == ("start", LEAST_STEPS)
-    assert loop.profiled[1][0] == "stop" and loop.profiled[1][1] <= LEAST_STEPS + 8
+    assert loop.profiled[0] == ("start", MIN_STEPS_BEFORE_PROFILE)
+    assert loop.profiled[1][0] == "stop" and loop.profiled[1][1] <= MIN_STEPS_BEFORE_PROFILE + 8
 
 
 def test_updates_of_separate_groups_are_one_step(tmp_path: Path) -> None:

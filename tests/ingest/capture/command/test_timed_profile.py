@@ -18,9 +18,9 @@ from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.command.without_optimizer.timed_profile import (
-    IDLE,
     KIND,
-    OLD,
+    NO_OPERATION,
+    OLD_PYTORCH,
     TimedProfile,
     in_main_thread,
     notes_of,
@@ -34,15 +34,15 @@ LONG_S = 60.0
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedProfile]:
     """Profile this process at once for a moment."""
-    monkeypatch.setattr(timed_profile, "LEAST_WAIT_S", 0.0)
-    monkeypatch.setattr(timed_profile, "LOOK_S", 0.005)
-    monkeypatch.setattr(timed_profile, "LEAST_SECONDS", 0.01)
-    monkeypatch.setattr(timed_profile, "LEAST_CORE", 0.0)
+    monkeypatch.setattr(timed_profile, "MIN_WAIT_S", 0.0)
+    monkeypatch.setattr(timed_profile, "POLL_PERIOD_S", 0.005)
+    monkeypatch.setattr(timed_profile, "MIN_PROFILE_S", 0.01)
+    monkeypatch.setattr(timed_profile, "MIN_CORE_SHARE", 0.0)
     monkeypatch.setattr(timed_profile, "GPU_FILES", ())
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)  # nothing could undo it
 
     def begin(seconds: float = 0.05, repeats: Callable[[], bool] = lambda: False) -> TimedProfile:
-        monkeypatch.setattr(timed_profile, "SECONDS", seconds)
+        monkeypatch.setattr(timed_profile, "PROFILE_S", seconds)
         one = TimedProfile(HookSettings(tmp_path, 5, 0.0, None, 1, 1), torch, repeats, lambda: False)
         one.begin()
         return one
@@ -90,7 +90,9 @@ def test_no_trace_is_written_if_pytorch_runs_nothing(tmp_path: Path, begun: Call
     until(lambda: ended(one), lambda: None)
     (note,) = notes_of(tmp_path)
     assert (
-        note["why"] == IDLE and note["line"].startswith("test_timed_profile.py:") and not list(tmp_path.glob(f"{KIND}-*.json"))
+        note["why"] == NO_OPERATION
+        and note["line"].startswith("test_timed_profile.py:")
+        and not list(tmp_path.glob(f"{KIND}-*.json"))
     )
     assert f"PyTorch ran no operation during the profile; the main thread was at {note['line']}." in no_loop_sentence(
         [], tmp_path, 5.0
@@ -129,7 +131,7 @@ def test_the_end_of_a_program_ends_its_timed_profile(tmp_path: Path, begun: Call
 
 
 def test_a_program_that_waits_is_not_profiled(begun: Callable[..., TimedProfile], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed_profile, "LEAST_CORE", 2.0 * (os.cpu_count() or 1))
+    monkeypatch.setattr(timed_profile, "MIN_CORE_SHARE", 2.0 * (os.cpu_count() or 1))
     one = begun()
     end = time.monotonic() + 0.05
     until(lambda: time.monotonic() > end or PROFILERS.ours is not None)
@@ -144,7 +146,7 @@ def test_an_older_pytorch_has_no_timed_profile(
     monkeypatch.setattr(TimedProfile, "_new_profiler", lambda _: None)
     one = begun()
     until(lambda: ended(one))
-    assert list(notes_of(tmp_path)) == [{"why": OLD}] and "needs PyTorch 2.7" in no_loop_sentence([], tmp_path, 5.0)
+    assert list(notes_of(tmp_path)) == [{"why": OLD_PYTORCH}] and "needs PyTorch 2.7" in no_loop_sentence([], tmp_path, 5.0)
 
 
 def test_a_main_thread_inside_one_call_is_not_waited_for_forever() -> None:
