@@ -13,7 +13,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.graph_annotations import annotated_nodes
 from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing_ids
 from sawtooth.ingest.trace.overruns import Overruns
-from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, TABLES, UNIX_NS, Facts, TraceTables
+from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, MIN_UNIX_NS, TABLES, Facts, TraceTables
 from sawtooth.ingest.trace.spool import Columns, slices
 from sawtooth.ingest.writer import Writer
 
@@ -40,7 +40,7 @@ def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
         **facts.recording,
         "kind": "trace",
         "event_count": sum(table.rows for table in stored) - duplicates,
-        "clock": "unix" if base or largest > UNIX_NS else "unknown",
+        "clock": "unix" if base or largest > MIN_UNIX_NS else "unknown",
         "base_time_ns": facts.base_ns,
         "first_ns": min(table.first for table in stored if table.first is not None) + base,
         "last_ns": largest + base,
@@ -49,7 +49,7 @@ def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
 
 
 class _Linking:
-    """Match calls and GPU operations by correlation, then nest operators and place calls in them."""
+    """Link the rows of one trace: match calls and GPU operations, nest operators, and place calls in them."""
 
     def __init__(self, trace: TraceTables, facts: Facts, writer: Writer, base: int) -> None:
         self._trace, self._tables, self._writer, self._base = trace, trace.tables, writer, base
@@ -79,7 +79,7 @@ class _Linking:
         return LaunchLinks(correlation, start)
 
     def _gpu_launches(self, launches: LaunchLinks) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
-        """Return each kept operation's call, the kept rows by slice, External ids, and the duplicate count."""
+        """Return each kept operation's call, the kept rows by slice, External ids, and the duplicates' number."""
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
         calls, kept_rows, external_ids = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
@@ -107,7 +107,7 @@ class _Linking:
         return total, kept_rows, _distinct(np.concatenate(external_ids)), duplicates
 
     def _host(self, launched: I64, external_ids: I64) -> tuple[I64, tuple[I64, I64]]:
-        """Write operators and calls; return each call's operator, and operators by used External id."""
+        """Write operators and calls; return each call's operator, and the operators with a used External id."""
         nesting, none = Nesting(self._tolerance), np.empty(0, np.int64)
         call_op, externals, carriers, op_id, call_id = np.empty(self._tables["calls"].rows, np.int64), [none], [none], 0, 0
         for ops, calls in slices(self._tables["ops"], self._tables["calls"]):
@@ -282,7 +282,7 @@ def _is_among(values: I64, ordered: I64) -> NDArray[np.bool_]:
 
 
 def _distinct(values: I64) -> I64:
-    ordered = np.sort(values)  # several times faster than np.unique, which hashes
+    ordered = np.sort(values)  # This is several times faster than np.unique, which hashes.
     return ordered[np.insert(np.diff(ordered) != 0, 0, True)] if len(ordered) else ordered
 
 

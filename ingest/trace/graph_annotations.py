@@ -1,4 +1,4 @@
-"""Find the named nodes of CUDA graphs: one row per node, however often the graph is replayed."""
+"""Find the named nodes of CUDA graphs. A node has one row, even if its graph is replayed often."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ I32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Nested:
+class NestedIntervals:
     """Intervals of one slice with their links. The first ``carried`` rows come from earlier slices.
 
-    ``id`` is the row's number in the finished table. ``parent`` is an index into these arrays, -1 for none.
+    ``id`` is the row's number in the finished table. ``parent`` is the index of the parent in these arrays, -1 for none.
     """
 
     carried: int
@@ -37,18 +37,19 @@ class Nested:
 
 
 class Nesting:
-    """Finds parents slice by slice.
+    """Search for the parents of intervals, slice by slice.
 
-    The parent of an interval is the innermost earlier interval of its thread that is still open at its start and encloses it.
-    An interval may end up to ``tolerance`` ns after its parent, because clocks of whole microseconds round both ends.
+    The parent of an interval is an earlier interval of the same thread that encloses it and is still open at its start. If there are
+    several, it is the innermost one. An interval may end up to ``tolerance`` ns after its parent, because clocks of whole
+    microseconds round both ends.
     """
 
     def __init__(self, tolerance: int = 0) -> None:
         self._tolerance = tolerance
         self._next_id = 0
-        self._open: Nested | None = None
+        self._open: NestedIntervals | None = None
 
-    def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> Nested:
+    def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> NestedIntervals:
         """Link the next slice, whose rows are sorted by start, longest first.
 
         ``thread`` has small numbers from 0. Intervals of earlier slices are kept if they end at or after the start of the first
@@ -80,7 +81,7 @@ class Nesting:
                 depth=depth,
                 tolerance=self._tolerance,
             )
-        self._open = Nested(carried=carried, id=ids, thread=thread, start=start, dur=dur, parent=parent, depth=depth)
+        self._open = NestedIntervals(carried=carried, id=ids, thread=thread, start=start, dur=dur, parent=parent, depth=depth)
         return self._open
 
 
@@ -143,10 +144,10 @@ def _link_overlapping(*, rows: I64, linked_count: int, start: I64, dur: I64, par
         stack.append((end, row, int(depth[row])))
 
 
-def enclosing_ids(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
+def enclosing_ids(outer: NestedIntervals, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
     """Return for each interval the id of the innermost interval of ``outer`` that encloses it, else -1.
 
-    Unlike ``Nesting``, this finds parents in another table: the operator around a launch, for example.
+    In contrast to ``Nesting``, the parents are in another table. For example, this finds the operator around a launch.
     """
     result = np.full(len(start), -1, np.int64)
     ends = outer.start + outer.dur
@@ -167,7 +168,7 @@ def enclosing_ids(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: i
 
 
 class LaunchLinks:
-    """Finds the call that launched a GPU operation, by correlation.
+    """Index of calls by correlation, which finds the call that launched a GPU operation.
 
     Correlations are unique in a process. If a correlation is repeated anyway, the last call that starts before the operation
     is used. If no call starts before the operation, the first call is used. 0 and NULL (a missing value) are not correlations.

@@ -12,18 +12,18 @@ from sawtooth.ingest.dumps.flight_recorder import is_flight_recorder
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import EXPORT, refuse_type
 
-NSIGHT = (
+NSIGHT_ADVICE = (
     "Record the job with nsys profile -t cuda,nvtx -o run COMMAND. Then use the file of nsys export --type sqlite run.nsys-rep."
 )
-NPU = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator as CSV."
+GPUS_ONLY = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator as CSV."
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # Control characters that no text has.
 NO_KERNELS = f"It holds no kernels. {EXPORT}"
 NO_TIMES = f"It holds no times. {EXPORT}"
-SUMS = f"It holds sums without times of single events. {EXPORT}"
+ONLY_SUMS = f"It holds sums without times of single events. {EXPORT}"
 HOST_ONLY = f"It holds the CPU's work only. {EXPORT}"
-# Files without trace events, by how they begin. The first match decides.
+# Patterns of the beginnings of files without trace events, with the name of the file's type and advice. The first match decides.
 BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
-    (re.compile(rb"NVR\x00"), "a report of Nsight Compute", f"It holds single kernels, not the run. {NSIGHT}"),
+    (re.compile(rb"NVR\x00"), "a report of Nsight Compute", f"It holds single kernels, not the run. {NSIGHT_ADVICE}"),
     (re.compile(rb"PERFILE2"), "a recording of Linux perf", HOST_ONLY),
     (re.compile(rb"memray\x00"), "a recording of memray", NO_KERNELS),
     (re.compile(rb"[\s\S]{12}\t[\s\S]{8}\x1a.brain\.Event:"), "an event file of TensorBoard", EXPORT),
@@ -32,7 +32,7 @@ BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (
         re.compile(rb"\n[\s\S]{1,6}?(?:\x08.{1,2})?\x12.(?:/host:|/device:|Task Environment)"),
         "a profile of JAX or TensorFlow (XPlane)",
-        NSIGHT,
+        NSIGHT_ADVICE,
     ),
     # The file has two lists (times in Unix µs, and sizes by category) or rows of a time in ns, an action and a size.
     (re.compile(rb"\s*\[\s*\[\s*-?\d{6,}\s*[,\]]"), "a memory timeline of PyTorch", NO_KERNELS),
@@ -43,31 +43,35 @@ BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
         "a flame graph",
         HOST_ONLY,
     ),
-    (re.compile(rb"==\d+== (?:NVPROF|Profiling)"), "a summary of nvprof", NSIGHT),
+    (re.compile(rb"==\d+== (?:NVPROF|Profiling)"), "a summary of nvprof", NSIGHT_ADVICE),
     (re.compile(rb'"?Index"?,"?KernelName"?,"?gpu-id'), "a table of rocprof", EXPORT),
-    (re.compile(rb"-{8}[- ]{0,4000}\n *Name  "), "a table of PyTorch's key_averages()", SUMS),
-    (re.compile(rb"-+ DeepSpeed Flops Profiler -"), "a summary of DeepSpeed's FLOPs profiler", SUMS),
+    (re.compile(rb"-{8}[- ]{0,4000}\n *Name  "), "a table of PyTorch's key_averages()", ONLY_SUMS),
+    (re.compile(rb"-+ DeepSpeed Flops Profiler -"), "a summary of DeepSpeed's FLOPs profiler", ONLY_SUMS),
 )
-# JSON objects without trace events, recognised by a text near their beginning.
+# Texts near the beginning of JSON objects without trace events, with the name of the file's type and advice.
 OBJECTS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb'"schema"\s*:\s*"[^"]*chakra|\[pytorch\|profiler\|execution_(?:trace|graph)\|', re.IGNORECASE), "an execution trace (Chakra)", NO_TIMES),
     (re.compile(rb"speedscope\.app/file-format-schema"), "a profile of speedscope, as py-spy writes", HOST_ONLY),
     (re.compile(rb'"preprocessedProfileVersion"'), "a profile of Firefox", HOST_ONLY),
-    (re.compile(rb'\s*\{\s*"alloc_samples"\s*:'), "a profile of Scalene", SUMS),
+    (re.compile(rb'\s*\{\s*"alloc_samples"\s*:'), "a profile of Scalene", ONLY_SUMS),
     (re.compile(rb'\s*\{"(?:CudaEvent|TraceProcessEvent|NvtxEvent|StringTable)"'), "a JSON export of Nsight Systems", "Use the file of nsys export --type sqlite run.nsys-rep."),
 )  # fmt: skip
-NAME = re.compile(rb"[A-Za-z_]{2}")  # A frame has a name. A table with semicolons has numbers instead.
-# one of these is near the beginning of Chakra's binary form
+FRAME_NAME = re.compile(rb"[A-Za-z_]{2}")  # A stack frame has a name. A table with semicolons has numbers instead.
+# One of these texts is near the beginning of a Chakra trace in binary form.
 CHAKRA_NODES = re.compile(rb"is_cpu_op|aten::|comm_type|\d\.\d\.\d+-?(?:chakra|dev)?")
-LONGEST_PACKET = 1 << 20  # Bytes. The first packets of a Perfetto trace are descriptions of clocks and processes.
-PACKET = 0x0A  # Protobuf key of a packet (field 1, with a length). A Perfetto trace has only this field.
-LENGTH_BITS = 35  # Bits of a length that are read; LONGEST_PACKET needs only 21.
-# Names of processes in other profilers' traces. TensorFlow's come before XLA's, because some match both.
+MAX_PACKET_BYTES = 1 << 20  # The first packets of a Perfetto trace describe clocks and processes, so they are smaller.
+PACKET_KEY = 0x0A  # Protobuf key of a packet (field 1, with a length). A Perfetto trace has only this field.
+LENGTH_BITS = 35  # At most this many bits of a length are read. MAX_PACKET_BYTES needs only 21.
+# Names of processes in other profilers' traces. TensorFlow's names come before XLA's, because some match both.
 PROCESSES = (
-    (re.compile(r"/job:\w+/replica:|/device:\w+:\d+ (Compute|Tensors)|\bstream:all\b"), "a profile of TensorFlow", NSIGHT),
-    (re.compile(r"^/(device|host):"), "a profile of JAX or XLA", NSIGHT),
-    (re.compile(r"^(?:Ascend Hardware|CANN|AscendCL)$"), "a profile of Ascend's msprof", NPU),
-    (re.compile(r"\b(?:HPU|Gaudi)\b"), "a profile of Habana's Gaudi", NPU),
+    (
+        re.compile(r"/job:\w+/replica:|/device:\w+:\d+ (Compute|Tensors)|\bstream:all\b"),
+        "a profile of TensorFlow",
+        NSIGHT_ADVICE,
+    ),
+    (re.compile(r"^/(device|host):"), "a profile of JAX or XLA", NSIGHT_ADVICE),
+    (re.compile(r"^(?:Ascend Hardware|CANN|AscendCL)$"), "a profile of Ascend's msprof", GPUS_ONLY),
+    (re.compile(r"\b(?:HPU|Gaudi)\b"), "a profile of Habana's Gaudi", GPUS_ONLY),
 )
 BROWSER_CATEGORY = re.compile(r"devtools\.timeline|\b(blink|v8|cc|viz|toplevel|loading|netlog)\b")
 
@@ -80,7 +84,7 @@ def refuse_other_profile(head: bytes, name: str) -> None:
     name = name.lower().removesuffix(".gz")
     binary = BINARY.search(head[:1024]) is not None
     if binary and name.endswith(".xplane.pb"):
-        raise refuse_type("a profile of JAX or TensorFlow (XPlane)", NSIGHT)
+        raise refuse_type("a profile of JAX or TensorFlow (XPlane)", NSIGHT_ADVICE)
     if binary and name.endswith(".ncu-rep"):
         raise refuse_type(*BEGINNINGS[0][1:])
     for pattern, what, advice in BEGINNINGS:
@@ -90,7 +94,7 @@ def refuse_other_profile(head: bytes, name: str) -> None:
         raise refuse_type("an execution trace (Chakra)", NO_TIMES)
     if binary and (name.endswith((".pftrace", ".perfetto-trace")) or _is_perfetto(head)):
         raise refuse_type("a binary Perfetto trace", f"PyTorch writes one if the path ends in .pftrace. {EXPORT}")
-    if _is_stacks(head):
+    if _is_stack_list(head):
         raise refuse_type("a list of call stacks, as py-spy and perf write for flame graphs", HOST_ONLY)
     if is_flight_recorder(head):
         raise refuse_type("a dump of NCCL's flight recorder", "Read it with sawtooth collectives FILE….")
@@ -116,18 +120,18 @@ def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> Sourc
     return None
 
 
-def _is_stacks(head: bytes) -> bool:
+def _is_stack_list(head: bytes) -> bool:
     """Return whether ``head`` begins with two lines of frames, separated by semicolons, and a count."""
     cut = [line.rstrip().rpartition(b" ") for line in head.split(b"\n", 2)[:2]]
     frames = [stack.rpartition(b";") for stack, _, count in cut if count.isdigit()]
-    return len(frames) == 2 and all(outer and NAME.search(inner) for outer, _, inner in frames)
+    return len(frames) == 2 and all(outer and FRAME_NAME.search(inner) for outer, _, inner in frames)
 
 
 def _is_perfetto(head: bytes) -> bool:
     """Return whether ``head`` begins with two packets of a Perfetto trace, one directly after the other."""
     at = 0
     for _ in range(2):
-        if at >= len(head) or head[at] != PACKET:
+        if at >= len(head) or head[at] != PACKET_KEY:
             return False
         length, shift = 0, 0
         at += 1
@@ -136,7 +140,7 @@ def _is_perfetto(head: bytes) -> bool:
             length, shift, at = length | (byte & 0x7F) << shift, shift + 7, at + 1
             if byte < 0x80:
                 break
-        if not 0 < length <= LONGEST_PACKET:
+        if not 0 < length <= MAX_PACKET_BYTES:
             return False
         at += length
     return True

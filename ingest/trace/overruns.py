@@ -1,7 +1,7 @@
 """Find GPU operations that end after the next operation of their stream began.
 
-A stream runs its operations one after the other, so the recorded duration is wrong. The operation is cut off where the next one
-begins. Two kinds of overlap are legal:
+A stream runs its operations one after the other, so the recorded duration of such an operation is wrong. The operation is cut off
+where the next one begins. Two kinds of overlap are legal:
 
 - With programmatic dependent launch, a kernel begins before its predecessor ends. The kernel waits for the predecessor's
   results, so it ends later than the predecessor. The same two kernels overlap nearly every time.
@@ -29,14 +29,15 @@ KERNEL = GPU_KINDS.index("kernel")
 
 
 class Overruns:
-    """Finds operations that end after the next operation of their stream began, slice by slice."""
+    """Search for operations that end after the next operation of their stream began, slice by slice."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], tuple[int, I64]] = {}  # row and facts of the last operation of each stream
+        self._open: dict[tuple[int, int], tuple[int, I64]] = {}  # by stream: row and facts of the last operation
         self._rows: list[I64] = []
         self._lengths: list[I64] = []
         self._pairs: list[I64] = []  # for each row, the pair of kernels if the overlap may be legal, else -1
-        self._of_graphs: list[tuple[I64, I64]] = []  # rows of graphs that outlast their graph, and the lengths up to its end
+        # Rows of graphs that end after the next launch began, and their correct durations.
+        self._graph_rows: list[tuple[I64, I64]] = []
         self._followed, self._overlapped = Counter[int](), Counter[int]()  # by pair of kernels
         self._seen = 0
 
@@ -51,7 +52,7 @@ class Overruns:
         facts = np.stack([start, start + gpu["dur"][kept], names])
         order = np.lexsort((start, stream, device))
         same = (np.diff(device[order]) == 0) & (np.diff(stream[order]) == 0)
-        self._of_graphs.append(_beyond_their_graph(order, same, gpu["correlation"][kept], facts, self._seen))
+        self._graph_rows.append(_rows_beyond_graph(order, same, gpu["correlation"][kept], facts, self._seen))
         earlier, later = order[:-1][same], order[1:][same]
         without_graph = ~in_graph[earlier]
         earlier, later = earlier[without_graph], later[without_graph]
@@ -95,23 +96,23 @@ class Overruns:
         rows, lengths = rows[wrong], lengths[wrong]
         launched = np.bincount(call_of[call_of >= 0], minlength=1)
         without_graph = (call_of[rows] < 0) | (launched[np.maximum(call_of[rows], 0)] <= 1)
-        rows = np.concatenate([rows[without_graph], *(part for part, _ in self._of_graphs)])
-        lengths = np.concatenate([lengths[without_graph], *(part for _, part in self._of_graphs)])
+        rows = np.concatenate([rows[without_graph], *(part for part, _ in self._graph_rows)])
+        lengths = np.concatenate([lengths[without_graph], *(part for _, part in self._graph_rows)])
         rows, first = np.unique(rows, return_index=True)
         return rows, lengths[first]
 
 
-def _beyond_their_graph(
+def _rows_beyond_graph(
     order: NDArray[np.intp], same: NDArray[np.bool_], launch: NDArray[np.int64], facts: I64, seen: int
 ) -> tuple[I64, I64]:
     """Return rows of CUDA graphs that end after the next launch's first operation on their stream began.
 
-    ``order`` sorts rows by stream and start; ``same`` says whether each is on the stream of the next. ``facts`` has start and end.
-    The second array has the lengths up to that operation.
+    ``order`` sorts rows by stream and start. ``same`` says whether a row is on the same stream as the next row. ``facts`` has start
+    and end. The second array has the rows' durations up to that operation.
     """
     launch = launch[order].astype(np.int64)
     with_next = same & (launch[1:] == launch[:-1]) & (launch[1:] != NULL) & (launch[1:] != 0)
-    if not with_next.any():  # no graph, as in most traces
+    if not with_next.any():  # Most traces have no graph.
         return np.empty(0, np.int64), np.empty(0, np.int64)
     start, end = facts[0][order], facts[1][order]
     in_graph = np.append(with_next, False) | np.append(False, with_next)

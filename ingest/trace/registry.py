@@ -8,7 +8,7 @@ from sawtooth.ingest.trace.torch_json import reader as torch_json
 
 # A new format is a folder next to ``torch_json`` and one more source here.
 SOURCES: tuple[TraceSource, ...] = (torch_json.SOURCE, nsight.SOURCE)
-# The caller uses this source if none recognizes a file. It recovers damaged traces and has the best error messages.
+# The caller uses this source if no source recognizes a file. It recovers damaged traces and has the best error messages.
 DEFAULT = torch_json.SOURCE
 
 

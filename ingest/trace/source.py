@@ -19,10 +19,12 @@ from sawtooth.ingest.trace.spool import SpooledTable
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "graph_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # Column ``kind`` of table ``gpu`` has the positions of these names.
-UNNAMED = "(unnamed)"  # In place of a missing or empty name.
-# Larger times are Unix times (as Unix time, this is in 1973). Smaller times count from the host's boot, after which this is three years.
-UNIX_NS = 10**17
-MAX_DEVICES = 256  # GPUs of one host, including MIG instances. The number is limited because each GPU is analyzed separately.
+UNNAMED = "(unnamed)"  # It replaces a missing or empty name.
+# Larger times are Unix times: this one is in 1973. Smaller times count from the host's boot: this one is three years after it.
+MIN_UNIX_NS = 10**17
+MAX_DEVICES = (
+    256  # GPUs of one host, including MIG instances. More would take too long, because each GPU is analysed separately.
+)
 
 
 class TraceTables(Protocol):
@@ -33,9 +35,9 @@ class TraceTables(Protocol):
 
     @property
     def tables(self) -> dict[str, SpooledTable]:
-        """The columns are the same as in the store's tables, with ids instead of texts.
+        """The tables by name. Their columns are those of the store's tables, with ids instead of texts.
 
-        ``sawtooth.ingest.trace.tables`` lists them.
+        ``sawtooth.ingest.trace.tables`` lists the columns.
         """
 
     @property
@@ -60,14 +62,14 @@ class TraceTables(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What a trace records besides its events.
+    """The content of a trace besides its events.
 
-    ``base_ns`` is added to the trace's times. It is None if it was not recorded.
-    ``tolerance_ns`` is the largest error from rounding the times.
-    ``recording`` has columns of table ``recording``. ``devices`` has rows of table ``devices``.
-    ``shapes`` has grid and block sizes by shape id.
-    ``diagnostics`` is called last, because linking also finds problems.
-    ``samples`` has columns of table ``samples``, ordered by device and time. It is None if the file contains no telemetry.
+    * ``base_ns`` is added to the trace's times. It is None if it was not recorded.
+    * ``tolerance_ns`` is the largest error from rounding the times.
+    * ``recording`` has columns of table ``recording``, and ``devices`` has rows of table ``devices``.
+    * ``shapes`` has grid and block sizes by shape id.
+    * ``diagnostics`` is called last, because linking also finds problems.
+    * ``samples`` has columns of table ``samples``, ordered by device and time. It is None if the file contains no telemetry.
     """
 
     base_ns: int | None

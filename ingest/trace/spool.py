@@ -1,8 +1,8 @@
 """Store tables larger than memory: rows are added in file order and read in order of time, in slices.
 
 A block has rows in file order. A sorted run has the sorted rows of several blocks. A slice has the rows of one time range,
-merged from all sorted runs. Sorted runs beyond a memory budget go to one unnamed temporary file, which the system removes even if
-the process is killed.
+merged from all sorted runs. Sorted runs that exceed a memory budget are written into one unnamed temporary file. The system
+removes this file even if the process is killed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from sawtooth.ingest.decode import I64
 Columns = dict[str, NDArray[Any]]
 RUN_ROWS = 1 << 18  # Rows per sorted run. Larger runs need more memory for the unsorted rows of every table.
 SLICE_ROWS = 1 << 19  # Rows per slice. Operator rows take about 60 MB.
-INDEX_STRIDE = 1 << 12  # A sorted run keeps every 4,096th start time, from which the slices' borders are chosen.
-MEMORY_BYTES = 64 << 20  # Bytes of sorted runs kept in memory. Traces of up to about 700,000 events never use the disk.
+INDEX_STRIDE = (
+    1 << 12
+)  # A sorted run keeps every 4,096th start time in memory. The borders of slices are chosen from these times.
+MEMORY_BYTES = 64 << 20  # Size of the sorted runs in memory. Traces of up to about 700,000 events never use the disk.
 
 
 def time_order(start: I64, dur: I64 | None) -> I64:

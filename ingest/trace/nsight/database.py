@@ -16,10 +16,10 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 
 HOW_TO_EXPORT = "Export it again: nsys export --type sqlite FILE.nsys-rep"
-BATCH_ROWS = 1 << 16  # Rows of a batch. They take about 10 MB as Python numbers.
+BATCH_ROWS = 1 << 16  # Rows of a batch, which take about 10 MB as Python numbers.
 MAX_BATCH_S = 120.0  # An intact file needs one second for a batch, or ten seconds on a slow disk under load.
 OPCODES_PER_CLOCK_CHECK = 10_000  # SQLite executes this many instructions of its virtual machine in about 0.1 ms.
-MAX_ROWS = 1 << 28  # Rows of one table. One launch every 300 µs makes as many in 22 hours.
+MAX_ROWS = 1 << 28  # Rows of one table. With one launch every 300 µs, a table has this many rows after 22 hours.
 MAX_VALUE_BYTES = 64 << 20  # Bytes of one row. The largest usual values, payloads of NVTX ranges, have kilobytes.
 HEADER_BYTES = 100  # The header of an SQLite file has this length.
 ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA)
@@ -45,7 +45,10 @@ class Database:
         self.tables = {str(name) for (name,) in rows}
 
     def columns(self, table: str) -> set[str]:
-        """Return the column names of ``table`` (a name from our code); empty if the table does not exist."""
+        """Return the column names of ``table``; empty if the table does not exist.
+
+        ``table`` is inserted into a query, so it must not come from the file.
+        """
         return {str(row[1]) for row in self._all(f'PRAGMA table_info("{table}")')} if table in self.tables else set()
 
     def count(self, table: str) -> int:

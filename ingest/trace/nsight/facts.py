@@ -12,8 +12,8 @@ from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.nsight.database import HOW_TO_EXPORT
 from sawtooth.ingest.trace.nsight.gpu import DeviceNumbering
 from sawtooth.ingest.trace.nsight.samples import read_samples
-from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace
-from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, UNIX_NS, Facts
+from sawtooth.ingest.trace.nsight.trace import PART_MASK, PROCESS_SHIFT, NsightTrace
+from sawtooth.ingest.trace.source import MAX_DEVICES, MIN_UNIX_NS, TABLES, Facts
 
 DEVICE_COLUMNS = (
     "id",
@@ -28,7 +28,7 @@ DEVICE_COLUMNS = (
     "maxRegistersPerSm",
     "maxShmemPerSm",
 )
-EARLY_DEVICES = "TARGET_INFO_CUDA_GPU"  # The table of exports before the middle of 2021, with CUPTI's field names.
+EARLY_DEVICES = "TARGET_INFO_CUDA_GPU"  # Exports before the middle of 2021 have this table, with CUPTI's field names.
 EARLY_DEVICE_COLUMNS = (
     "deviceId",
     "deviceId",
@@ -45,7 +45,7 @@ EARLY_DEVICE_COLUMNS = (
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
 # Other values are not stored, because exports contain environment variables, which may contain secrets.
 STORED_KEYS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-IGNORED_TABLES = {  # table -> its content
+IGNORED_TABLES = {  # By table: its content in words.
     "SCHED_EVENTS": "switches of threads",
     "COMPOSITE_EVENTS": "samples of the CPU",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations",
@@ -148,7 +148,7 @@ def _base(trace: NsightTrace) -> int | None:
     largest = max(table.last for table in trace.tables.values() if table.last is not None)
     for batch in trace.database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
         began = batch[0][0]
-        if isinstance(began, int) and 0 < began < LARGEST // 2 and largest < UNIX_NS:
+        if isinstance(began, int) and 0 < began < LARGEST // 2 and largest < MIN_UNIX_NS:
             shift = _pairs(trace, "META_DATA_EXPORT", ("EXPORT_PARAM_TIME_SHIFT",)).get("EXPORT_PARAM_TIME_SHIFT", "0")
             return began - (int(shift) if shift.lstrip("-").isdecimal() and len(shift) < 19 else 0)
     return None
@@ -192,7 +192,7 @@ def _name_threads(trace: NsightTrace) -> None:
     threads, pids = trace.ids["threads"], {pid for pid, _ in trace.ids["threads"]}
     for batch in trace.database.rows("ThreadNames", ("globalTid", "nameId")):
         for number, name in batch:
-            key = (str((number >> PROCESS_SHIFT) & PART), str(number & PART)) if isinstance(number, int) else ("", "")
+            key = (str((number >> PROCESS_SHIFT) & PART_MASK), str(number & PART_MASK)) if isinstance(number, int) else ("", "")
             if key in threads and (text := trace.text(name)):
                 trace.thread_names[key] = text[:200]
     for batch in trace.database.rows("PROCESSES", ("pid", "name")):

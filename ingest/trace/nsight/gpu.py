@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 
 from sawtooth.ingest.decode import I64, NULL, small_integers
-from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace, column
+from sawtooth.ingest.trace.nsight.trace import PART_MASK, PROCESS_SHIFT, NsightTrace, column
 from sawtooth.ingest.trace.spool import Columns
 
-# CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words. Kinds of copies from 11 on are not CUPTI's.
-# Nsight Systems adds them for unified memory.
-COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
-COPIES |= {11: "HtoD", 12: "DtoH", 13: "DtoD"}
-MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
-SYNCS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+# The kinds of CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words. The kinds of copies from 11 on are not
+# CUPTI's: Nsight Systems adds them for unified memory.
+COPY_KINDS = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+COPY_KINDS |= {11: "HtoD", 12: "DtoH", 13: "DtoD"}
+MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
+SYNC_KINDS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 NO_STREAM = (1 << 32) - 1
-COMMON = ("deviceId", "globalPid", "contextId", "streamId", "correlationId", "graphId", "graphNodeId")
-KERNEL = (
+COMMON_COLUMNS = ("deviceId", "globalPid", "contextId", "streamId", "correlationId", "graphId", "graphNodeId")
+KERNEL_COLUMNS = (
     "gridX",
     "gridY",
     "gridZ",
@@ -30,7 +30,7 @@ KERNEL = (
     "dynamicSharedMemory",
 )
 KERNEL_NAMES = ("demangledName", "shortName", "mangledName", "name")
-STREAM_NUMBER_STEP = 1 << 16  # Added to a stream's number if another stream of the same GPU has this number already.
+STREAM_NUMBER_STEP = 1 << 16  # It is added to a stream's number if another stream of the same GPU already has this number.
 
 
 class DeviceNumbering:
@@ -63,7 +63,7 @@ class DeviceNumbering:
         return self.number_of.get(gpu) if self.number_of else gpu
 
     def find(self, batch: list[tuple[Any, ...]]) -> tuple[I64, I64]:
-        """Return device and stream of rows with start, end and the first four columns of COMMON."""
+        """Return device and stream of rows with start, end and the first four columns of COMMON_COLUMNS."""
         device = small_integers([row[2] for row in batch])
         device[device == NULL] = 0
         keys = np.column_stack([device, column(batch, 1), column(batch, 2), column(batch, 3)])
@@ -73,7 +73,7 @@ class DeviceNumbering:
 
     def _device_and_stream(self, device: int, process: int, context: int, stream: int) -> tuple[int, int]:
         if self.ambiguous:
-            device = self.gpu_of.get(((process >> PROCESS_SHIFT) & PART, device), device)
+            device = self.gpu_of.get(((process >> PROCESS_SHIFT) & PART_MASK, device), device)
         stream = 0 if stream in (NULL, NO_STREAM) else stream
         key = (device, process, context, stream)
         if key not in self._streams:
@@ -87,8 +87,8 @@ class DeviceNumbering:
 
 def read_kernels(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read kernels into table gpu."""
-    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_KERNEL", (*COMMON, *KERNEL_NAMES, *KERNEL)):
-        at = 2 + len(COMMON)
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_KERNEL", (*COMMON_COLUMNS, *KERNEL_NAMES, *KERNEL_COLUMNS)):
+        at = 2 + len(COMMON_COLUMNS)
         names = {numbers: _kernel_name(trace, numbers) for numbers in {row[at : at + 4] for row in batch}}
         first = at + len(KERNEL_NAMES)
         registers = first - 2 + 6  # index of the column after the grid and the block
@@ -108,17 +108,19 @@ def _kernel_name(trace: NsightTrace, numbers: tuple[Any, ...]) -> int:
 
 def read_copies(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read copies and memory sets into table gpu, named as torch.profiler names them."""
-    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMCPY", (*COMMON, "bytes", "copyKind", "srcKind", "dstKind")):
-        at = 2 + len(COMMON)
+    for batch, start, dur in trace.batches(
+        "CUPTI_ACTIVITY_KIND_MEMCPY", (*COMMON_COLUMNS, "bytes", "copyKind", "srcKind", "dstKind")
+    ):
+        at = 2 + len(COMMON_COLUMNS)
         names = {kinds: trace.name(_copy_name(*kinds)) for kinds in {row[at + 1 :] for row in batch}}
         columns: Columns = {
             "name_id": np.array([names[row[at + 1 :]] for row in batch], np.int32),
             "bytes": column(batch, at - 2),
         }
         _add(trace=trace, numbering=numbering, kind="memcpy", batch=batch, times=(start, dur), own_columns=columns)
-    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMSET", (*COMMON, "bytes", "memKind")):
-        at = 2 + len(COMMON)
-        sets = [trace.name(f"Memset ({MEMORY.get(row[at + 1], 'Unknown')})") for row in batch]
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMSET", (*COMMON_COLUMNS, "bytes", "memKind")):
+        at = 2 + len(COMMON_COLUMNS)
+        sets = [trace.name(f"Memset ({MEMORY_KINDS.get(row[at + 1], 'Unknown')})") for row in batch]
         _add(
             trace=trace,
             numbering=numbering,
@@ -132,9 +134,13 @@ def read_copies(trace: NsightTrace, numbering: DeviceNumbering) -> None:
 def _copy_name(kind: Any, source: Any, target: Any) -> str:
     """Return a name such as ``Memcpy HtoD (Pageable -> Device)``."""
     if kind in (11, 12, 13):
-        return f"Memcpy {COPIES[kind]} (Managed -> Managed)"
-    ends = f" ({MEMORY.get(source, 'Unknown')} -> {MEMORY.get(target, 'Unknown')})" if source != NULL or target != NULL else ""
-    return f"Memcpy {COPIES.get(kind, 'Unknown')}{ends}"
+        return f"Memcpy {COPY_KINDS[kind]} (Managed -> Managed)"
+    ends = (
+        f" ({MEMORY_KINDS.get(source, 'Unknown')} -> {MEMORY_KINDS.get(target, 'Unknown')})"
+        if source != NULL or target != NULL
+        else ""
+    )
+    return f"Memcpy {COPY_KINDS.get(kind, 'Unknown')}{ends}"
 
 
 def read_graphs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
@@ -142,7 +148,7 @@ def read_graphs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
 
     Each graph is stored as one kernel, because its own kernels were not recorded.
     """
-    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", COMMON):
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", COMMON_COLUMNS):
         names = [trace.name(f"CUDA graph {row[7]} (traced as a whole)" if row[7] != NULL else "CUDA graph") for row in batch]
         trace.note("graphs_whole", "", len(batch))
         _add(
@@ -158,11 +164,11 @@ def read_graphs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
 def read_syncs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read synchronizations into table syncs."""
     kinds = trace.ids["sync_kinds"]
-    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*COMMON[:5], "syncType")):
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*COMMON_COLUMNS[:5], "syncType")):
         device, stream = numbering.find(batch)
         correlation = trace.correlations(column(batch, 4), column(batch, 1))
         pairs = zip(batch, correlation.tolist(), strict=True)
-        kind_names = [trace.waits.get(call) or SYNCS.get(row[7], "Unknown") for row, call in pairs]
+        kind_names = [trace.waits.get(call) or SYNC_KINDS.get(row[7], "Unknown") for row, call in pairs]
         columns: Columns = {
             "kind": np.array([kinds.setdefault(name, len(kinds)) for name in kind_names], np.int32),
             "device": device,

@@ -17,8 +17,8 @@ from sawtooth.ingest.decode import I64, NULL
 from sawtooth.ingest.trace.nsight.trace import NsightTrace, column
 from sawtooth.ingest.trace.spool import Columns
 
-RANGE_TYPES = frozenset((59, 60, 70, 71))  # push/pop and start/end, live and imported
-DOMAIN_TYPE = 75  # Its text names the domain.
+RANGE_TYPES = frozenset((59, 60, 70, 71))  # These event types are push/pop and start/end ranges, live and imported.
+DOMAIN_TYPE = 75  # The text of an event of this type names a domain.
 LIBRARIES = {
     "nccl",
     "cccl",
@@ -35,24 +35,27 @@ LIBRARIES = {
     "tensorrt",
 }
 PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue")
-LONGEST_PAYLOAD = 1000  # Characters that are stored. A person reads them next to the range.
-MAX_PAYLOADS = 1 << 18  # Different payloads that are stored.
+MAX_PAYLOAD_CHARACTERS = 1000  # Longer payloads are cut, because a person reads them next to the range.
+MAX_PAYLOADS = 1 << 18  # Further different payloads are not stored, to limit memory.
 SYSTEM_CALL = "{} (operating system)"
-SYSTEM_NS = 10_000  # Shorter calls are left out. They explain no wait, and there are thousands per second.
-REMEMBERED = 1 << 16  # Limit of cached meanings. Emit_nvtx numbers each range, so its texts never repeat.
-LIBRARY_TABLES = {  # table -> column with the names of calls; MPI's calls are treated like NCCL's ranges
+MIN_SYSTEM_CALL_NS = 10_000  # Shorter calls are left out. They explain no wait, and there are thousands per second.
+# Cached meanings of texts. emit_nvtx numbers each range, so its texts never repeat and would fill the memory.
+MAX_CACHED_MEANINGS = 1 << 16
+# By table: the column with the names of calls. MPI's calls are treated like NCCL's ranges.
+LIBRARY_TABLES = {
     **dict.fromkeys(("CUBLAS_EVENTS", "CUDNN_EVENTS"), "nameId"),
     **dict.fromkeys(("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"), "textId"),
 }
 # Matches the texts of getNvtxStr in PyTorch's torch/csrc/autograd/profiler_util.
-EMITTED = re.compile(
+EMITTED_TEXT = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d+))?(?:, sizes = (?P<sizes>\[.{0,8192}?\]))?(?:, input_op_ids = .*)?"
 )
-# everything else from emit_nvtx is a record_function
-OPERATOR = re.compile(r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?")
+# Matches the names of operators. All other ranges from emit_nvtx are annotations (record_function).
+OPERATOR_NAME = re.compile(r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?")
 # Matches the API version in a name: cudaMemcpyAsync_v3020 exists since version 3.2.
-VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")
-WAITS = {  # call -> kind of synchronization; names are used because numbers of calls differ between versions of exports
+VERSION_SUFFIX = re.compile(r"_v\d+$|_ptsz$|_ptds$")
+# By call: the kind of synchronization. Names are used because the numbers of calls differ between versions of exports.
+WAIT_CALLS = {
     "cudaStreamSynchronize": "Stream Sync",
     "cuStreamSynchronize": "Stream Sync",
     "cudaStreamWaitEvent": "Stream Wait Event",
@@ -93,7 +96,7 @@ def read_ranges(trace: NsightTrace) -> None:
     columns = ("eventType", "text", "textId", "globalTid", "domainId", "jsonText", "jsonTextId", *PAYLOADS)
     for batch, start, dur in trace.batches("NVTX_EVENTS", columns, only=RANGE_TYPES):
         ranges = []
-        if len(meanings) > REMEMBERED:
+        if len(meanings) > MAX_CACHED_MEANINGS:
             meanings.clear()
         for _, _, _, text, text_id, _, domain, *payload in batch:
             title = text if isinstance(text, str) else trace.text(text_id)
@@ -128,16 +131,16 @@ def _payload(trace: NsightTrace, text: Any, text_id: Any, *numbers: Any) -> str:
 
 
 def _meaning(trace: NsightTrace, text: str, domain: int, payload: str, domains: dict[int, str]) -> NvtxRange:
-    match = EMITTED.fullmatch(text)
+    match = EMITTED_TEXT.fullmatch(text)
     if match and match["name"] != text:
-        operator = OPERATOR.fullmatch(match["name"]) is not None
+        operator = OPERATOR_NAME.fullmatch(match["name"]) is not None
         sequence = int(match["seq"]) if match["seq"] and operator else NULL
         signature = _signature(trace, match["sizes"]) if match["sizes"] else -1
         return NvtxRange(trace.name(match["name"]), not operator, sequence, signature)
     title = domains.get(domain, "")
     extra = -1
     extras = trace.ids["extras"]
-    shortened = payload[:LONGEST_PAYLOAD] if len(extras) < MAX_PAYLOADS else ""
+    shortened = payload[:MAX_PAYLOAD_CHARACTERS] if len(extras) < MAX_PAYLOADS else ""
     if details := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", shortened)) if value}:
         extra = extras.setdefault((json.dumps(details),), len(extras))
     return NvtxRange(trace.name(text), title.lower() not in LIBRARIES, extra=extra)
@@ -169,10 +172,10 @@ def read_calls(trace: NsightTrace) -> None:
     waits: dict[Any, str] = {}
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_RUNTIME", ("nameId", "globalTid", "correlationId")):
         for number in {row[2] for row in batch} - names.keys():
-            name = VERSION.sub("", trace.text(number))
+            name = VERSION_SUFFIX.sub("", trace.text(number))
             names[number] = trace.name(name)
-            if name in WAITS:
-                waits[number] = WAITS[name]
+            if name in WAIT_CALLS:
+                waits[number] = WAIT_CALLS[name]
         thread = column(batch, 1)
         columns: Columns = {
             "name_id": np.array([names[row[2]] for row in batch], np.int32),
@@ -209,7 +212,7 @@ def read_system_calls(trace: NsightTrace) -> None:
     """
     for batch, start, dur in trace.batches("OSRT_API", ("nameId", "globalTid")):
         thread = column(batch, 1)
-        keep = np.flatnonzero((dur >= SYSTEM_NS) & trace.seen(thread))
+        keep = np.flatnonzero((dur >= MIN_SYSTEM_CALL_NS) & trace.seen(thread))
         names = [trace.name(SYSTEM_CALL.format(trace.text(batch[i][2]) or "call")) for i in keep.tolist()]
         columns = {"name_id": np.array(names, np.int32), "thread_id": trace.threads(thread[keep])}
         trace.add("python", {**columns, "start": start[keep], "dur": dur[keep]})

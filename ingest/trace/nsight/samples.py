@@ -1,4 +1,4 @@
-"""Samples of hardware counters in the trace's own file (``nsys profile --gpu-metrics-devices``).
+"""Samples of hardware counters in the trace's file (``nsys profile --gpu-metrics-devices``).
 
 The samples are telemetry on the trace's clock.
 """
@@ -18,12 +18,12 @@ from sawtooth.ingest.trace.nsight.trace import NsightTrace
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MAX_DEVICES
 
-GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU. The other bytes show that it is a GPU.
-UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # As in "SMs Active [Throughput %]". Older exports write only "SMs Active"
+GPU_MASK = 0xFF  # The lowest byte of typeId is the number of the GPU. The other bytes show that the metric is of a GPU.
+UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # Matches the unit in "SMs Active [Throughput %]". Older exports write no unit.
 PERCENT_UNITS: Final = (None, "Throughput %", "%")
-MIN_HERTZ = 100_000  # Larger values of clocks are in Hz, others in MHz. The title is MHz, but exports since 2022 have Hz.
-WRAPS = 1 << 32  # Values of 2^31 Hz and more are stored as negative numbers.
-# Number of values. Seven metrics at 10 kHz fill it in four minutes of one GPU or half a minute of eight GPUs.
+MIN_HERTZ = 100_000  # Larger values of clocks are in Hz, others in MHz. The title says MHz, but exports since 2022 have Hz.
+WRAP_HZ = 1 << 32  # This number is added to negative values, because exports store 2^31 Hz and more as negative numbers.
+# Number of values. Seven metrics at 10 kHz reach it after four minutes of one GPU, or half a minute of eight GPUs.
 MAX_SAMPLES = 1 << 24
 
 
@@ -36,7 +36,7 @@ def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> 
     metric_of = {
         key: (device, column)
         for key, column in _known_columns(trace).items()
-        if (device := device_of(key[0] & GPU_BITS)) is not None
+        if (device := device_of(key[0] & GPU_MASK)) is not None
     }
     parts: SampleParts = {}
     cells = 0
@@ -65,7 +65,7 @@ def _known_columns(trace: NsightTrace) -> dict[tuple[int, int], str]:
             column = columns.get(UNIT.sub("", name))
             unit = UNIT.search(name)
             is_known = column and (column.startswith("clock") or (unit and unit["unit"]) in PERCENT_UNITS)
-            if column and is_known and kind & GPU_BITS < MAX_DEVICES:
+            if column and is_known and kind & GPU_MASK < MAX_DEVICES:
                 column_of[kind, metric] = column
     return column_of
 
@@ -73,5 +73,5 @@ def _known_columns(trace: NsightTrace) -> dict[tuple[int, int], str]:
 def _scale(column: str, value: I64) -> NDArray[np.float64]:
     if not column.startswith("clock"):
         return value.astype(np.float64)
-    unsigned = np.where(value < 0, value + WRAPS, value)
+    unsigned = np.where(value < 0, value + WRAP_HZ, value)
     return np.where(unsigned >= MIN_HERTZ, unsigned / 1e6, unsigned)

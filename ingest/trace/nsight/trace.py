@@ -16,7 +16,7 @@ from sawtooth.ingest.trace.tables import EventTables
 
 MAX_DURATION_NS = 7 * 86400 * 10**9  # No event lasts a week. A longer record was never closed.
 PROCESS_SHIFT = 24  # A globalTid consists of machine, process (24 bits) and thread (24 bits).
-PART = (1 << PROCESS_SHIFT) - 1
+PART_MASK = (1 << PROCESS_SHIFT) - 1  # The mask of one part of a globalTid, the process or the thread.
 CORRELATION_BITS = 40  # CUPTI's correlation ids have 32 bits. The bits above these 40 are the number of the process.
 
 
@@ -26,7 +26,7 @@ class NsightTrace(EventTables):
     def __init__(self, database: Database, limits: Limits, spool: Spool) -> None:
         super().__init__(spool, limits)
         self.database = database
-        self.waits: dict[int, str] = {}  # kinds of synchronization by the correlation of their calls
+        self.waits: dict[int, str] = {}  # by the correlation of a call: the kind of synchronization
         self._texts: dict[int, str] = {}
         self._threads: dict[int, int] = {}
         self._processes: dict[int, int] = {}
@@ -71,7 +71,7 @@ class NsightTrace(EventTables):
 
     def _thread(self, number: int) -> int:
         if number not in self._threads:
-            key = (str((number >> PROCESS_SHIFT) & PART), str(number & PART)) if number != NULL else ("", "")
+            key = (str((number >> PROCESS_SHIFT) & PART_MASK), str(number & PART_MASK)) if number != NULL else ("", "")
             self._threads[number] = self.thread(*key)
         return self._threads[number]
 

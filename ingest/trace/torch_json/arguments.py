@@ -1,4 +1,4 @@
-"""Arguments of events that are stored, with the profilers' names. Numbers may be int, float or text."""
+"""The stored arguments of events, with the profilers' names. Numbers may be int, float or text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Raw, field
 from sawtooth.ingest.decode import NULL
 
 Number = int | float | str | None
-NOTHING = Raw(b"")
+EMPTY_TEXT = Raw(b"")
 NO_ARGS = Raw(b"{}")
 
 
@@ -32,15 +32,15 @@ class GpuArgs(msgspec.Struct, gc=False):
     bytes: Number = NULL
     graph: Number = field(name="graph id", default=NULL)
     node: Number = field(name="graph node id", default=NULL)
-    grid: Raw = NOTHING
-    block: Raw = NOTHING
+    grid: Raw = EMPTY_TEXT
+    block: Raw = EMPTY_TEXT
 
 
 class GraphAnnotationArgs(msgspec.Struct, gc=False):
-    """What ``torch.cuda.graph(enable_annotations=True)`` adds to the operations of a graph.
+    """Arguments that ``torch.cuda.graph(enable_annotations=True)`` adds to the operations of a graph.
 
-    ``name`` is the name of the innermost ``mark_kernels``. Cuspy writes a value that is not a dict as ``annotation``. torch 2.12
-    wrote a text as ``str``. ``phase`` is "backward" for the work of autograd nodes that the marked code made.
+    ``name`` is the name of the innermost ``mark_kernels``. If the value is not a dict, Cuspy writes it as ``annotation``, and
+    torch 2.12 wrote a text as ``str``. ``phase`` is "backward" for the work of autograd nodes that the marked code created.
     """
 
     graph: Number = field(name="graph id", default=NULL)
@@ -74,11 +74,11 @@ class OpArgs(msgspec.Struct, gc=False):
 class ShapeArgs(msgspec.Struct, gc=False):
     """Inputs of operators; ``dims_2021`` is an older spelling."""
 
-    dims: Raw = field(name="Input Dims", default=NOTHING)
-    types: Raw = field(name="Input type", default=NOTHING)
-    strides: Raw = field(name="Input Strides", default=NOTHING)
-    concrete: Raw = field(name="Concrete Inputs", default=NOTHING)
-    dims_2021: Raw = field(name="Input dims", default=NOTHING)
+    dims: Raw = field(name="Input Dims", default=EMPTY_TEXT)
+    types: Raw = field(name="Input type", default=EMPTY_TEXT)
+    strides: Raw = field(name="Input Strides", default=EMPTY_TEXT)
+    concrete: Raw = field(name="Concrete Inputs", default=EMPTY_TEXT)
+    dims_2021: Raw = field(name="Input dims", default=EMPTY_TEXT)
 
 
 class PythonArgs(msgspec.Struct, gc=False):
@@ -126,8 +126,8 @@ class CollectiveArgs(msgspec.Struct, gc=False):
     asynchronous: bool | Number = field(name="Is asynchronized op", default=None)
 
 
-# arguments of operators that are stored as JSON
-EXTRA = (
+# These arguments of operators are stored as JSON.
+EXTRA_KEYS = (
     "Call stack",
     "Module Hierarchy",
     "Backend",
@@ -139,11 +139,11 @@ EXTRA = (
     "num_warps",
     "num_stages",
 )
-EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*+(?!""|\\[\\])')
+EXTRA_PATTERN = re.compile(b'"(?:' + "|".join(EXTRA_KEYS).encode() + b')"\\s*:\\s*+(?!""|\\[\\])')
 
 
 _INPUTS = [(f.name, f.type, field(name=f.encode_name, default=f.default)) for f in msgspec.structs.fields(ShapeArgs)]
-_EXTRAS = [(key.lower().replace(" ", "_"), Raw, field(name=key, default=NOTHING)) for key in EXTRA]
+_EXTRAS = [(key.lower().replace(" ", "_"), Raw, field(name=key, default=EMPTY_TEXT)) for key in EXTRA_KEYS]
 OpInputArgs = msgspec.defstruct("OpInputArgs", _INPUTS, bases=(OpArgs,), gc=False)
 OpExtraArgs = msgspec.defstruct("OpExtraArgs", _INPUTS + _EXTRAS, bases=(OpArgs,), gc=False)
 input_texts = operator.attrgetter(*[name for name, *_ in _INPUTS])

@@ -18,15 +18,15 @@ from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
 from sawtooth.ingest.trace.torch_json.cuspy import counters, kineto_names, real_streams
 from sawtooth.ingest.trace.torch_json.decoding import collectives, decode_arguments, graph_annotations, object_of, text_of
-from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
+from sawtooth.ingest.trace.torch_json.interning import InternedIds, NameIds, ThreadIds, plain_id
 from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
 from sawtooth.ingest.trace.torch_json.text.events import ARROWS, FLOWS, USUAL_FORMS, Event
 
-LONGEST_NS = 7 * 86400 * 1_000_000_000  # No event lasts a week. CUPTI writes years for records that were never closed.
-# torch 2.12 writes lost events with start and duration 0. In a trace whose times exceed this, no real event starts at 0.
+MAX_EVENT_NS = 7 * 86400 * 1_000_000_000  # No event lasts a week. CUPTI writes years for records that were never closed.
+# torch 2.12 writes lost events with start and duration 0. If a trace has times above this limit, no real event starts at 0.
 LOST_EVENTS_NS = 1000 * 1_000_000_000
-THREAD = attrgetter("pid", "tid")
+THREAD_KEY = attrgetter("pid", "tid")
 
 
 @dataclass
@@ -35,7 +35,7 @@ class BlockColumns:
 
     events: int = 0
     columns: list[tuple[str, Columns]] = field(default_factory=list)
-    # values that got an id here, by kind of id (names, threads, …)
+    # By kind of id (names, threads, …): the values that got an id in this block.
     new_keys: dict[str, list[Any]] = field(default_factory=dict)
     collectives: list[CollectiveArgs] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
@@ -48,14 +48,14 @@ class BlockColumns:
 
 
 class BlockSorter:
-    """Sorts events into columns, block by block; ``take`` returns the columns since its last call."""
+    """Sorting of events into columns, block by block; ``take`` returns the columns since its last call."""
 
     def __init__(self, name_length: int) -> None:
         self._notes: Counter[str] = Counter()
-        self._names = Names(name_length, self._notes)
-        self._threads = Threads()
+        self._names = NameIds(name_length, self._notes)
+        self._threads = ThreadIds()
         self._operators = OperatorArguments(self._notes)
-        self._sync_kinds, self._shapes = Interned(), Interned()
+        self._sync_kinds, self._shapes = InternedIds(), InternedIds()
         self._ids = {
             "names": self._names,
             "threads": self._threads.texts,
@@ -93,7 +93,7 @@ class BlockSorter:
     def add(self, events: list[Event]) -> None:
         """Sort one block of events."""
         self._block.events += len(events)
-        # Otherwise all events are complete events, or arrows, which are not stored.
+        # In most blocks, all events are complete events, or arrows, which are not stored. Such blocks need no further look.
         if not USUAL_FORMS.issuperset(map(type, events)):
             self._add_other_phases([e for e in events if e.ph != "X"])
             events = [e for e in events if e.ph == "X"]
@@ -120,11 +120,11 @@ class BlockSorter:
         """Return the events with plausible times, with start and duration; drop and count the others."""
         no_start, no_dur = (start == NULL) | (np.abs(start) >= LARGEST), dur == NULL
         lost = (start == 0) & (dur == 0) if int(start.max()) > LOST_EVENTS_NS else np.zeros(len(start), bool)
-        bad = no_start | (dur < 0) | (dur > LONGEST_NS) | lost
+        bad = no_start | (dur < 0) | (dur > MAX_EVENT_NS) | lost
         if bad.any():
             self._note_bad(events, no_start | no_dur, "time_missing")
             self._note_bad(events, ~no_start & (dur < 0) & ~no_dur, "duration_negative")
-            self._note_bad(events, ~no_start & (dur > LONGEST_NS), "duration_absurd")
+            self._note_bad(events, ~no_start & (dur > MAX_EVENT_NS), "duration_absurd")
             self._note_bad(events, lost, "time_zero")
             events = [e for e, b in zip(events, bad, strict=True) if not b]
             start, dur = start[~bad], dur[~bad]
@@ -143,7 +143,7 @@ class BlockSorter:
         return np.fromiter(map(self._names.__getitem__, names), np.int32, len(events))
 
     def _thread_ids(self, events: list[Event]) -> NDArray[np.int32]:
-        return np.fromiter(map(self._threads.__getitem__, map(THREAD, events)), np.int32, len(events))
+        return np.fromiter(map(self._threads.__getitem__, map(THREAD_KEY, events)), np.int32, len(events))
 
     def _timed(self, events: list[Event], start: I64, dur: I64) -> Columns:
         return {"name_id": self._name_ids(events), "thread_id": self._thread_ids(events), "start": start, "dur": dur}

@@ -1,8 +1,8 @@
 """Convert events of PyTorch's Cuspy profiler to the form that Kineto writes, and read its counters.
 
-Cuspy names every copy "Memcpy" and writes its direction and memory into the arguments. It moves kernels of CUDA graphs to
-invented streams and writes the real stream into the arguments. It writes power, clocks, temperature and PM samples as counters on
-the trace's clock.
+Cuspy names every copy "Memcpy" and writes the copy's direction and memory into the arguments. It moves kernels of CUDA graphs to
+invented streams and writes the real stream into the arguments. It writes power, clocks, temperature and PM samples (performance
+monitor counters) as counters on the trace's clock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sawtooth.ingest.trace.torch_json.arguments import Number
 from sawtooth.ingest.trace.torch_json.decoding import decode_arguments
 from sawtooth.ingest.trace.torch_json.text.events import Event
 
-MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
+ARGUMENT_KEYS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
 COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # The process with the counters of a GPU has this name.
-COLUMNS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
-MAX_SAMPLES = 1 << 24  # Values. The same limit as MAX_SAMPLES of nsight/samples.py.
+COLUMN_NUMBERS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
+MAX_SAMPLES = 1 << 24  # Number of values. The limit is the same as MAX_SAMPLES in nsight/samples.py.
 # The names of CUpti_ActivityMemoryKind in its order.
 MEMORY_KINDS = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
-# PM samples are the counters that are not read from NVML.
-FROM_NVML = re.compile(r"Power|Temperature|Clock|Fan")
+# Matches the counters that Cuspy reads from NVML. All other counters are PM samples.
+NVML_COUNTER = re.compile(r"Power|Temperature|Clock|Fan")
 
 
 class CopyArgs(msgspec.Struct, gc=False):
@@ -53,7 +53,7 @@ class CounterArgs(msgspec.Struct, gc=False):
 def kineto_names(kind: str, events: list[Event], text: bytes) -> list[str]:
     """Return the events' names as Kineto writes them; ``text`` is ``text_of(events)``."""
     names = [event.name for event in events]
-    if kind == "kernel" or not any(mark in text for mark in MARKS[:2]):
+    if kind == "kernel" or not any(mark in text for mark in ARGUMENT_KEYS[:2]):
         return names
     return [_name(name, args) for name, args in zip(names, decode_arguments(events, CopyArgs, text), strict=True)]
 
@@ -73,7 +73,7 @@ def _memory(kind: Number) -> str:
 
 def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
     """Return ``streams`` with the real stream for each operation that Cuspy moved to an invented one."""
-    if MARKS[2] not in text:
+    if ARGUMENT_KEYS[2] not in text:
         return streams
     real = integers([args.stream for args in decode_arguments(events, CopyArgs, text)])
     return np.where(real == NULL, streams, real)
@@ -83,7 +83,7 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     """Return the columns of the known counters, the other events, and notes."""
     matches = [(event, match) for event in events if (match := COUNTERS.fullmatch(str(event.pid)))]
     counter_events = [
-        (event, int(match[1])) for event, match in matches if event.name in COLUMNS and int(match[1]) < MAX_DEVICES
+        (event, int(match[1])) for event, match in matches if event.name in COLUMN_NUMBERS and int(match[1]) < MAX_DEVICES
     ]
     chosen = [event for event, _ in counter_events]
     time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decode_arguments(chosen, CounterArgs)])
@@ -91,11 +91,11 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     columns: Columns = {
         "start": time[usable],
         "device": np.array([device for _, device in counter_events], np.int64)[usable],
-        "column": np.array([COLUMNS[event.name] for event in chosen], np.int64)[usable],
+        "column": np.array([COLUMN_NUMBERS[event.name] for event in chosen], np.int64)[usable],
         "value": value[usable],
     }
     read = set(map(id, chosen))
-    sampled = sum(not FROM_NVML.search(event.name) for event, _ in matches)
+    sampled = sum(not NVML_COUNTER.search(event.name) for event, _ in matches)
     return columns, [e for e in events if id(e) not in read], Counter(pm_sampling=sampled) if sampled else Counter()
 
 

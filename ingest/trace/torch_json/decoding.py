@@ -1,4 +1,4 @@
-"""Decode the arguments of events: all of a group at once, or one by one if types are not as expected."""
+"""Decode the arguments of events: a whole group at once, or one by one if types are not as expected."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, integers
 from sawtooth.ingest.trace.spool import Columns
-from sawtooth.ingest.trace.torch_json.arguments import NOTHING, CollectiveArgs, GraphAnnotationArgs
+from sawtooth.ingest.trace.torch_json.arguments import EMPTY_TEXT, CollectiveArgs, GraphAnnotationArgs
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
-ANNOTATIONS = (b'"name"', b'"annotation"', b'"str"')  # Keys of arguments that name a kernel of a CUDA graph.
-COLLECTIVE = b'"Collective name"'  # Operators and kernels have an argument with this name.
+ANNOTATION_KEYS = (b'"name"', b'"annotation"', b'"str"')  # Arguments with these keys name a kernel of a CUDA graph.
+COLLECTIVE_KEY = b'"Collective name"'  # Operators and kernels of collectives have an argument with this key.
 
 
 def text_of(events: Sequence[Event]) -> bytes:
@@ -39,11 +39,13 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
     -1 for an event without a collective. ``text`` is ``text_of(events)``.
     """
     result = np.full(len(events), -1, np.int32)
-    if COLLECTIVE in text:
-        # ends: positions in ``text`` after each event's arguments and comma; places: positions of COLLECTIVE.
+    if COLLECTIVE_KEY in text:
+        # ``ends`` are the positions in ``text`` after each event's arguments and comma.
         ends = np.cumsum(np.fromiter(map(len, [event.args for event in events]), np.int64, len(events)) + 1)
-        places = np.cumsum([len(part) + len(COLLECTIVE) for part in text.split(COLLECTIVE)[:-1]]) - len(COLLECTIVE) - 1
-        rows = np.unique(np.searchsorted(ends, places, side="right")).tolist()
+        keys_at = (
+            np.cumsum([len(part) + len(COLLECTIVE_KEY) for part in text.split(COLLECTIVE_KEY)[:-1]]) - len(COLLECTIVE_KEY) - 1
+        )
+        rows = np.unique(np.searchsorted(ends, keys_at, side="right")).tolist()
         result[rows] = np.arange(len(arguments), len(arguments) + len(rows))
         arguments += decode_arguments([events[row] for row in rows], CollectiveArgs)
     return result
@@ -51,7 +53,7 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
 
 def graph_annotations(events: list[Event], text: bytes, start: I64, names: Mapping[str, int]) -> Columns:
     """Return the named operations of CUDA graphs as rows of table ``graph_annotations``."""
-    args = decode_arguments(events, GraphAnnotationArgs, text) if any(key in text for key in ANNOTATIONS) else []
+    args = decode_arguments(events, GraphAnnotationArgs, text) if any(key in text for key in ANNOTATION_KEYS) else []
     rows = [row for row, each in enumerate(args) if each.label]
     named = [args[row] for row in rows]
     return {
@@ -80,7 +82,7 @@ def _with_valid_values(raw: Raw, form: Any) -> Any:
     args = object_of(raw)
     for field in msgspec.structs.fields(form):
         value = args.get(field.encode_name)
-        if getattr(result, field.name) is NOTHING:
+        if getattr(result, field.name) is EMPTY_TEXT:
             if field.encode_name in args:
                 setattr(result, field.name, Raw(msgspec.json.encode(value)))
         elif isinstance(value, int | float | str):

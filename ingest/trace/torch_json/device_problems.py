@@ -12,8 +12,8 @@ from sawtooth.ingest.errors import ImportDiagnostic
 EXAMPLE_CHARACTERS = 60  # Longer examples in a note are cut to this many characters.
 # Processes of accelerators whose profilers write operations in their own format, without a category.
 DEVICE_PROCESS = re.compile(r"\b(Ascend|NPU|HPU|Gaudi|TPU|MLU|Neuron)", re.IGNORECASE)
-# Gaudi's bridge writes the work of matrix and tensor engines as kernels. This category mixes calls of its host library with the
-# work of all other engines. So its events cannot be assigned to the host or to the device.
+# Gaudi's bridge writes the work of matrix and tensor engines as kernels. It writes calls of its host library and the work of all
+# other engines in this one category. So events of this category cannot be assigned to the host or to the device.
 GAUDI = "hpu_op"
 MIXED = "devices_mixed"  # Key of the diagnostic that analysis/integrity/devices.py reads.
 
@@ -21,8 +21,8 @@ MIXED = "devices_mixed"  # Key of the diagnostic that analysis/integrity/devices
 def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) -> ImportDiagnostic | None:
     """Return a row of ``diagnostics`` for a device whose operations were all not read.
 
-    ``other`` counts the unread events by category. A device is noticed by events of GAUDI, or by its process (DEVICE_PROCESS) together
-    with events without a category. None if no device is noticed.
+    ``other`` counts the unread events by category. Events of GAUDI show a device, and so does a process (DEVICE_PROCESS) together
+    with events without a category. None if nothing shows a device.
     """
     if gaudi := other.get(GAUDI, 0):
         sentence = f"{gaudi:,} events of Gaudi's host library (“{GAUDI}”) were found, but no kernels, so the device's work is not known. Record with HABANA_PROFILE=1."

@@ -13,8 +13,8 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 
-class Interned(dict[Any, int]):
-    """Ids from 0, in order of first appearance; ``new_keys`` are the keys added since the last ``drain``."""
+class InternedIds(dict[Any, int]):
+    """Ids from 0, in order of first appearance; ``new_keys`` are the keys since the last ``drain``."""
 
     def __init__(self) -> None:
         self.new_keys: list[Any] = []
@@ -30,7 +30,7 @@ class Interned(dict[Any, int]):
         return new_keys
 
 
-class Names(Interned):
+class NameIds(InternedIds):
     """Ids of names.
 
     Empty and too long names are not stored as keys, so every occurrence is counted. All other names need only one look-up.
@@ -50,18 +50,18 @@ class Names(Interned):
         return super().__missing__(key)
 
 
-class Threads(dict[Any, int]):
+class ThreadIds(dict[Any, int]):
     """Ids of (pid, tid), which are numbers in some events and texts in others."""
 
     def __init__(self) -> None:
-        self.texts = Interned()
+        self.texts = InternedIds()
 
     def __missing__(self, key: tuple[Number, Number]) -> int:
         self[key] = value = self.texts[plain_id(key[0]), plain_id(key[1])]
         return value
 
 
-class Canonical(dict[Any, int]):
+class CanonicalIds(dict[Any, int]):
     """Ids of tuples of JSON texts; texts with equal values share an id.
 
     After ``limit`` ids, a new value gets -1. ``kind`` is the type of the JSON values. A text with another type is treated as missing,
@@ -69,7 +69,7 @@ class Canonical(dict[Any, int]):
     """
 
     def __init__(self, kind: type, limit: int, notes: Counter[str]) -> None:
-        self.meanings = Interned()
+        self.meanings = InternedIds()
         self._kind = kind
         self._limit, self._notes = limit, notes
 
@@ -81,7 +81,7 @@ class Canonical(dict[Any, int]):
             self._notes["signatures_left_out"] += 1
             return -1
         value = self.meanings[meaning]
-        if len(self) < 2 * self._limit:  # bounds the memory for texts that differ only in form
+        if len(self) < 2 * self._limit:  # The limit bounds the memory for texts that differ only in form.
             self[key] = value
         return value
 
@@ -96,9 +96,9 @@ def plain_id(value: Number) -> str:
 def _compact(text: bytes, kind: type) -> str | None:
     if not text or text == b"null":
         return None
-    for mended in (False, True):
+    for repaired in (False, True):
         try:
-            return msgspec.json.encode(msgspec.json.decode(repair(text)[0] if mended else text, type=kind)).decode()
+            return msgspec.json.encode(msgspec.json.decode(repair(text)[0] if repaired else text, type=kind)).decode()
         except DECODE_ERRORS:
             continue
     return None

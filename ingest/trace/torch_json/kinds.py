@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# category (lower case) -> kind
+# The kind of events by their category in lower case.
 KINDS = {
     "cpu_op": "op",
     "operator": "operator",
@@ -35,5 +35,5 @@ KINDS = {
     "overhead": "overhead",
 }
 EDGE_KINDS = ("op", "annotation", "call", "python")  # Kinds that other tools may write as begin and end events ('B', 'E').
-# Before 2022, these events had the category of operators.
+# Matches annotations that had the category of operators before 2022.
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")

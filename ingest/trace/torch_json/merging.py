@@ -1,8 +1,8 @@
 """Merge several ranks' traces into one for other viewers.
 
-The result has every event once, on one clock. The ids of processes, threads and flow events (arrows) differ between ranks.
-Sources are read and written block by block, so memory stays at a few blocks, however long the traces are. Other fields of an
-event (arguments, categories, phases) are copied unchanged. Flow events of a damaged block are left out.
+The result has every event once, on one clock. Processes, threads and flow events (arrows) get ids that differ between ranks.
+Sources are read and written block by block, so only a few blocks are in memory, even with long traces. Other fields of an event
+(arguments, categories, phases) are copied unchanged. Flow events of a damaged block are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Raw
 
 from sawtooth.ingest.source import Limits, Source
-from sawtooth.ingest.trace.torch_json.arguments import NOTHING
+from sawtooth.ingest.trace.torch_json.arguments import EMPTY_TEXT
 from sawtooth.ingest.trace.torch_json.decoding import object_of
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.events import FLOWS, Event
@@ -29,11 +29,11 @@ HEAD = b'{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": %d
 TAIL = b"\n]}\n"
 METADATA = b'"M"'
 PROCESS_NAME, THREAD_NAME, SORTING = b'"process_name"', b'"thread_name"', b'"process_sort_index"'
-OF_PROCESS = (PROCESS_NAME, SORTING, b'"process_labels"')
-LARGEST_ID = 1 << 40  # Multiplied by 1,000 ranks, an id is below 2^53, so a browser represents it exactly.
+PROCESS_EVENTS = (PROCESS_NAME, SORTING, b'"process_labels"')
+MAX_ID = 1 << 40  # Multiplied by 1,000 ranks, such an id is below 2^53, so a browser represents it exactly.
 # The sort indices of each rank's processes are in a range of this size, so that a rank's processes stay together. Kineto's own
 # indices are smaller, except the index that puts a process last.
-SORTED = 10_000_000
+SORT_RANGE = 10_000_000
 RAW_EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 Fields = dict[str, Raw]
@@ -82,14 +82,14 @@ class _Rank:
         source = Source(self._rank.path, Limits())
         with closing(source.pieces(hashed=False)) as pieces:
             for events in Document(pieces, source.limits, decode=RAW_EVENTS.decode).events():
-                yield [self._moved(fields) for event in events if (fields := _fields(event))]
+                yield [self._with_new_ids(fields) for event in events if (fields := _fields(event))]
         yield list(self._unnamed.values())
 
-    def _moved(self, fields: Fields) -> Fields:
+    def _with_new_ids(self, fields: Fields) -> Fields:
         process, thread = fields.get("pid"), fields.get("tid")
         is_metadata = bytes(fields["ph"]) == METADATA
-        if is_metadata and bytes(fields.get("name", NOTHING)) in OF_PROCESS:
-            thread = None  # these events contain no thread
+        if is_metadata and bytes(fields.get("name", EMPTY_TEXT)) in PROCESS_EVENTS:
+            thread = None  # These events belong to a process and not to a thread.
             fields["tid"] = _raw_integer(0)
         if process is not None:
             fields["pid"] = _raw_integer(self._process(bytes(process)))
@@ -123,15 +123,15 @@ class _Rank:
 
     def _metadata(self, fields: Fields, process: bytes, thread: bytes | None) -> None:
         """Add the rank to a process's name and sort index; remember which processes and threads have a name."""
-        name, args = bytes(fields.get("name", NOTHING)), object_of(fields["args"])
+        name, args = bytes(fields.get("name", EMPTY_TEXT)), object_of(fields["args"])
         if name in (PROCESS_NAME, THREAD_NAME):
             self._unnamed.pop((process, thread), None)
         if name == PROCESS_NAME:
             fields["args"] = Raw(msgspec.json.encode(args | {"name": f"{self._rank.label} · {args.get('name', '')}"}))
         elif name == SORTING:
             index = args.get("sort_index")
-            index = min(max(index, 0), SORTED - 1) if isinstance(index, int) else 0
-            fields["args"] = Raw(msgspec.json.encode({"sort_index": self._position * SORTED + index}))
+            index = min(max(index, 0), SORT_RANGE - 1) if isinstance(index, int) else 0
+            fields["args"] = Raw(msgspec.json.encode({"sort_index": self._position * SORT_RANGE + index}))
 
     def _time(self, text: Raw) -> Raw:
         """Return a time in µs, exact to the nanosecond, on the common clock."""
@@ -154,14 +154,14 @@ def _fields(event: Fields | Event) -> Fields | None:
         return None
     fields: dict[str, Any] = {"ph": event.ph, "cat": event.cat, "name": event.name, "pid": event.pid, "tid": event.tid}
     encoded = {key: Raw(msgspec.json.encode(value)) for key, value in fields.items() if value not in (None, "")}
-    raw = {key: value for key in ("ts", "dur", "args") if (value := getattr(event, key)) is not NOTHING}
+    raw = {key: value for key in ("ts", "dur", "args") if (value := getattr(event, key)) is not EMPTY_TEXT}
     return encoded | raw
 
 
 def _number_of(text: bytes) -> int:
     """Return a number for a flow event's id, which may be a text; equal ids get equal numbers."""
-    number = int(text) if text.isdigit() and len(text) < 16 else LARGEST_ID
-    return number if number < LARGEST_ID else int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
+    number = int(text) if text.isdigit() and len(text) < 16 else MAX_ID
+    return number if number < MAX_ID else int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
 
 
 def _text(value: bytes) -> str:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import integers
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import (
-    EXTRA,
-    EXTRA_MARK,
+    EXTRA_KEYS,
+    EXTRA_PATTERN,
     CollectiveArgs,
     Number,
     OpArgs,
@@ -30,18 +30,18 @@ from sawtooth.ingest.trace.torch_json.arguments import (
     input_texts,
 )
 from sawtooth.ingest.trace.torch_json.decoding import collectives, decode_arguments, object_of, text_of
-from sawtooth.ingest.trace.torch_json.interning import Canonical
+from sawtooth.ingest.trace.torch_json.interning import CanonicalIds
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
-# Limit of signatures. A scalar that changes in every step makes a new signature each time.
-DISTINCT_SIGNATURES = 300_000
-DISTINCT_EXTRAS = 200_000  # Limit of distinct call stacks and other further arguments.
+# Number of distinct signatures (inputs of operators). A scalar that changes in every step makes a new signature each time.
+MAX_SIGNATURES = 300_000
+MAX_EXTRAS = 200_000  # Number of distinct call stacks and other further arguments.
 NO_INPUTS = b"\n\n\n\n"  # An operator without inputs has these texts.
-MAX_CACHED_TEXTS = 1 << 14  # Texts of inputs, and of further arguments, whose ids are cached.
-# Limit of names whose operators have further arguments. A trace has about ten (collectives and compiled kernels).
-MOST_RARE = 64
-INPUTS_BEGIN, AFTER_INPUTS = b'"Concrete Inputs"', b', "Ev Idx"'  # Around the inputs in kineto's output.
-INPUTS_REMOVED = b'"inputs cut out": 1, "Ev Idx"'  # Replaces the inputs.
+MAX_CACHED_TEXTS = 1 << 14  # The ids of this many texts of inputs, and of further arguments, are cached.
+# Number of names whose operators have further arguments. A trace has about ten (collectives and compiled kernels).
+MAX_RARE_NAMES = 64
+INPUTS_BEGIN, AFTER_INPUTS = b'"Concrete Inputs"', b', "Ev Idx"'  # Kineto writes these texts around the inputs.
+INPUTS_REMOVED = b'"inputs cut out": 1, "Ev Idx"'  # This text replaces the inputs.
 
 
 class UsualArgs(OpArgs, forbid_unknown_fields=True, gc=False):
@@ -56,58 +56,58 @@ class UsualInputs(ShapeArgs, forbid_unknown_fields=True, gc=False):
     """The inputs of a usual operator, which are decoded separately."""
 
 
-USUAL, INPUTS = msgspec.json.Decoder(list[UsualArgs]), msgspec.json.Decoder(UsualInputs)
+USUAL_DECODER, INPUTS_DECODER = msgspec.json.Decoder(list[UsualArgs]), msgspec.json.Decoder(UsualInputs)
 
 
-class Inputs(dict[bytes, int]):
+class InputIds(dict[bytes, int]):
     """Ids of signatures by the text of the inputs.
 
     Raises one of DECODE_ERRORS for a text that has more than inputs.
     """
 
-    def __init__(self, signatures: Canonical) -> None:
+    def __init__(self, signatures: CanonicalIds) -> None:
         self._signatures = signatures
 
     def __missing__(self, text: bytes) -> int:
-        value = self._signatures[_signature(INPUTS.decode(b"{%b%b}" % (INPUTS_BEGIN, text)))]
-        if len(self) < DISTINCT_SIGNATURES and value >= 0:
+        value = self._signatures[_signature(INPUTS_DECODER.decode(b"{%b%b}" % (INPUTS_BEGIN, text)))]
+        if len(self) < MAX_SIGNATURES and value >= 0:
             self[text] = value
         return value
 
 
 class OperatorArguments:
-    """Converts the arguments of operators and annotations into columns, one group of events at a time."""
+    """Conversion of operators' and annotations' arguments into columns, one group of events at a time."""
 
     def __init__(self, notes: Counter[str]) -> None:
-        self.signatures = Canonical(list, DISTINCT_SIGNATURES, notes)
-        self.extras = Canonical(dict, DISTINCT_EXTRAS, notes)
-        self._inputs = Inputs(self.signatures)
+        self.signatures = CanonicalIds(list, MAX_SIGNATURES, notes)
+        self.extras = CanonicalIds(dict, MAX_EXTRAS, notes)
+        self._inputs = InputIds(self.signatures)
         # Inputs and call stacks repeat in every step, so their texts are decoded once.
         self._signatures_known, self._extras_known = dict[bytes, int](), dict[bytes, int]()
-        self._rare: set[int] = set()  # ids of the names whose operators have further arguments
+        self._rare: set[int] = set()  # the ids of names whose operators have further arguments
 
     def columns(self, events: list[Event], names: NDArray[np.int32], calls: list[CollectiveArgs]) -> Columns:
         """Return the columns of ``events``, whose names have the ids ``names``.
 
         The arguments of collectives are appended to ``calls``.
         """
-        if len(self._rare) > MOST_RARE:
-            return self._any(events, calls)
+        if len(self._rare) > MAX_RARE_NAMES:
+            return self._columns_of_any(events, calls)
         rare = np.isin(names, list(self._rare))
-        usual = self._usual(list(compress(events, (~rare).tolist())) if rare.any() else events)
+        usual = self._usual_columns(list(compress(events, (~rare).tolist())) if rare.any() else events)
         if usual is None:
             self._rare.update(name for name, event in zip(names.tolist(), events, strict=True) if not self._is_usual(event))
-            return self._any(events, calls)
+            return self._columns_of_any(events, calls)
         if not rare.any():
             return usual
-        further = self._any(list(compress(events, rare.tolist())), calls)
+        further = self._columns_of_any(list(compress(events, rare.tolist())), calls)
         return {key: _merge(rare, further[key], values) for key, values in usual.items()}
 
-    def _usual(self, events: list[Event]) -> Columns | None:
+    def _usual_columns(self, events: list[Event]) -> Columns | None:
         """Return the columns if all events have only usual arguments in kineto's order; else None."""
         try:
             inputs, text = self._without_inputs(text_of(events))
-            args = USUAL.decode(text)
+            args = USUAL_DECODER.decode(text)
         except DECODE_ERRORS:
             return None
         signature = no_ids(len(events))
@@ -120,7 +120,7 @@ class OperatorArguments:
 
     def _is_usual(self, event: Event) -> bool:
         try:
-            USUAL.decode(self._without_inputs(text_of([event]))[1])
+            USUAL_DECODER.decode(self._without_inputs(text_of([event]))[1])
         except DECODE_ERRORS:
             return False
         return True
@@ -135,11 +135,11 @@ class OperatorArguments:
         signatures = [self._inputs[inputs] for inputs, _, _ in parts]
         return signatures, INPUTS_REMOVED.join([first, *[rest for _, _, rest in parts]])
 
-    def _any(self, events: list[Event], calls: list[CollectiveArgs]) -> Columns:
+    def _columns_of_any(self, events: list[Event], calls: list[CollectiveArgs]) -> Columns:
         """Return the columns of events with any arguments."""
         text, none = text_of(events), no_ids(len(events))
         signature, extra = none, none
-        further = EXTRA_MARK.search(text) is not None
+        further = EXTRA_PATTERN.search(text) is not None
         inputs = further or b'"Input' in text or b'"Concrete' in text
         args = decode_arguments(events, OpExtraArgs if further else OpInputArgs if inputs else OpArgs, text)
         if inputs:
@@ -168,7 +168,7 @@ class OperatorArguments:
         """
         if (extra_id := self._extras_known.get(text)) is None:
             args = object_of(event.args)
-            extra = {k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}
+            extra = {k: args[k] for k in EXTRA_KEYS if args.get(k) not in (None, "", [])}
             extra_id = self.extras[(msgspec.json.encode(extra),)] if extra else -1
             if extra_id >= 0 or not extra:
                 _cache(self._extras_known, text, extra_id)

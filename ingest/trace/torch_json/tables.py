@@ -14,23 +14,23 @@ from sawtooth.ingest.trace.source import TABLES
 from sawtooth.ingest.trace.spool import Spool, SpooledTable
 from sawtooth.ingest.trace.torch_json.arguments import CollectiveArgs
 from sawtooth.ingest.trace.torch_json.columns import BlockColumns
-from sawtooth.ingest.trace.torch_json.interning import Interned
-from sawtooth.ingest.trace.torch_json.operators import DISTINCT_EXTRAS, DISTINCT_SIGNATURES
+from sawtooth.ingest.trace.torch_json.interning import InternedIds
+from sawtooth.ingest.trace.torch_json.operators import MAX_EXTRAS, MAX_SIGNATURES
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.format_errors import too_deep_error, truncated_error
 
-ID_KINDS = {  # column -> the kind of its ids
+ID_KINDS = {  # By column: the kind of its ids.
     "name_id": "names",
     "thread_id": "threads",
     "signature_id": "signatures",
     "extra": "extras",
     "shape": "shapes",
 }
-MAX_IDS = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}  # By kind of id. The other kinds have no such limit.
+MAX_IDS = {"signatures": MAX_SIGNATURES, "extras": MAX_EXTRAS}  # By kind of id. The number of other ids is not limited.
 
 
 class IdMapping:
-    """Map the ids of one ``BlockSorter`` to the ids of the whole trace, by kind of id."""
+    """Mapping of the ids of one ``BlockSorter`` to the ids of the whole trace, by kind of id."""
 
     def __init__(self) -> None:
         self.ids: dict[str, NDArray[np.int32]] = {}
@@ -42,7 +42,7 @@ class TorchTrace:
     def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
         self.document = document
         self._limits = limits
-        self.ids = {key: Interned() for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")}
+        self.ids = {key: InternedIds() for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")}
         self.collectives: list[CollectiveArgs] = []
         self.tables = {key: SpooledTable(spool) for key in (*TABLES, "edges", "counters")}
         self.thread_names: dict[tuple[str, str], str] = {}

@@ -6,7 +6,7 @@ import re
 
 from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 
-MTIA_CALL = "runFunction - job_prep"  # Begins the name of the calls of Meta's accelerator.
+MTIA_CALL = "runFunction - job_prep"  # The names of calls of Meta's accelerator begin with this text.
 
 
 def vendor_of(trace: TorchTrace) -> str | None:

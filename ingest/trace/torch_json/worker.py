@@ -25,21 +25,23 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.torch_json.columns import BlockColumns, BlockSorter
 from sawtooth.ingest.trace.torch_json.tables import IdMapping, TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
-from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_in_place, strict
+from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_block, decode_in_place
 from sawtooth.installation import IMPORT_ROOT
 
-SLOT_BYTES = 6 << 20  # A block of 1 MB plus the longest event fit, and so do their columns.
+SLOT_BYTES = 6 << 20  # A slot has room for a block of 1 MB plus the longest event, and for their columns.
 SLOTS = 4  # Blocks in a worker's file. While one is processed, others wait, so the worker has work if the parent is busy.
-# Limit per worker of blocks that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
+# Blocks per worker that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
 MAX_WAITING = 40
 MAX_WORKERS = 3  # More workers would wait for the parent, which decompresses, hashes and stores.
-MIN_WORKER_BYTES = 3 << 20  # Bytes of the file. A smaller file is read before a worker has started.
-FAILURES = 4  # After this many blocks that do not decode, the rest is read without workers.
-# Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
+MIN_WORKER_BYTES = 3 << 20  # Size of the file. A smaller file is read before a worker has started.
+MAX_FAILURES = 4  # After this many blocks that do not decode, the rest is read without workers.
+# These settings keep freed memory in the process. Blocks are allocated and freed all the time, and requesting memory from the system
+# each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
-RESET = -2  # Sent instead of a size. The worker then starts its ids from 0.
-HEADER = struct.Struct("<Iq")  # Slot, and size of the block or of its result. Size -1 for a block that does not decode.
-START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace.torch_json.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
+RESET_SIZE = -2  # The parent sends this number instead of a size. The worker then starts its ids from 0.
+# The slot, and the size of the block or of its result. The size is -1 for a block that does not decode.
+HEADER = struct.Struct("<Iq")
+START_CODE = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace.torch_json.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
 
 
 def worker_count(total_bytes: int) -> int:
@@ -55,7 +57,7 @@ def serve(descriptor: int, name_length: int) -> None:
     with mmap.mmap(descriptor, SLOTS * SLOT_BYTES) as shared:
         while header := sys.stdin.buffer.read(HEADER.size):
             slot, size = HEADER.unpack(header)
-            if size == RESET:
+            if size == RESET_SIZE:
                 sorter = BlockSorter(name_length)
                 continue
             begin = slot * SLOT_BYTES
@@ -85,7 +87,7 @@ class DecodeProcess:
         self._shared = mmap.mmap(self._file.fileno(), SLOTS * SLOT_BYTES)
         root = str(IMPORT_ROOT)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", START, root, str(self._file.fileno()), str(name_length)],
+            [sys.executable, "-c", START_CODE, root, str(self._file.fileno()), str(name_length)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -104,7 +106,7 @@ class DecodeProcess:
         Raises OSError if the worker died.
         """
         slot = self.free[0]
-        begin = slot * SLOT_BYTES + 1  # the worker puts one bracket before it and one after it
+        begin = slot * SLOT_BYTES + 1  # The worker puts one bracket before the block and one after it.
         self._shared[begin : begin + len(block)] = block
         self._in.write(HEADER.pack(slot, len(block)))
         self.free.popleft()
@@ -115,7 +117,7 @@ class DecodeProcess:
         Raises OSError like ``send``.
         """
         self.id_mapping = IdMapping()
-        self._in.write(HEADER.pack(0, RESET))
+        self._in.write(HEADER.pack(0, RESET_SIZE))
 
     def ready(self) -> bool:
         """Return whether ``result`` returns at once."""
@@ -137,7 +139,7 @@ class DecodeProcess:
         """End the process and free the shared memory."""
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(OSError):  # the pipe may have data that a dead worker never read
+        with contextlib.suppress(OSError):  # The pipe may have data that a dead worker never read.
             self._in.close()
         self._out.close()
         self._shared.close()
@@ -145,7 +147,7 @@ class DecodeProcess:
 
 
 class ParallelReader:
-    """Reads a document into a trace, with workers if that is faster."""
+    """Reading of a document into a trace, with workers if that is faster."""
 
     def __init__(self, document: Document, trace: TorchTrace, limits: Limits, folder: Path, workers: int) -> None:
         self._document, self._trace = document, trace
@@ -158,7 +160,7 @@ class ParallelReader:
         try:
             for _ in range(workers):
                 self._workers.append(DecodeProcess(folder, limits.name_length))
-        except OSError:  # no more processes allowed: the parent reads alone
+        except OSError:  # The system allows no more processes, so the parent reads alone.
             self.close()
 
     def run(self) -> Iterator[int]:
@@ -168,7 +170,7 @@ class ParallelReader:
         """
         self._document.begin()
         while True:
-            if self._failures < FAILURES:
+            if self._failures < MAX_FAILURES:
                 yield from self._blocks()
             events = self._document.step()
             if events is None:
@@ -204,7 +206,7 @@ class ParallelReader:
                 with contextlib.suppress(OSError):
                     worker.send(block)
                     return worker
-        events = strict(block)
+        events = decode_block(block)
         if events is None:
             return None
         self._sorter.add(events)
@@ -216,8 +218,8 @@ class ParallelReader:
             return source, self._id_mapping
         try:
             return source.result(), source.id_mapping
-        except OSError:  # the worker was killed, or had too little memory: continue without workers
-            self._failures = FAILURES
+        except OSError:  # The worker was killed, or had too little memory. Reading continues without workers.
+            self._failures = MAX_FAILURES
             return None, source.id_mapping
 
     def _merge_next(self) -> bool:
@@ -231,7 +233,7 @@ class ParallelReader:
             self._trace.merge(columns, id_mapping)
             return True
         for _, source in list(self._waiting)[1:]:
-            self._columns(source)  # frees the worker's slot
+            self._columns(source)  # The call frees the worker's slot.
         self._sorter, self._id_mapping = BlockSorter(self._name_length), IdMapping()
         with contextlib.suppress(OSError):
             for worker in self._workers:

@@ -1,7 +1,8 @@
 """Cut the text of a trace into blocks at event borders and decode them, with a few blocks in memory.
 
-A block is cut at its last ``}, {``, which is probably between two events. Decoding checks this guess. A block that starts at an event
-decodes as a JSON array only if it also ends at the end of an event. The tolerant reader reads other blocks event by event.
+A block is cut at its last ``}, {``, which is probably between two events. Decoding checks this guess: a block that starts at an event
+decodes as a JSON array only if it also ends at the end of an event. If a block does not decode, the tolerant reader reads it event by
+event.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ import msgspec
 
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.torch_json.text import envelope, format_errors
-from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYTES, TRAILING, Event, bare, decode_events
+from sawtooth.ingest.trace.torch_json.text.events import (
+    DECODE_ERRORS,
+    LEAD_BYTES,
+    TRAILING_MESSAGE,
+    Event,
+    decode_events,
+    without_lead,
+)
 from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, TolerantReader
 
-BLOCK_BYTES = 1 << 20  # Its events fit into a core's cache. With 4 MB or 256 kB, an event takes 20 % more time.
-CUT_BYTES = 8 << 10  # Last bytes of a block that are searched first for a cut, because most events are shorter.
-START = re.compile(rb'"traceEvents"\s*:\s*')
-BLANK = b" \t\r\n"
-MAX_STARTS = 64  # Limit of possible beginnings of the array, because each needs a check of all text before it.
+BLOCK_BYTES = 1 << 20  # The events of such a block fit into a core's cache. With 4 MB or 256 kB, an event takes 20 % more time.
+CUT_BYTES = 8 << 10  # This much of a block's end is searched first for a cut, because most events are shorter.
+ARRAY_START = re.compile(rb'"traceEvents"\s*:\s*')
+BLANKS = b" \t\r\n"
+MAX_STARTS = 64  # Possible beginnings of the array that are tried. Each needs a check of all text before it.
 EXAMPLE_BYTES = 200  # Column ``example`` of table ``diagnostics`` documents this length.
 
 
 class Document:
-    """Reads the events of a trace; afterwards, ``metadata`` has the values before and after the events."""
+    """The text of a trace. After its events were read, ``metadata`` has the values before and after them."""
 
     def __init__(
         self,
@@ -43,11 +51,11 @@ class Document:
         self._pieces = pieces
         self._limits = limits
         self._buffer = b""
-        self._offset = 0  # of the buffer in the uncompressed source
+        self._offset = 0  # the position of the buffer in the uncompressed source
         self.metadata: dict[str, Any] = {}
         self.truncated = False
         self.bare_list = False
-        self._closed = False  # the array's closing bracket was read
+        self._closed = False  # whether the array's closing bracket was read
         self._ended = False
         # Occurrences of the array's name that do not begin the array, and the position up to which they were searched.
         self._starts, self._searched = 0, 0
@@ -84,7 +92,7 @@ class Document:
             more = self._fill(len(self._buffer) + self._block_bytes)
             if self._offset == 0 and self._buffer.startswith(b"\xef\xbb\xbf"):
                 self._advance(3)
-            text = self._buffer.lstrip(BLANK)
+            text = self._buffer.lstrip(BLANKS)
             if text.startswith(b"["):
                 self.bare_list = True
                 self._advance(len(self._buffer) - len(text) + 1)
@@ -118,7 +126,8 @@ class Document:
             cut = self._cut() if more else size
             if cut is None:
                 if size > self._block_bytes + self._limits.event_bytes:
-                    if (events := self._decoded(self._buffer)) is not None:  # the last event, with much text after the array
+                    # It may be the last event, with much text after the array.
+                    if (events := self._decoded(self._buffer)) is not None:
                         return events
                     raise format_errors.long_event_error(self._offset, self._limits)
                 self._next_length = size + self._block_bytes
@@ -151,10 +160,10 @@ class Document:
         if self._ended or self._closed or not self._fill(1):
             return None
         head = self._buffer[:LEAD_BYTES]
-        lead = len(head) - len(bare(head))
+        lead = len(head) - len(without_lead(head))
         if not self._fill(lead + self._block_bytes):
             return None
-        cut = self._cut(lead)  # the same cut as in ``step``, which drops the comma first
+        cut = self._cut(lead)  # The cut is the same as in ``step``, which drops the comma first.
         if cut is None:
             return None
         block = memoryview(self._buffer)[:cut]
@@ -177,7 +186,7 @@ class Document:
 
     # -- the text before the events
     def _enter_array(self, last: bool) -> bool:
-        for match in itertools.islice(START.finditer(self._buffer, self._searched), MAX_STARTS - self._starts):
+        for match in itertools.islice(ARRAY_START.finditer(self._buffer, self._searched), MAX_STARTS - self._starts):
             head = self._buffer[: match.start()] + b'"traceEvents":0}'
             for text in envelope.candidates(head):
                 try:
@@ -231,14 +240,14 @@ class Document:
     def _skip_comma(self) -> None:
         if self._buffer[:1] == b"{":
             return
-        text = self._buffer.lstrip(BLANK)
+        text = self._buffer.lstrip(BLANKS)
         if text.startswith(b","):
-            text = text[1:].lstrip(BLANK)
+            text = text[1:].lstrip(BLANKS)
         self._advance(len(self._buffer) - len(text))
 
     def _last_events(self, block: bytes, message: str) -> list[Event] | None:
         """Return the events of ``block`` if it has the array's end, and advance to after the bracket."""
-        match = TRAILING.search(message)
+        match = TRAILING_MESSAGE.search(message)
         if match is None:
             return None
         end = block.rfind(b"]", 0, int(match.group(1)))
@@ -266,9 +275,9 @@ class Document:
         limit = self._limits.metadata_bytes
         if self._fill(limit):
             self.note("tail_long", self._buffer)
-            for _ in self._pieces:  # the hash of the source needs every byte
+            for _ in self._pieces:  # The hash of the source needs every byte.
                 pass
-        text = self._buffer.strip(BLANK)
+        text = self._buffer.strip(BLANKS)
         self._buffer = b""
         if self.bare_list:
             if text:

@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, TRAILING
+from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, TRAILING_MESSAGE
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
-PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
+KEY_AND_VALUE = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
 # Longer text is not repaired, because repair needs a hundred times its memory. Tools with so much metadata write valid JSON.
-REPAIRED_BYTES = 4 << 20
+MAX_REPAIRED_BYTES = 4 << 20
 
 
 def candidates(text: bytes) -> Iterator[bytes]:
     """Yield ``text``, then its repaired form, which is needed if ``text`` does not decode."""
     yield text
-    if len(text) <= REPAIRED_BYTES:
+    if len(text) <= MAX_REPAIRED_BYTES:
         yield repair(text)[0]
 
 
@@ -29,7 +29,7 @@ def object_at_start(text: bytes, note: Callable[[str, bytes], None]) -> dict[str
         try:
             return msgspec.json.decode(candidate, type=dict[str, Any])
         except DECODE_ERRORS as error:
-            if match := TRAILING.search(str(error)):
+            if match := TRAILING_MESSAGE.search(str(error)):
                 end = candidate.rfind(b"}", 0, int(match.group(1))) + 1
                 try:
                     values = msgspec.json.decode(candidate[:end], type=dict[str, Any])
@@ -43,7 +43,7 @@ def object_at_start(text: bytes, note: Callable[[str, bytes], None]) -> dict[str
 def pairs(text: bytes) -> dict[str, Any]:
     """Return the plain key-value pairs of a damaged object, each by itself."""
     values: dict[str, Any] = {}
-    for pair in PAIR.finditer(text):
+    for pair in KEY_AND_VALUE.finditer(text):
         try:
             values[pair.group(1).decode()] = msgspec.json.decode(pair.group(2))
         except (msgspec.MsgspecError, UnicodeDecodeError):

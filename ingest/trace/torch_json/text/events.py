@@ -8,12 +8,12 @@ from typing import Union
 import msgspec
 from msgspec import Raw
 
-from sawtooth.ingest.trace.torch_json.arguments import NO_ARGS, NOTHING, Number
+from sawtooth.ingest.trace.torch_json.arguments import EMPTY_TEXT, NO_ARGS, Number
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 BRACKETS = b"[]"
-LEAD_BYTES = 256  # Limit of blanks before a block. With more, the block does not decode and is read event by event.
-TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+LEAD_BYTES = 256  # Blanks and a comma before a block. With more, the block does not decode and is read event by event.
+TRAILING_MESSAGE = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -24,8 +24,8 @@ class Event(msgspec.Struct, gc=False):
     name: str = ""
     pid: Number = None
     tid: Number = None
-    ts: Raw = NOTHING
-    dur: Raw = NOTHING
+    ts: Raw = EMPTY_TEXT
+    dur: Raw = EMPTY_TEXT
     args: Raw = NO_ARGS
 
 
@@ -36,24 +36,24 @@ def _event_type(phase: str) -> type[msgspec.Struct]:
     """
     fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
-    form.ph = phase  # type: ignore[attr-defined]  # so that every event has the attribute ph
+    form.ph = phase  # type: ignore[attr-defined]  # Every event then has the attribute ph.
     if phase in FLOWS:
         form.cat = next(key for key, counted_as in ARROWS.items() if counted_as == f"ph {phase}")  # type: ignore[attr-defined]
     return form
 
 
 FLOWS = ("s", "t", "f")
-# Category that arrows of a phase get here → key under which they are counted.
+# By the category that arrows of a phase get here: the key under which they are counted.
 ARROWS = {f"\0{phase}": f"ph {phase}" for phase in FLOWS}
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
 FORMS = {phase: _event_type(phase) for phase in PHASES}
 USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))
-BY_PHASE = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
+PHASE_DECODER = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 
 
-Decoded = tuple[Event | None, bytes | None] | None  # An event, and the text after the array's end if the end was found.
-EVENTS = msgspec.json.Decoder(list[Event])
-EVENT = msgspec.json.Decoder(Event)
+DecodedEvent = tuple[Event | None, bytes | None] | None  # An event, and the text after the array's end if the end was found.
+EVENTS_DECODER = msgspec.json.Decoder(list[Event])
+EVENT_DECODER = msgspec.json.Decoder(Event)
 
 
 def decode_events(text: bytes | memoryview) -> list[Event]:
@@ -62,23 +62,23 @@ def decode_events(text: bytes | memoryview) -> list[Event]:
     Raises one of DECODE_ERRORS.
     """
     try:
-        return BY_PHASE.decode(text)
-    except msgspec.ValidationError:  # a phase that is rare, missing or not a string
-        return EVENTS.decode(text)
+        return PHASE_DECODER.decode(text)
+    except msgspec.ValidationError:  # An event has a phase that is rare, missing or not a string.
+        return EVENTS_DECODER.decode(text)
 
 
-def strict(block: bytes | memoryview) -> list[Event] | None:
+def decode_block(block: bytes | memoryview) -> list[Event] | None:
     """Decode ``block``, which may begin with a comma; None if it does not consist of whole events."""
     return decode_in_place(memoryview(bytearray().join((BRACKETS[:1], block, BRACKETS[1:]))))
 
 
 def decode_in_place(buffer: memoryview) -> list[Event] | None:
-    """Decode a block like ``strict``; ``buffer`` has a free byte on either side for the brackets.
+    """Decode a block like ``decode_block``; ``buffer`` has a free byte on either side for the brackets.
 
     The events refer to ``buffer``.
     """
     lead = bytes(buffer[1 : LEAD_BYTES + 1])
-    begin = len(lead) - len(bare(lead))
+    begin = len(lead) - len(without_lead(lead))
     buffer[begin], buffer[-1] = BRACKETS
     try:
         return decode_events(buffer[begin:])
@@ -86,58 +86,58 @@ def decode_in_place(buffer: memoryview) -> list[Event] | None:
         return None
 
 
-def bare(text: bytes) -> bytes:
+def without_lead(text: bytes) -> bytes:
     """Return ``text`` without leading comma and blanks."""
     return text.lstrip(b", \t\r\n")
 
 
-def brackets(text: bytes) -> int:
+def count_brackets(text: bytes) -> int:
     """Return the number of opening brackets in ``text``."""
     return text.count(b"[") + text.count(b"{")
 
 
-def incomplete(text: bytes) -> bool:
+def is_incomplete(text: bytes) -> bool:
     """Return whether ``text`` is the beginning of valid JSON."""
     try:
-        EVENT.decode(text)
+        EVENT_DECODER.decode(text)
     except DECODE_ERRORS as error:
         return "truncated" in str(error)
     return False
 
 
-def decode_one(text: bytes) -> Decoded:
+def decode_one(text: bytes) -> DecodedEvent:
     """Decode one event; also return the text after the array's end if ``text`` contains the end.
 
     None if ``text`` does not decode.
     """
     try:
-        return EVENT.decode(text), None
+        return EVENT_DECODER.decode(text), None
     except msgspec.ValidationError:
         return _with_valid_fields(text)
     except DECODE_ERRORS as error:
-        end = _trailing(str(error), text)
-        rest = bare(text[end:])
+        end = _end_of_first_value(str(error), text)
+        rest = without_lead(text[end:])
         if not end or not rest.startswith(b"]"):
             return None
         decoded = decode_one(text[:end])
         return (decoded[0], rest[1:]) if decoded is not None and decoded[1] is None else None
 
 
-def first_object(text: bytes) -> int:
+def end_of_first_object(text: bytes) -> int:
     """Return the end of the first value in ``text`` if it is an object and more text follows, else 0."""
     try:
-        EVENT.decode(text)
+        EVENT_DECODER.decode(text)
     except DECODE_ERRORS as error:
-        return _trailing(str(error), text)
+        return _end_of_first_value(str(error), text)
     return 0
 
 
-def _trailing(message: str, text: bytes) -> int:
-    match = TRAILING.search(message)
+def _end_of_first_value(message: str, text: bytes) -> int:
+    match = TRAILING_MESSAGE.search(message)
     return text.rfind(b"}", 0, int(match.group(1))) + 1 if match else 0
 
 
-def _with_valid_fields(text: bytes) -> Decoded:
+def _with_valid_fields(text: bytes) -> DecodedEvent:
     """Decode an event without its fields of unexpected types."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])

@@ -10,7 +10,8 @@ from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import EXPORT, Limits
 
 DEEP_BRACKETS = 500  # An event that does not decode and has more opening brackets is reported as nested too deeply.
-BINARY_BYTES, LEAST_OF_TEXT = 1024, 9  # No byte of a text is smaller than a tab (9), unless it is UTF-16.
+CHECKED_BYTES = 1024  # Only the beginning of a file is checked for bytes that no text has.
+MIN_TEXT_BYTE = 9  # No byte of a text is smaller than a tab (9), unless the text is UTF-16.
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 JSON_LINES = re.compile(rb"\{[^\n]*\}\s*\n\s*\{")  # Matches two lines with a JSON object each.
 
@@ -59,7 +60,7 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
     if not text:
         return SourceError("E-EMPTY", "The file is empty or has only white space. Record or copy it again.")
     if not text.startswith(b"{"):
-        if min(text[:BINARY_BYTES]) < LEAST_OF_TEXT and not text.startswith(UTF_16):
+        if min(text[:CHECKED_BYTES]) < MIN_TEXT_BYTE and not text.startswith(UTF_16):
             return SourceError(
                 "E-TYPE",
                 "This is binary data that Sawtooth does not know, neither a torch.profiler trace nor telemetry. If it was a compressed trace, "

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.S)
-BARE = re.compile(rb"(?<![\w.])[+-]?(?:nan|inf(?:inity)?|n/a|none|undefined)(?![\w.])", re.I)
+BARE_LITERAL = re.compile(rb"(?<![\w.])[+-]?(?:nan|inf(?:inity)?|n/a|none|undefined)(?![\w.])", re.I)
 TRAILING_COMMA = re.compile(rb",(\s*[}\]])")
 BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
-PAIR = re.compile(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
+SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
 CONTROL = re.compile(rb"[\x00-\x1f]")
 FIELD = rb"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s)"
-NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"' + FIELD + rb'"\s*:|"\s*\})', re.S)
+NAME_FIELD = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"' + FIELD + rb'"\s*:|"\s*\})', re.S)
 QUOTE = re.compile(rb'(?<!\\)((?:\\\\)*)"')
 
 
@@ -23,49 +23,49 @@ def repair(text: bytes) -> tuple[bytes, set[str]]:
     except UnicodeDecodeError:
         text = text.decode(errors="replace").encode()
         done.add("utf8")
-    named = NAME.sub(_escape_name, text, count=1)
+    named = NAME_FIELD.sub(_escape_name, text, count=1)
     if named != text:
         done.add("quote")
         text = named
     parts, position = [], 0
     for match in STRING.finditer(text):
-        parts += [_outside(text[position : match.start()], done), _repair_inside(match.group(), done)]
+        parts += [_repair_outside(text[position : match.start()], done), _repair_inside(match.group(), done)]
         position = match.end()
-    parts.append(_outside(text[position:], done))
-    mended = b"".join(parts)
+    parts.append(_repair_outside(text[position:], done))
+    repaired = b"".join(parts)
     # Commas before brackets are checked last, when strings cannot be mistaken for structure.
-    if TRAILING_COMMA.search(mended) and (bare := _drop_commas(mended)) != mended:
-        mended = bare
+    if TRAILING_COMMA.search(repaired) and (without_commas := _drop_commas(repaired)) != repaired:
+        repaired = without_commas
         done.add("comma")
-    return mended, done
+    return repaired, done
 
 
 def _escape_name(match: re.Match[bytes]) -> bytes:
     return match.group(1) + QUOTE.sub(rb'\1\\"', match.group(2)) + match.group(3)
 
 
-def _outside(text: bytes, done: set[str]) -> bytes:
-    mended = BARE.sub(b"null", text)
-    if mended != text:
+def _repair_outside(text: bytes, done: set[str]) -> bytes:
+    repaired = BARE_LITERAL.sub(b"null", text)
+    if repaired != text:
         done.add("literal")
-    return mended
+    return repaired
 
 
 def _repair_inside(text: bytes, done: set[str]) -> bytes:
-    mended = text
-    if CONTROL.search(mended):
-        mended = CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], mended)
+    repaired = text
+    if CONTROL.search(repaired):
+        repaired = CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], repaired)
         done.add("control")
-    if b"\\" in mended:
-        fixed = _double_bad_escapes(mended)
-        if fixed != mended:
-            mended = fixed
+    if b"\\" in repaired:
+        fixed = _double_bad_escapes(repaired)
+        if fixed != repaired:
+            repaired = fixed
             done.add("escape")
-        fixed = PAIR.sub(lambda m: b"\\ufffd" if m.group(1) else m.group(), mended)
-        if fixed != mended:
-            mended = fixed
+        fixed = SURROGATES.sub(lambda m: b"\\ufffd" if m.group(1) else m.group(), repaired)
+        if fixed != repaired:
+            repaired = fixed
             done.add("surrogate")
-    return mended
+    return repaired
 
 
 def _double_bad_escapes(text: bytes) -> bytes:

@@ -6,13 +6,20 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sawtooth.ingest.trace.torch_json.text.events import Decoded, Event, bare, brackets, decode_one, first_object, incomplete
+from sawtooth.ingest.trace.torch_json.text.events import (
+    DecodedEvent,
+    Event,
+    count_brackets,
+    decode_one,
+    end_of_first_object,
+    is_incomplete,
+    without_lead,
+)
 from sawtooth.ingest.trace.torch_json.text.format_errors import DEEP_BRACKETS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
-BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # Matches the border between two events, or a border inside an event.
-# Limit of borders inside one event. Nested objects may look like borders, but Kineto writes none.
-MAX_JOINS = 64
+BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # Matches the border between two events, or between two objects inside an event.
+MAX_JOINS = 64  # Borders inside one event. Kineto writes no objects inside events, but other tools may.
 
 
 class TolerantResult(NamedTuple):
@@ -21,21 +28,21 @@ class TolerantResult(NamedTuple):
     events: list[Event]
     used: int
     after_array: bytes | None = None
-    cut_off: bool = False  # The last event lacks its end.
+    cut_off: bool = False  # True if the last event lacks its end.
 
 
 class _Joined(NamedTuple):
     """An event that may span several borders."""
 
-    border: int  # Index of the border where the event ends.
-    decoded: Decoded
-    lacks_end: bool = False  # Whether text that does not decode is the beginning of an event.
+    border: int  # The event ends at the border with this index.
+    decoded: DecodedEvent
+    lacks_end: bool = False  # True if the text does not decode because it is only the beginning of an event.
 
 
 class TolerantReader:
-    """Reads a text event by event; ``note`` counts each problem, with an example.
+    """Reader of a text event by event; ``note`` counts each problem, with an example.
 
-    With ``more``, further text follows in the file. Then reading stops before an event that needs this text.
+    ``more`` means that further text follows in the file. Then reading stops before an event that needs this text.
     """
 
     def __init__(self, text: bytes, more: bool, event_bytes: int, note: Callable[[str, bytes], None]) -> None:
@@ -59,9 +66,9 @@ class TolerantReader:
                 if self._more:
                     break
                 last, cut_off = len(self._ends) - 1, True
-                self._note_unreadable(bare(self._text[start:]), "event_cut")
+                self._note_unreadable(without_lead(self._text[start:]), "event_cut")
             else:
-                piece = bare(self._text[start : self._ends[i]])
+                piece = without_lead(self._text[start : self._ends[i]])
                 event, used = self._skip(piece)
                 if event is not None:
                     events.append(event)
@@ -77,7 +84,7 @@ class TolerantReader:
     def _joined(self, start: int, first: int) -> _Joined:
         """Decode the event from ``start``, repaired if needed, across the borders inside it."""
         for last in range(first, min(len(self._ends), first + MAX_JOINS)):
-            piece = bare(self._text[start : self._ends[last]])
+            piece = without_lead(self._text[start : self._ends[last]])
             if piece.startswith(b"]"):
                 return _Joined(last, (None, piece[1:]))
             if (decoded := decode_one(piece)) is not None:
@@ -87,13 +94,13 @@ class TolerantReader:
                 for kind in kinds:
                     self._note(f"mended_{kind}", piece)
                 return _Joined(last, decoded)
-            if not incomplete(repaired):
+            if not is_incomplete(repaired):
                 return _Joined(first, None)
         return _Joined(last, None, lacks_end=True)
 
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
         """Return an event at the start of ``piece``, else skip and count the text; also return the bytes used."""
-        if used := first_object(piece):
+        if used := end_of_first_object(piece):
             decoded = decode_one(piece[:used])
             return (decoded[0] if decoded else None), used
         inside = 0 if piece.startswith(b"{") else piece.find(b"{")
@@ -103,4 +110,4 @@ class TolerantReader:
 
     def _note_unreadable(self, piece: bytes, key: str, used: int | None = None) -> None:
         if piece:
-            self._note("event_deep" if brackets(piece) > DEEP_BRACKETS else key, piece[:used])
+            self._note("event_deep" if count_brackets(piece) > DEEP_BRACKETS else key, piece[:used])

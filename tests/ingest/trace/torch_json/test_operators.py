@@ -11,7 +11,7 @@ import pytest
 
 from sawtooth.ingest.trace.torch_json import operators
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments
-from sawtooth.ingest.trace.torch_json.text.events import EVENTS
+from sawtooth.ingest.trace.torch_json.text.events import EVENTS_DECODER
 
 INPUTS = (
     '"Concrete Inputs": ["", "%d"], "Input type": ["float", "Scalar"], "Input Strides": [[1], []], "Input Dims": [[%d], []]'
@@ -39,7 +39,7 @@ def meanings(arguments: OperatorArguments, texts: list[str]) -> tuple[list[tuple
 
     There is one row per event.
     """
-    events = EVENTS.decode(
+    events = EVENTS_DECODER.decode(
         "[" + ",".join(f'{{"ph": "X", "name": "{n % 5}", "args": {text}}}' for n, text in enumerate(texts)) + "]"
     )
     calls: list[object] = []
@@ -67,7 +67,7 @@ def test_the_fast_path_for_operators_gives_the_same_result(odd: list[str], monke
     ]
     fast = OperatorArguments(Counter())
     once = [meanings(fast, block) for block in blocks]
-    monkeypatch.setattr(operators, "MOST_RARE", -1)  # all are read by the slow path
+    monkeypatch.setattr(operators, "MAX_RARE_NAMES", -1)  # all are read by the slow path
     slow = OperatorArguments(Counter())
     assert [meanings(slow, block) for block in blocks] == once
     assert len(once[0][0]) == 40 + len(odd)
@@ -78,7 +78,7 @@ def test_inputs_of_common_operators_are_parsed_once(monkeypatch: pytest.MonkeyPa
     arguments = OperatorArguments(Counter())
     meanings(arguments, [USUAL % (n, n % 3, 4, n) for n in range(600)])
     decoded: list[bytes] = []
-    monkeypatch.setattr(operators, "INPUTS", type("Decoder", (), {"decode": lambda self, text: decoded.append(text)})())
+    monkeypatch.setattr(operators, "INPUTS_DECODER", type("Decoder", (), {"decode": lambda self, text: decoded.append(text)})())
     monkeypatch.setattr(operators, "decode_arguments", None)
     meanings(arguments, [USUAL % (n, n % 3, 4, n) for n in range(600)])
     assert decoded == []
