@@ -17,21 +17,23 @@ from sawtooth.ingest.telemetry.find_header import DECIDING_ROWS, find_header, te
 from sawtooth.ingest.telemetry.headers import Header, SourceColumn
 from sawtooth.ingest.telemetry.reader import TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
-from sawtooth.ingest.telemetry.table import BLANK, UNREADABLE, SampleTable
+from sawtooth.ingest.telemetry.table import BLANK_NOTE, UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import TIME_ONLY, Timestamps
 from sawtooth.ingest.telemetry.values import CountedTimes, cells, number, rows_of
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
-DEFAULT_INTERVAL_NS = 1_000_000_000  # Assumed time between samples without times, because most tools print once a second.
-CACHED_CELLS = 100_000  # Cell texts per column whose numbers are cached, because most values of a log recur.
-LARGEST_RATIO = 1.0  # If no value of a column without a unit is larger, the values are ratios from 0 to 1, not percent.
-BATCH = 8192  # Lines read at once, because whole columns are converted faster than single rows.
+ASSUMED_INTERVAL_NS = (
+    1_000_000_000  # Samples without times are assumed to have this distance, because most tools print once a second.
+)
+MAX_CACHED_CELLS = 100_000  # Cells per column. Their numbers are cached, because most values of a log recur.
+MAX_RATIO = 1.0  # If no value of a column without a unit is larger, the values are ratios from 0 to 1, not percent.
+BATCH_LINES = 8192  # Lines that are read at once, because whole columns are converted faster than single rows.
 MAX_LINES_OF_ROW = 4  # A row with line breaks inside its cells has at most this many lines.
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
-EXAMPLE_CHARACTERS = 200  # Shown of a row that cannot be read.
-BLANKS_SHOWN = 6  # A note lists at most this many columns without values.
+EXAMPLE_CHARACTERS = 200  # An error shows at most this much of a row that cannot be read.
+MAX_BLANKS_SHOWN = 6  # A note lists at most this many columns without values.
 WHOLE_GPU = ("", "0", "N/A", "-", "[N/A]")  # The column of the partition has one of these values in the row of the whole GPU.
 
 
@@ -46,7 +48,7 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
         raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
     reader = _RowReader(header, tool)
     rows = _joined_rows(text)
-    while lines_of_batch := list(itertools.islice(rows, BATCH)):
+    while lines_of_batch := list(itertools.islice(rows, BATCH_LINES)):
         reader.add(lines_of_batch)
     return reader.telemetry()
 
@@ -93,19 +95,19 @@ class _CellNumbers(dict[str, float]):
 
     def __missing__(self, cell: str) -> float:
         """Return the cell as a number in the column's unit."""
-        if len(self) >= CACHED_CELLS:
+        if len(self) >= MAX_CACHED_CELLS:
             self.clear()
         column = self.column.column
         value = number(cell.split("\n")[0], self.column.factor)
         valid = None if value is None else possible_value(column, value)
         if value is not None and valid is None:
-            self.table.note(*BLANK, example=f"{column} = {value!r}")
+            self.table.note(*BLANK_NOTE, example=f"{column} = {value!r}")
         self[cell] = math.nan if valid is None else valid
         return self[cell]
 
 
 class _RowReader:
-    """Reads the rows below one header, in batches of lines."""
+    """Reader of the rows below one header, in batches of lines."""
 
     def __init__(self, header: Header, tool: str) -> None:
         self.header, self.tool = header, tool
@@ -118,9 +120,10 @@ class _RowReader:
         self.numbers = {column.position: _CellNumbers(column, self.table) for column in header.columns}
         self.devices: DeviceNumbers | None = None
         self.count, self.unreadable, self.example = 0, 0, ""
-        # For a table without times: the number of the printout of all GPUs, and the GPUs that it has so far.
+        # For a table without times: the number of the current printout of all GPUs, and the GPUs that it has so far.
         self.printout, self.seen = -1, set[int]()
-        self.last_time: tuple[tuple[str, str], int | None] = ("", ""), None  # (date, time) as text, and as ns
+        # The last date and time as text, and as ns.
+        self.last_time: tuple[tuple[str, str], int | None] = ("", ""), None
 
     def add(self, lines: list[str]) -> None:
         """Read lines."""
@@ -157,7 +160,7 @@ class _RowReader:
         if header.time is None:
             header.time = time_position(header, rows)
         if header.time is None:
-            self.counted_times = CountedTimes(DEFAULT_INTERVAL_NS, self.table, self.tool)
+            self.counted_times = CountedTimes(ASSUMED_INTERVAL_NS, self.table, self.tool)
 
     def _complete(self, lines: list[str], rows: list[list[str]]) -> list[list[str]]:
         """Return the rows that have as many cells as the header; count other rows as unreadable."""
@@ -173,7 +176,7 @@ class _RowReader:
                     self._count_unreadable(1, line)
                     continue
             elif row[-1].strip() == titles[-1] and [row[0].strip("# "), *map(str.strip, row[1:])] == titles:
-                continue  # a repeated header, in an appended log or between samples of rocm-smi
+                continue  # The header is repeated in an appended log, or between samples of rocm-smi.
             whole.append(row)
         self.count += len(whole)
         return whole
@@ -200,7 +203,7 @@ class _RowReader:
             values[column.column] = np.array([numbers[cell] for cell in cells_of[column.position]], np.float64)
             if column.column == "clock_sm_mhz":
                 clocks.append(values[column.column])
-        if len(clocks) > 1:  # several dies of one GPU
+        if len(clocks) > 1:  # The GPU has several dies.
             dies = np.array(clocks)
             working = (dies > 0).sum(axis=0)
             mean = np.where(dies > 0, dies, 0).sum(axis=0) / np.maximum(working, 1)
@@ -225,7 +228,7 @@ class _RowReader:
             if device is None:
                 yield None
                 continue
-            if (date, text) != self.last_time[0]:  # usually the rows of all GPUs have the same time
+            if (date, text) != self.last_time[0]:  # Usually the rows of all GPUs have the same time.
                 dated = date and TIME_ONLY.fullmatch(text.strip())
                 self.last_time = (date, text), self.times.ns(f"{date.strip()} {text.strip()}" if dated else text)
             yield self.last_time[1]
@@ -265,13 +268,13 @@ class _RowReader:
         columns = {column for _, column in self.table.polled}
         blank = [self.header.titles[column.position] for column in self.header.columns if column.column not in columns]
         if blank and columns:
-            note = f"No row has a value of {', '.join(map(as_shown, blank[:BLANKS_SHOWN]))}."
+            note = f"No row has a value of {', '.join(map(as_shown, blank[:MAX_BLANKS_SHOWN]))}."
             if "util_pct" not in columns and any(column.column == "util_pct" for column in self.header.columns):
                 note += " nvidia-smi shows no utilization for a GPU with MIG. Record it with dcgmi dmon -e 1001."
             self.table.note("column_blank", "info", note)
 
     def _scale_ratios(self) -> None:
-        """Turn columns into percent if their title has no unit and no value is above LARGEST_RATIO."""
+        """Turn columns into percent if their title has no unit and no value is above MAX_RATIO."""
         without_unit = {
             c.column for c in self.header.columns if not any(sign in self.header.titles[c.position] for sign in "%[(")
         }
@@ -280,7 +283,7 @@ class _RowReader:
                 continue
             per_device = [series for (_, name), series in self.table.polled.items() if name == column]
             values = np.concatenate([np.array(series.values) for series in per_device]) if per_device else np.empty(0)
-            if len(values) and values.max() <= LARGEST_RATIO and (values % 1).any():
+            if len(values) and values.max() <= MAX_RATIO and (values % 1).any():
                 for series in per_device:
                     series.values = type(series.values)("d", (np.array(series.values) * 100).tolist())
                 note = (

@@ -1,4 +1,4 @@
-"""Which GPU a row of a table describes: by host, UUID and index."""
+"""Find the GPU that a row of a table describes, by host, UUID and index."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BLANKS = ("", "-", "n/a", "na", "none", "null", "nan", "unknown")
 def device_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
     """Return the position of the column that identifies the GPU of a row; None if there is none.
 
-    If several columns may identify it (``gpu`` and ``index``), the column with the fewest repeated pairs of time and GPU is used. Among
-    equals, the column with the fewest different cells is used, because the other may number the rows.
+    If several columns may identify the GPU (``gpu`` and ``index``), the column with the fewest repeated pairs of time and GPU is used.
+    If two columns are equal in this, the one with fewer different cells is used, because the other may number the rows.
     """
     if len(header.devices) < 2 or header.time is None:
         return next(iter(header.devices), None)
@@ -33,13 +33,13 @@ def device_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None
 
 
 class DeviceNumbers:
-    """Numbers the GPUs of a table, and stores the description of each from its first row."""
+    """Numbers of the GPUs in a table. The first row of each GPU describes it."""
 
     def __init__(self, header: Header, table: SampleTable, rows: Sequence[Sequence[str]]) -> None:
         self.header, self.table = header, table
         self.position = device_position(header, rows)
-        self.known: dict[tuple[str, ...], int | None] = {}  # cells of (host, GPU, UUID) → number
-        self.devices: dict[tuple[str, str], int] = {}  # (host, UUID or index) → number
+        self.known: dict[tuple[str, ...], int | None] = {}  # by the cells of (host, GPU, UUID): the GPU's number
+        self.devices: dict[tuple[str, str], int] = {}  # by (host, UUID or index): the GPU's number
 
     def numbers(self, rows: Sequence[Sequence[str]], cells_of: Sequence[Sequence[str]]) -> list[int | None]:
         """Return the number of the GPU that each row describes; None if its cells identify no GPU."""

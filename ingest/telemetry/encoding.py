@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 
 BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 BOMS_OF_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-LOOKED_AT = 512  # Number of examined bytes. Every second one is 0 in UTF-16 of Latin letters.
-MOSTLY = 0.9  # Share of every second byte that must be 0. For other characters, such as ℃ (U+2103), it is not 0.
+CHECKED_BYTES = 512  # The beginning of a file is checked. In UTF-16 of Latin letters, every second byte is 0.
+# At least this share of every second byte must be 0. It is below 1 because of other characters, such as ℃ (U+2103).
+MIN_ZERO_SHARE = 0.9
 
 
 def encoding_of(head: bytes) -> str | None:
@@ -18,13 +19,13 @@ def encoding_of(head: bytes) -> str | None:
     for bom, name in BOMS:
         if head.startswith(bom):
             return name
-    start = head[:LOOKED_AT]
+    start = head[:CHECKED_BYTES]
     even, odd = start[::2], start[1::2]
     if len(odd) < 8:
         return None
-    if odd.count(0) >= MOSTLY * len(odd) and not even.count(0):
+    if odd.count(0) >= MIN_ZERO_SHARE * len(odd) and not even.count(0):
         return "utf-16-le"
-    if even.count(0) >= MOSTLY * len(even) and not odd.count(0):
+    if even.count(0) >= MIN_ZERO_SHARE * len(even) and not odd.count(0):
         return "utf-16-be"
     return None
 

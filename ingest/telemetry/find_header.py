@@ -9,7 +9,7 @@ from sawtooth.ingest.telemetry.headers import HEADER_SEARCH_LINES, Header, heade
 from sawtooth.ingest.telemetry.timestamps import are_times
 from sawtooth.ingest.telemetry.values import cells
 
-DECIDING_ROWS = 64  # Number of rows from which a column of times is found.
+DECIDING_ROWS = 64  # A column of times is found from this many rows.
 
 
 def text_of(lines: Iterator[bytes]) -> Iterator[str]:
@@ -28,7 +28,7 @@ def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
         header = header_of(line) if line.strip() else None
         if header is None:
             continue
-        if header.known or header.long:
+        if header.has_quantity or header.is_long:
             return header, None
         if (
             table is None

@@ -11,11 +11,11 @@ from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
 from sawtooth.ingest.telemetry.values import UNITS, cells
 
 DELIMITERS = ",;\t|"
-MAX_CHARACTERS = 1 << 16  # Longest header line. Those of nvitop and W&B have some thousand columns.
-MAX_TITLE_CHARACTERS = 1000  # Longest title; Grafana's contain all labels of a series.
-MARKUP = ("{", "[", "<", "}")  # A line that begins with these is JSON or XML, not a table's header.
-HEADER_SEARCH_LINES = 40  # Number of lines in which a header is searched. Banners, warnings and comments can precede it.
-# In order of preference, if a table has several: an absolute time is better than a time since the start.
+MAX_CHARACTERS = 1 << 16  # A longer line is no header. Header lines of nvitop and W&B have some thousand columns.
+MAX_TITLE_CHARACTERS = 1000  # A longer title is ignored. Grafana's titles contain all labels of a series.
+MARKUP = ("{", "[", "<", "}")  # A line that begins with one of these is JSON or XML, not a table's header.
+HEADER_SEARCH_LINES = 40  # A header is searched in this many lines, because banners, warnings and comments can precede it.
+# Titles of times. If a table has several, the first one is used: an absolute time is better than a time since the start.
 TIMES = (
     "timestamp", "datetime", "date_time", "query_time", "time", "ts", "unix_time", "epoch", "created_at", "timestamp_s", "timestamp_ms",
     "timestampus", "timestamp_us", "timestamp_ns", "unix_timestamp", "last_timestamp", "time_s", "time_ms", "elapsed_sec", "elapsed_s",
@@ -41,7 +41,7 @@ VALUES = ("value", "values", "val", "reading")
 NAMES = ("name", "gpu_name", "model", "product_name", "model_name", "device_name")
 HOSTS = ("host", "hostname", "node", "instance", "machine")
 PARTITIONS = ("xcp", "tile_id", "tileid", "gpu_i_id", "mig")
-# Name for a maker's devices → titles that only tools for this maker write.
+# By the name for a maker's devices: the titles that only tools for this maker write.
 MAKERS = {
     "AMD GPU": {"gfx_activity", "umc_activity", "socket_power", "gfx_0_clk", "gfx_clk", "gpu_use", "current_socket_graphics_package_power",
                 "average_graphics_package_power", "hotspot_temperature"},
@@ -65,7 +65,7 @@ NAME_UNITS = {
 # gpustat, amd-smi and other tools write MB and GB of memory but mean MiB and GiB.
 BRACKET_UNITS = UNITS | {"mb": float(1 << 20), "gb": float(1 << 30), "kb": 1024.0, "watts": 1.0, "celsius degree": 1.0, "celsius": 1.0, "percent": 1.0, "°c": 1.0, "ghz": 1e3, "hz": 1e-6}  # fmt: skip
 # nvidia-smi can also write each reason for lower clocks into its own column, as "Active" or "Not Active".
-REASONS = {
+REASON_BITS = {
     f"{prefix}_{reason.nvidia_smi}": reason.bit
     for reason in THROTTLE_REASONS
     if reason.nvidia_smi
@@ -77,7 +77,7 @@ SECONDS_PER_UNIT = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "minutes": 
 _LABELLED = re.compile(r"([A-Za-z_:][\w:]*)\{(.*)\}")
 _LABEL = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 _BRACKETS = re.compile(r"[\[(]([^\])]*)[\])]")
-_OTHER = re.compile(r"[^a-z0-9]+")
+_NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 # A title that names its GPU before the quantity, in tables with columns per GPU.
 _PER_GPU = re.compile(r"(?:.*[/ ])?(?:cuda:\d+ \()?(?:gpu|card|device)[ _:#-]?(\d+)\)?[ _./:-]+(.+)", re.IGNORECASE)
 _STATISTIC = re.compile(r"/(mean|min|max|last)$")
@@ -86,9 +86,9 @@ _XCD = re.compile(r"gfx_\d+_clk")
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """One column of a file: its position, column of ``samples``, factor to that column's unit, and GPU.
+    """One used column of a file: its position, its column of ``samples``, and the factor between them.
 
-    ``device`` is None if the table has no columns per GPU; its rows then identify their GPU.
+    ``device`` is the column's GPU. It is None if the table has no columns per GPU. Then each row identifies its GPU.
     """
 
     position: int
@@ -113,10 +113,10 @@ class Header:
     driver: int | None = None
     partition: int | None = None
     columns: list[SourceColumn] = field(default_factory=list)
-    reasons: dict[int, int] = field(default_factory=dict)  # Position → bit of NVML's mask of reasons for lower clocks.
-    by_nvidia_smi: bool = False  # Whether a title is a field of nvidia-smi.
-    utc: bool = False  # Whether the title of the time ends with _utc.
-    unit_s: float = 1.0  # Unit of times since the start, in seconds.
+    reasons: dict[int, int] = field(default_factory=dict)  # By position: a bit of NVML's mask of reasons for lower clocks.
+    by_nvidia_smi: bool = False  # True if a title is a field of nvidia-smi.
+    utc: bool = False  # True if the title of the time ends with _utc.
+    unit_s: float = 1.0  # The unit of times since the start, in seconds.
     metric: int | None = None
     value: int | None = None
 
@@ -132,12 +132,12 @@ class Header:
         return next(iter(self.devices), None)
 
     @property
-    def long(self) -> bool:
+    def is_long(self) -> bool:
         """Whether the table is in long format: each row has the name of one quantity and its value."""
-        return not self.known and None not in (self.time, self.metric, self.value)
+        return not self.has_quantity and None not in (self.time, self.metric, self.value)
 
     @property
-    def known(self) -> bool:
+    def has_quantity(self) -> bool:
         """Whether the table has a column of a known quantity."""
         return bool(self.columns or self.reasons)
 
@@ -145,7 +145,7 @@ class Header:
 def plain(title: str) -> tuple[str, str]:
     """Return a title in lower case with ``_`` between words, and the unit in its brackets."""
     unit = " ".join(_BRACKETS.findall(title)).strip().lower()
-    return _OTHER.sub("_", _BRACKETS.sub(" ", title).lower().replace("%", " percent ")).strip("_"), unit
+    return _NOT_ALPHANUMERIC.sub("_", _BRACKETS.sub(" ", title).lower().replace("%", " percent ")).strip("_"), unit
 
 
 def header_of(line: str) -> Header:
@@ -156,24 +156,24 @@ def header_of(line: str) -> Header:
     titles = [cell.strip() for cell in cells(line.lstrip("# "), delimiter)]
     header = Header(delimiter, titles)
     best: dict[tuple[str, int | None], tuple[int, SourceColumn]] = {}
-    xcd_clocks: list[SourceColumn] = []  # clocks of the dies (XCDs) of an AMD GPU
+    xcd_clocks: list[SourceColumn] = []  # the clocks of the dies (XCDs) of an AMD GPU
     for position, title in enumerate(titles):
         if len(title) > MAX_TITLE_CHARACTERS:
             continue
         name, _ = plain(title)
         if _take_role(header, position, _name(title)):
             continue
-        if name in REASONS:
-            header.reasons[position] = REASONS[name]
+        if name in REASON_BITS:
+            header.reasons[position] = REASON_BITS[name]
         elif (ranked := quantity_of(title, position)) is not None:
             rank, column = ranked
-            header.by_nvidia_smi |= "." in title and _bare(title) in FIELDS["nvidia_smi"]
+            header.by_nvidia_smi |= "." in title and _without_brackets(title) in FIELDS["nvidia_smi"]
             if _XCD.fullmatch(name):
                 xcd_clocks.append(column)
             elif (column.column, column.device) not in best or rank < best[column.column, column.device][0]:
                 best[column.column, column.device] = rank, column
     if header.time is None:
-        header.time, header.date = header.date, None  # GPU-Z titles date and time together "Date"
+        header.time, header.date = header.date, None  # GPU-Z writes date and time in one column "Date".
     header.utc = header.time is not None and _name(titles[header.time]).endswith("_utc")
     header.unit_s = _unit_s(titles[header.time]) if header.time is not None else 1.0
     header.columns = [column for _, column in best.values()] + (xcd_clocks if ("clock_sm_mhz", None) not in best else [])
@@ -210,10 +210,10 @@ def _rank(role: str, title: str) -> int:
 
 
 def _name(title: str) -> str:
-    return plain(title.rsplit("/", 1)[-1])[0]  # nvitop puts the name of its collector and a slash first
+    return plain(title.rsplit("/", 1)[-1])[0]  # nvitop writes the name of its collector and a slash before the title.
 
 
-def _bare(title: str) -> str:
+def _without_brackets(title: str) -> str:
     return _BRACKETS.sub("", title).strip().lower()
 
 
@@ -225,7 +225,7 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
     name = "gfx_0_clk" if _XCD.fullmatch(name) else name
     if not any(map(str.isalpha, title)):
         return None
-    bare = _bare(title)
+    bare = _without_brackets(title)
     if bare in FIELDS["nvidia_smi"]:
         column, factor = FIELDS["nvidia_smi"][bare]
         return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(position, column, BRACKET_UNITS.get(unit, factor))
@@ -235,7 +235,7 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
         rank, column, factor = field
         return rank, SourceColumn(position, column, factor)
     if title.startswith("pid:") or "/pid:" in title:
-        return None  # nvitop's columns of one process
+        return None  # nvitop writes such columns for one process.
     statistic = _STATISTIC.search(title)
     if statistic is not None and statistic.group(1) != "mean":
         return None

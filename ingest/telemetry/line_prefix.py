@@ -22,21 +22,21 @@ PREFIXES = tuple(
         rb"(?P<source>[a-z][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*) ",  # stern: pod and container
     )
 )
-LINES = 20  # All of the first lines, up to this number, must have the prefix.
-# End of the note on the prefix. The key says whether the prefix has a time and the reader takes dates.
+CHECKED_LINES = 20  # The first lines, up to this number, must all have the prefix.
+# The note on the prefix ends with one of these texts. The key says whether the prefix has a time and the reader takes dates.
 TIME_USE = {True: ", and its time is used if the lines have none", False: ""}
 MIN_LINES = 2  # A single line with such a beginning may be any text.
 
 
 def prefix_of(head: bytes) -> re.Pattern[bytes] | None:
     """Return the pattern of the prefix that all of the first lines have; None if they have none."""
-    first = [line for line in head.split(b"\n")[:LINES] if line.strip()]
+    first = [line for line in head.split(b"\n")[:CHECKED_LINES] if line.strip()]
     if len(first) < MIN_LINES:
         return None
     return next((prefix for prefix in PREFIXES if all(prefix.match(line) for line in first)), None)
 
 
-def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
+def reader_without_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
     """Return ``reader`` for lines that begin with ``prefix``.
 
     The result's ``read`` raises SourceError if the lines come from several hosts or tasks, because their GPUs have the same numbers.
@@ -52,7 +52,7 @@ def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
     return replace(reader, read=read)
 
 
-def behind(prefix: re.Pattern[bytes], line: bytes) -> int:
+def prefix_end(prefix: re.Pattern[bytes], line: bytes) -> int:
     """Return the position after the prefix of ``line``; 0 without a prefix."""
     match = prefix.match(line)
     return match.end() if match else 0

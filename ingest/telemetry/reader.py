@@ -29,10 +29,12 @@ class SampleGap(NamedTuple):
 class TelemetryTables:
     """The result of a reader.
 
-    ``columns`` has equally long arrays by column of the table ``samples``. INTEGERS are int64, with NULL (sawtooth.ingest.decode.NULL)
-    where not recorded; other columns are float64 with NaN. ``device`` and ``time_ns`` are required. ``devices`` and ``diagnostics`` are
-    rows of the tables with these names. ``host_columns`` has the columns of the table ``host_samples``. ``gaps`` are telemetry gaps that the
-    reader knows.
+    ``columns`` has arrays of equal length, by column of the table ``samples``. ``device`` and ``time_ns`` are required. The columns of
+    INTEGERS are int64, with NULL (sawtooth.ingest.decode.NULL) where not recorded. Other columns are float64, with NaN there.
+
+    ``devices`` and ``diagnostics`` are rows of the tables with these names. ``host_columns`` has the columns of the table
+    ``host_samples``. ``gaps`` are the telemetry gaps that the reader knows. ``gaps_complete`` says whether these are all. Otherwise
+    gaps are inferred from the times of all rows, which fails for columns of several rates.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -44,7 +46,6 @@ class TelemetryTables:
     diagnostics: list[ImportDiagnostic] = field(default_factory=list)
     gaps: list[SampleGap] = field(default_factory=list)
     host_columns: dict[str, NDArray[Any]] = field(default_factory=dict)
-    # Whether ``gaps`` has every telemetry gap. Otherwise gaps are inferred from the times of all rows, which fails for columns of several rates.
     gaps_complete: bool = False
 
 
@@ -52,8 +53,8 @@ class TelemetryTables:
 class Reader:
     """One telemetry format.
 
-    ``sniff`` gets the first uncompressed bytes, ``read`` the lines of the whole source. With ``takes_dates``, ``read`` accepts lines with
-    only a date, which is the time of the following samples if these have no times.
+    ``sniff`` gets the first uncompressed bytes, ``read`` the lines of the whole source. ``takes_dates`` says that ``read`` accepts lines
+    with only a date. Such a date is the time of the following samples if they have no times.
     """
 
     name: str

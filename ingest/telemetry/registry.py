@@ -35,7 +35,7 @@ from sawtooth.ingest.telemetry.formats import (
     tegrastats,
     wandb_events,
 )
-from sawtooth.ingest.telemetry.line_prefix import behind, behind_prefix, prefix_of
+from sawtooth.ingest.telemetry.line_prefix import prefix_end, prefix_of, reader_without_prefix
 from sawtooth.ingest.telemetry.reader import Reader, SampleGap, TelemetryTables
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
@@ -81,9 +81,9 @@ def reader_for(head: bytes) -> Reader | None:
     text = as_utf8(head)
     prefix = prefix_of(text)
     if prefix is not None and not spaced_tables.sniff(text):  # The reader of these tables uses the time before each line.
-        bare = b"\n".join(line[behind(prefix, line) :] for line in text.split(b"\n"))
+        bare = b"\n".join(line[prefix_end(prefix, line) :] for line in text.split(b"\n"))
         if (reader := _recognizes(bare)) is not None:
-            return behind_prefix(reader, prefix)
+            return reader_without_prefix(reader, prefix)
     return _recognizes(text)
 
 
@@ -135,7 +135,7 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
         ) from error
     columns = telemetry.columns
     times = columns["time_ns"] if columns else np.empty(0, np.int64)
-    if not len(times) and telemetry.host_columns:  # a host without GPUs
+    if not len(times) and telemetry.host_columns:  # The host has no GPU.
         times = telemetry.host_columns["time_ns"]
     if not len(times):
         raise SourceError("E-NOEV", _no_samples(reader, telemetry))

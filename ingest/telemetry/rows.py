@@ -15,18 +15,19 @@ from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
 SECOND = 1_000_000_000  # Number of nanoseconds in a second.
-CLOCK_WAS_SET = 946_684_800 * SECOND  # 2000-01-01; a host with an earlier date has not set its clock yet
-MAX_CLOCK_STEPS = 3  # If times go back more often, no clock was set: the rows are unordered.
-# The end of summer time sets a local clock back by an hour. SLACK allows for the time between two samples.
-HOUR, SLACK = 3600 * SECOND, 300 * SECOND
-MAX_SWAPPED_ROWS = 2  # If at most this many rows are too early after a step back, lines were swapped. A clock that is set back affects more rows.
+MIN_SET_CLOCK_NS = 946_684_800 * SECOND  # This time is 2000-01-01. A host with an earlier date has not set its clock yet.
+MAX_CLOCK_STEPS = 3  # If times go back more often, no clock was set. The rows are then unordered.
+# The end of summer time sets a local clock back by an hour. SUMMER_TIME_SLACK allows for the time between two samples.
+HOUR, SUMMER_TIME_SLACK = 3600 * SECOND, 300 * SECOND
+# If at most this many rows are too early after a step back, lines were swapped. A clock that is set back affects more rows.
+MAX_SWAPPED_ROWS = 2
 SHARED_SHARE = 0.2  # If at least this share of timestamps belongs to several rows, timestamps are coarser than the sampling.
 
 
 class SampleRows:
-    """Collects values by device in order of arrival; ``store`` puts them into a SampleTable.
+    """Values by device in order of arrival; ``store`` puts them into a SampleTable.
 
-    NaN means not recorded. ``columns`` are the columns of ``samples`` in the order of the values that ``add`` takes.
+    NaN means not recorded. ``columns`` are the columns of ``samples``, in the order of the values that ``add`` takes.
     """
 
     def __init__(self, columns: list[str]) -> None:
@@ -69,7 +70,7 @@ class SampleRows:
 
 
 class PrintoutTimes:
-    """Times of printouts without own times, from date lines.
+    """Times of printouts that contain no times, from the date lines between them.
 
     A printout has the time of the date line before it. Without a date line, it is one interval after the previous printout. If no date line
     precedes the first printout, the printouts are counted from 0.
@@ -106,7 +107,7 @@ class PrintoutTimes:
 
 
 class Printouts:
-    """Collects samples of a tool that prints all GPUs repeatedly, with or without date lines."""
+    """Samples of a tool that prints all GPUs repeatedly, with or without date lines."""
 
     def __init__(self, columns: list[str], tool: str) -> None:
         self.table = SampleTable()
@@ -143,7 +144,7 @@ def repair_times(times: I64, table: SampleTable) -> I64:
 
 def _move_rows_before_first_date(times: I64, table: SampleTable) -> I64:
     """Move rows from before the host's clock was set to just before the first row with a true date."""
-    wrong = times < CLOCK_WAS_SET
+    wrong = times < MIN_SET_CLOCK_NS
     first = int(wrong.argmin())  # the first row with a true date
     if not wrong[0] or wrong.all() or wrong[first:].any() or table.clock == "unknown":
         return times
@@ -162,10 +163,10 @@ def _move_rows_after_backward_step(times: I64, table: SampleTable) -> I64:
     period, moved = _usual_period(times), times.copy()
     for i in last_before_step.tolist():
         too_early = moved[i + 1 :] <= moved[i]
-        summer_time_ends = table.clock == "local" and abs(int(moved[i] - moved[i + 1]) - HOUR) < SLACK
+        summer_time_ends = table.clock == "local" and abs(int(moved[i] - moved[i + 1]) - HOUR) < SUMMER_TIME_SLACK
         overlaps = moved[i + 1 :].max() >= moved[: i + 1].min()
         if not summer_time_ends and (int(too_early.sum()) <= MAX_SWAPPED_ROWS or not overlaps):
-            continue  # swapped lines, or an older log that was appended to a newer one
+            continue  # Lines were swapped, or an older log was appended to a newer one.
         moved[i + 1 :] += moved[i] - moved[i + 1] + period
         table.note("clock_step", "info", "The clock was set while sampling; the sample times were corrected.")
     return moved

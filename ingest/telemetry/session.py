@@ -21,12 +21,12 @@ from sawtooth.ingest.telemetry.reader import SampleGap
 from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
-READ_BYTES = 4 << 20  # Per read and segment, so that one read of a long session stays short.
-MAX_EVENTS = 1000  # Stored in the recording's metadata. A session of a faulty GPU can have thousands.
-# Our code raises these errors if JSON has an unexpected structure.
+READ_BYTES = 4 << 20  # One read of a segment returns at most this much, so that a read of a long session stays short.
+MAX_EVENTS = 1000  # Only this many events are stored in the recording's metadata. A faulty GPU can have thousands.
+# The functions of this module raise these errors if JSON has an unexpected structure.
 INVALID_RECORD_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
 MAX_DEVICES = 1024  # Larger device numbers are damage. The largest hosts have 16 GPUs.
-# NTP slews a clock by at most 0.05 %. If the difference of wall and monotonic time changes by more than 1 ms + 0.1 %, the clock was set.
+# If the difference of wall and monotonic time changes by more than this, the clock was set. NTP slews a clock by at most 0.05 %.
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001
 
 
@@ -41,9 +41,9 @@ def is_time(value: object) -> TypeGuard[int]:
 
 
 class SessionReader:
-    """Reads a growing session folder from ``segment`` on.
+    """Reader of a growing session folder, from ``segment`` on.
 
-    ``poll`` returns new records. ``damaged`` counts skipped lines. ``ended`` is the reason in the session's last record, None before.
+    ``poll`` returns new records. ``damaged`` counts skipped lines. ``ended`` is the reason in the last record, None until then.
     """
 
     def __init__(self, folder: Path, segment: int = 1) -> None:
@@ -135,11 +135,11 @@ class SessionReader:
 
 
 class SessionClock:
-    """Converts monotonic time to wall time. It follows slews of the wall clock, but not its steps."""
+    """Conversion of monotonic time to wall time. It follows slews of the wall clock, but not its steps."""
 
     def __init__(self) -> None:
         self.offset_ns: int | None = None
-        self.stepped_ns = 0  # sum of the steps
+        self.stepped_ns = 0  # the sum of the steps
         self.steps = 0
         self._last_m = 0
 
@@ -160,14 +160,14 @@ class SessionClock:
 
 @dataclass
 class SessionTable:
-    """Collects records into a SampleTable; ``table()`` may be called at any time."""
+    """The records of a session as a SampleTable; ``table()`` may be called at any time."""
 
-    table_: SampleTable = field(default_factory=SampleTable)
+    samples: SampleTable = field(default_factory=SampleTable)
     clock: SessionClock = field(default_factory=SessionClock)
     columns: list[str] = field(default_factory=list)
     processes: dict[int, list[list[Any]]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
-    expected: int | None = None  # Sequence number of the next record.
+    expected: int | None = None  # The next record should have this sequence number.
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
         """Add records in order; skip records of unknown kinds, and count invalid ones as damaged."""
@@ -175,19 +175,19 @@ class SessionTable:
             try:
                 self._add(record)
             except INVALID_RECORD_ERRORS:
-                note_damage(self.table_, 1)
+                note_damage(self.samples, 1)
 
     def _add(self, record: dict[str, Any]) -> None:
         if record.get("k") == "push":
-            self.table_.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
+            self.samples.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
         m, w, q = record.get("m"), record.get("w"), record.get("q")  # monotonic time, wall time, sequence number
         if not is_time(m) or not is_time(w):
             return
         time_ns = self.clock.time_ns(m, w)
         if is_time(q):
             if self.expected is not None and q > self.expected:
-                self.table_.note("lost_records", "data_loss", "Records of the session are missing or damaged.")
-                self.table_.diagnostics["lost_records"].count += q - self.expected - 1
+                self.samples.note("lost_records", "data_loss", "Records of the session are missing or damaged.")
+                self.samples.diagnostics["lost_records"].count += q - self.expected - 1
             self.expected = q + 1
         kind = record.get("k")
         if kind == "head":
@@ -201,11 +201,11 @@ class SessionTable:
         """Return the collected table."""
         if self.clock.steps:
             note = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); the sample times were corrected."
-            self.table_.diagnostics.pop("clock_step", None)
-            self.table_.note("clock_step", "info", note)
-        self.table_.metadata["processes"] = self._by_device()
-        self.table_.metadata["events"] = self.events[:MAX_EVENTS]
-        return self.table_
+            self.samples.diagnostics.pop("clock_step", None)
+            self.samples.note("clock_step", "info", note)
+        self.samples.metadata["processes"] = self._by_device()
+        self.samples.metadata["events"] = self.events[:MAX_EVENTS]
+        return self.samples
 
     def _by_device(self) -> dict[str, list[int]]:
         """Return the ids of all processes that used each device."""
@@ -218,18 +218,18 @@ class SessionTable:
 
     def _head(self, record: dict[str, Any]) -> None:
         self.columns = [str(c) for c in record.get("columns", [])]
-        self.table_.host = _text(record.get("host")) or self.table_.host
+        self.samples.host = _text(record.get("host")) or self.samples.host
         versions = record.get("versions") or {}
-        self.table_.driver_version = _text(versions.get("driver")) or self.table_.driver_version
-        self.table_.metadata["recorder"] = _text(versions.get("recorder"))
-        self.table_.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
+        self.samples.driver_version = _text(versions.get("driver")) or self.samples.driver_version
+        self.samples.metadata["recorder"] = _text(versions.get("recorder"))
+        self.samples.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
         for gpu in record.get("devices", []):
             device = int(gpu["device"])
             if not 0 <= device < MAX_DEVICES:
                 raise ValueError(device)
             major, minor = (gpu.get("compute_capability") or [None, None])[:2]
             memory = possible_value("mem_total_bytes", float(gpu.get("memory_bytes") or 0))
-            self.table_.devices[device] = {
+            self.samples.devices[device] = {
                 "device": device,
                 "name": _text(gpu.get("name")),
                 "uuid": _text(gpu.get("uuid")),
@@ -237,24 +237,24 @@ class SessionTable:
                 "compute_major": int(major) if major is not None else None,
                 "compute_minor": int(minor) if minor is not None else None,
             }
-            self.table_.metadata.setdefault("capabilities", {})[str(gpu.get("uuid"))] = gpu.get("capabilities", {})
+            self.samples.metadata.setdefault("capabilities", {})[str(gpu.get("uuid"))] = gpu.get("capabilities", {})
 
     def _tick(self, record: dict[str, Any], time_ns: int) -> None:
         for device, row in enumerate(record.get("g", [])):
             if row is None:
                 continue
             values = {c: v for c, v in zip(self.columns, row, strict=False) if v is not None and c in SAMPLE_COLUMNS}
-            total = self.table_.devices.get(device, {}).get("memory_bytes")
-            self.table_.add(device, time_ns, values | ({"mem_total_bytes": total} if total is not None else {}))
+            total = self.samples.devices.get(device, {}).get("memory_bytes")
+            self.samples.add(device, time_ns, values | ({"mem_total_bytes": total} if total is not None else {}))
         assert self.clock.offset_ns is not None
         # The driver's timestamps are wall time; convert them to the session's time.
         shift = self.clock.offset_ns - (record["w"] - record["m"])
         for device, column, times, values in record.get("s", []):
             if column in SAMPLE_COLUMNS:
                 for t_us, value in zip(times, values, strict=False):
-                    self.table_.add_finer(device, t_us * 1000 + shift, column, value)
+                    self.samples.add_buffered(device, t_us * 1000 + shift, column, value)
         if "h" in record:
-            self.table_.add_host(time_ns, record["h"])
+            self.samples.add_host(time_ns, record["h"])
         if "p" in record:
             self.processes[time_ns] = record["p"]
 
@@ -263,9 +263,9 @@ class SessionTable:
         self.events.append({"time_ns": time_ns, **{k: v for k, v in record.items() if k not in ("m", "w", "crc", "k", "q")}})
         if name == "gap" and self.clock.offset_ns is not None:
             start, end = (int(record[k]) + self.clock.offset_ns for k in ("from_m", "to_m"))
-            self.table_.gaps += [SampleGap(device, start, end, str(record.get("reason"))) for device in self.table_.devices]
+            self.samples.gaps += [SampleGap(device, start, end, str(record.get("reason"))) for device in self.samples.devices]
         elif name == "gpu_lost":
-            self.table_.note(
+            self.samples.note(
                 "gpu_lost",
                 "data_loss",
                 "A GPU was lost while sampling; its samples stop there.",

@@ -22,17 +22,17 @@ from sawtooth.ingest.quantities.registry import (
 )
 from sawtooth.ingest.telemetry.reader import SampleGap, TelemetryTables
 
-BUFFER_GAP_NS = 3_000_000_000  # Longer gaps in a driver's buffer mean a failed read. Polled values fill them.
-SHORTEST_GAP_NS = 1_000_000  # Shorter gaps are jitter.
-MAX_DEVICES = 4096  # Larger numbers are damage: hosts have at most some dozens of GPUs.
-LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
-# The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
-BLANK = "blank_value", "info", "Blank or impossible values were left out as not recorded."
+BUFFER_GAP_NS = 3_000_000_000  # A longer gap in a driver's buffer means that a read failed. Polled values fill the gap.
+MIN_GAP_NS = 1_000_000  # Shorter gaps are jitter.
+MAX_DEVICES = 4096  # Larger device numbers are damage, because hosts have at most some dozens of GPUs.
+END_NS = 1 << 62  # This time is in the year 2116. Later times are impossible.
+# The key, severity and sentence of the diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
+BLANK_NOTE = "blank_value", "info", "Blank or impossible values were left out as not recorded."
 UNREADABLE = "Lines that are not whole samples were left out."
 
 
 class Series:
-    """Times and values of one column of one device, in order of arrival; 16 bytes per value."""
+    """Times and values of one column of one device, in order of arrival. A value takes 16 bytes."""
 
     def __init__(self) -> None:
         self.times = array("q")
@@ -44,7 +44,7 @@ class Series:
         self.values.append(value)
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return times and values, sorted by time; the first value of each time."""
+        """Return times and values, sorted by time. If a time is repeated, its first value is returned."""
         times, values = np.array(self.times, np.int64), np.array(self.values, np.float64)
         if (np.diff(times) > 0).all():
             return times, values
@@ -56,9 +56,10 @@ class Series:
 class SampleTable:
     """Values in any order; ``columns`` sorts them and removes duplicates.
 
-    ``devices`` are rows of the table ``devices``, as dicts. ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` has the values that a tool
-    read at its interval. ``finer`` has the values of a driver's buffer, with denser times; they replace polled values. Keys of ``polled`` and
-    ``finer`` are (device, column). ``of_host`` has the host's values by column.
+    ``devices`` are rows of the table ``devices``, as dicts. ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` has the values that a
+    tool read at its interval. ``buffered`` has the values of a driver's buffer, which have denser times and replace polled values. Keys
+    of ``polled`` and ``buffered`` are (device, column). ``host_series`` has the host's values by column. ``places`` has, by device, its
+    host, and its number or UUID on that host.
     """
 
     clock: str = "unix"
@@ -67,11 +68,11 @@ class SampleTable:
     metadata: dict[str, Any] = field(default_factory=dict)
     devices: dict[int, dict[str, Any]] = field(default_factory=dict)
     polled: dict[tuple[int, str], Series] = field(default_factory=dict)
-    finer: dict[tuple[int, str], Series] = field(default_factory=dict)
-    of_host: dict[str, Series] = field(default_factory=dict)
+    buffered: dict[tuple[int, str], Series] = field(default_factory=dict)
+    host_series: dict[str, Series] = field(default_factory=dict)
     gaps: list[SampleGap] = field(default_factory=list)
     diagnostics: dict[str, ImportDiagnostic] = field(default_factory=dict)
-    places: dict[int, tuple[str, str]] = field(default_factory=dict)  # Device → its host, and its number or UUID on that host.
+    places: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
         """Add values of one device and time.
@@ -84,17 +85,17 @@ class SampleTable:
             if value is not None:
                 self._append(self.polled, (device, column), time_ns, column, value)
 
-    def add_finer(self, device: int, time_ns: int, column: str, value: float) -> None:
+    def add_buffered(self, device: int, time_ns: int, column: str, value: float) -> None:
         """Add a value of a driver's buffer, whose times are denser than polling.
 
         Impossible values are left out and counted.
         """
         if self._is_possible(device, time_ns):
-            self._append(self.finer, (device, column), time_ns, column, value)
+            self._append(self.buffered, (device, column), time_ns, column, value)
 
     def _is_possible(self, device: object, time_ns: object) -> bool:
         """Return whether device and time are possible; if not, note the line as unreadable."""
-        if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MAX_DEVICES and 0 <= time_ns < LAST_NS:
+        if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MAX_DEVICES and 0 <= time_ns < END_NS:
             return True
         self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
         return False
@@ -105,12 +106,12 @@ class SampleTable:
         Columns outside HOST_COLUMNS come from a later version and are ignored.
         """
         for column, value in values.items():
-            if column in HOST_COLUMNS and value is not None and 0 <= time_ns < LAST_NS:
-                self._append(self.of_host, column, time_ns, column, value)
+            if column in HOST_COLUMNS and value is not None and 0 <= time_ns < END_NS:
+                self._append(self.host_series, column, time_ns, column, value)
 
     def _append(self, store: dict[Any, Series], key: Any, time_ns: int, column: str, value: float) -> None:
         if (valid := possible_value(column, value)) is None:
-            self.note(*BLANK, example=f"{column} = {value!r}")
+            self.note(*BLANK_NOTE, example=f"{column} = {value!r}")
             return
         if key not in store:
             store[key] = Series()
@@ -125,22 +126,22 @@ class SampleTable:
 
     def is_empty(self) -> bool:
         """Return whether the table has no value."""
-        return not self.polled and not self.finer and not self.of_host
+        return not self.polled and not self.buffered and not self.host_series
 
     def device_numbers(self) -> list[int]:
         """Return the devices that have values or a description."""
         described = {device for device in self.devices if 0 <= device < MAX_DEVICES}
-        return sorted(described | {device for device, _ in self.polled} | {device for device, _ in self.finer})
+        return sorted(described | {device for device, _ in self.polled} | {device for device, _ in self.buffered})
 
     def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return times and values of a column; the arrays are empty without values.
 
-        If the column has a buffer, polled values are used only before, after and in gaps of the buffer.
+        If the column has buffered values, polled values are used only before and after them, and in their gaps.
         """
         times, values = self.polled.get((device, column), Series()).arrays()
-        if (device, column) not in self.finer:
+        if (device, column) not in self.buffered:
             return times, values
-        fine_times, fine_values = self.finer[device, column].arrays()
+        fine_times, fine_values = self.buffered[device, column].arrays()
         after = np.searchsorted(fine_times, times)
         inside = (after > 0) & (after < len(fine_times))
         in_gap = np.zeros(len(times), bool)
@@ -177,7 +178,7 @@ class SampleTable:
             diagnostics=list(self.diagnostics.values()),
             gaps=gaps,
             gaps_complete=True,
-            host_columns=host_columns(self.of_host),
+            host_columns=host_columns(self.host_series),
         )
 
     def polled_times(self, device: int) -> NDArray[np.int64]:
@@ -228,7 +229,7 @@ def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:
             at, values = arrays_of[column]
             whole[np.searchsorted(times, at)] = values
         integers = np.where(np.isfinite(whole), np.nan_to_num(whole).round(), NULL).astype(np.int64)
-        columns[column] = integers if BY_COLUMN[column].whole else whole
+        columns[column] = integers if BY_COLUMN[column].is_integer else whole
     return columns
 
 
@@ -241,5 +242,5 @@ def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
         return []
     steps = np.diff(time_ns)
     usual = float(np.median(steps[steps > 0])) if np.any(steps > 0) else 0.0
-    gaps = np.flatnonzero(steps > max(GAP_PERIODS * usual, SHORTEST_GAP_NS))
+    gaps = np.flatnonzero(steps > max(GAP_PERIODS * usual, MIN_GAP_NS))
     return [(int(time_ns[i]), int(time_ns[i + 1])) for i in gaps]

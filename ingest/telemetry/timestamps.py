@@ -16,9 +16,9 @@ EPOCH = date(1970, 1, 1)
 SECOND = 1_000_000_000  # Number of nanoseconds in a second.
 DAY = 86_400 * SECOND
 HALF_DAY = DAY // 2
-SHORTEST_TIME = 10  # Characters of the shortest absolute time: a Unix time in seconds has ten digits.
-FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # 2000 and 2100
-MIN_UNIX_SECONDS = 1e8  # In 1973. Smaller numbers count from the start of the recording.
+MIN_CHARACTERS = 10  # A shorter text is no absolute time: a Unix time in seconds has ten digits.
+FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # These are the beginnings of 2000 and 2100.
+MIN_UNIX_SECONDS = 1e8  # This time is in 1973. Smaller numbers count from the start of the recording.
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
 _ZONE = r"\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
 YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$)(?:" + _CLOCK + _ZONE + r")?")
@@ -33,18 +33,21 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 
 
 class Timestamps:
-    """Converts the timestamps of one file into nanoseconds.
+    """Conversion of the timestamps of one file into nanoseconds.
 
-    Times with a zone, and numbers since 1970, become Unix times. Times without a zone are converted as if they were UTC, and the recording's
-    clock is then ``local``. Times without a date, and small numbers, count from an unknown start. Call ``finish`` after the last time,
-    because only the dates of the whole file show the order of day and month, as in 03-11-2026.
+    Times with a zone, and numbers since 1970, become Unix times. Times without a zone are converted as if they were UTC, and the
+    recording's clock is then ``local``. Times without a date, and small numbers, count from an unknown start.
+
+    Call ``finish`` after the last time. In a date such as 03-11-2026, the order of day and month is unknown, and only the dates of the
+    whole file show it.
     """
 
     def __init__(self, table: SampleTable, *, utc: bool = False, unit_s: float = 1.0) -> None:
         self._table = table
-        self._unit_s = unit_s  # unit, in seconds, of numbers that count from the start of the recording
+        self._unit_s = unit_s  # the unit, in seconds, of numbers that count from the start of the recording
         self._utc = utc  # whether times without a zone are UTC
-        self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second field, year) → the day that ``ns`` assumed
+        # By (first field, second field, year) of a date: the day that ``ns`` assumed.
+        self._dates: dict[tuple[int, int, int], int] = {}
         self._separator = ""
         self._last = -1
         self._midnights = 0
@@ -101,7 +104,7 @@ class Timestamps:
             self._midnights += 1
             time_ns += DAY
         elif time_ns > self._last + HALF_DAY and self._last >= 0 and self._midnights:
-            return time_ns - DAY  # a row from before midnight that was written after a row from after midnight
+            return time_ns - DAY  # A row from before midnight was written after a row from after midnight.
         self._last = time_ns
         return time_ns
 
@@ -113,7 +116,9 @@ class Timestamps:
     def _day(self, first: int, separator: str, second: int, year: int) -> int | None:
         """Return the day of a date that ends with the year.
 
-        If both orders of day and month are possible, the month is assumed to be first; with dots between the fields, the day."""
+        If both orders of day and month are possible, the month is assumed to be first. With dots between the fields, the day is assumed
+        to be first.
+        """
         key = (first, second, year if year >= 100 else 2000 + year)
         if key not in self._dates:
             self._separator = separator
@@ -125,15 +130,15 @@ class Timestamps:
         return self._dates[key]
 
     def finish(self) -> dict[int, int]:
-        """Return corrections of days, as assumed day → true day.
+        """Return the true day by the assumed day, for days that must be corrected.
 
-        If nothing in the file shows the order of day and month, the assumed order is noted.
+        If nothing in the file shows the order of day and month, a note names the assumed order.
         """
         if not self._dates or self._separator == ".":
             return {}
         month_first = {key: _day(key[2], key[0], key[1]) for key in self._dates}
         day_first = {key: _day(key[2], key[1], key[0]) for key in self._dates}
-        if None in day_first.values():  # a field above 12 shows that the month is first
+        if None in day_first.values():  # A field above 12 shows that the month is first.
             return {}
         order = day_first
         if None not in month_first.values():
@@ -152,7 +157,7 @@ class Timestamps:
 def are_times(cells: Sequence[str]) -> bool:
     """Return whether all cells are dated times or Unix times, in order."""
     times = Timestamps(SampleTable())
-    read = [times.ns(cell) for cell in cells if len(cell) >= SHORTEST_TIME]
+    read = [times.ns(cell) for cell in cells if len(cell) >= MIN_CHARACTERS]
     valid_times = [time for time in read if time is not None and FIRST_YEAR <= time < LAST_YEAR]
     return len(valid_times) == len(cells) >= 2 and valid_times == sorted(valid_times)
 

@@ -15,8 +15,8 @@ from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps, are_times
 from sawtooth.ingest.telemetry.values import cells, number
 
-# Parts of the output for people, in lower case. nvitop draws its boxes with U+2502.
-PRINTED = (b"nvidia-smi", b"\xe2\x94\x82 nvitop ")
+# The output for people contains one of these texts in lower case. nvitop draws its boxes with U+2502.
+PRINTED_SIGNS = (b"nvidia-smi", b"\xe2\x94\x82 nvitop ")
 RECORD_SERIES = (
     "Record with: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv"
 )
@@ -24,19 +24,19 @@ XID_ADVICE = "Look them up in NVIDIA's list of Xid errors. Samples of DCGM or nv
 _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d+)")
 TITLES_SHOWN = 8  # An error lists at most this many titles.
 MIN_ROWS = 2  # A table has at least this many rows.
-KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
-NO_SUGGESTION = "?"  # In place of a column's title if none can be suggested.
-# A title that names a GPU but no quantity. Grafana's titles have the host before the GPU, or all labels of a series.
+KNOWN_TITLES = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
+NO_SUGGESTION = "?"  # It replaces a column's title if none can be suggested.
+# Matches a title that names a GPU but no quantity. Grafana's titles have the host before the GPU, or all labels of a series.
 _ONE_GPU = re.compile(r"(?:[^,]*[^a-z0-9])?(?:gpu|device|card)[ _=\"-]*(\d+)[^a-z0-9]*(?:,.*)?", re.IGNORECASE)
 # Maps a unit to the titles that are suggested for the first and for further columns with this unit.
-SUGGESTED = {
+SUGGESTED_TITLES = {
     "%": ("utilization.gpu [%]", "utilization.memory [%]"),
     "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
     "MHz": ("clocks.sm [MHz]", "clocks.mem [MHz]"),
     "W": ("power.draw [W]", "power.limit [W]"),
     "mW": ("power.draw [mW]", "power.limit [mW]"),
 }
-HIGHEST_PCT = 110.0  # Larger values cannot be a utilization.
+MAX_PCT = 110.0  # Larger values cannot be a utilization.
 # Maps words in an unknown title to the suggested title.
 TITLE_WORDS = (
     (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),
@@ -52,8 +52,8 @@ TITLE_WORDS = (
 def refuse_printed(head: bytes) -> None:
     """Raise SourceError for one printout of nvidia-smi or nvitop, and for a log of Xid errors."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
-    several = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # several printouts are telemetry
-    if not several and not start.startswith((b"{", b"[")) and any(sign in start for sign in PRINTED):
+    several = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # Several printouts are telemetry.
+    if not several and not start.startswith((b"{", b"[")) and any(sign in start for sign in PRINTED_SIGNS):
         raise refuse_type("human-readable output of nvidia-smi or nvitop", RECORD_SERIES)
     if xids := sorted({int(number) for number in _XID.findall(head)}):
         raise refuse_type(f"a log of the kernel with the GPU errors Xid {', '.join(map(str, xids))}", XID_ADVICE)
@@ -79,7 +79,7 @@ def refuse_unknown_table(head: bytes) -> None:
     more = f" and {len(header.titles) - TITLES_SHOWN} more" if len(header.titles) > TITLES_SHOWN else ""
     raise SourceError(
         "E-TYPE",
-        f"This is a table with the columns {titles}{more}. {_advice(header, rows_below(header, lines))} Columns that are understood are for example: {KNOWN}.",
+        f"This is a table with the columns {titles}{more}. {_advice(header, rows_below(header, lines))} Columns that are understood are for example: {KNOWN_TITLES}.",
     )
 
 
@@ -116,11 +116,11 @@ def _title_by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
     if unit is None:
         return NO_SUGGESTION
     earlier = sum(other.strip().endswith(f" {unit}") for other in before)
-    return SUGGESTED[unit][min(earlier, len(SUGGESTED[unit]) - 1)]
+    return SUGGESTED_TITLES[unit][min(earlier, len(SUGGESTED_TITLES[unit]) - 1)]
 
 
 def _unit_of(cell: str) -> str | None:
-    return next((unit for unit in SUGGESTED if cell.strip().endswith(f" {unit}")), None)
+    return next((unit for unit in SUGGESTED_TITLES if cell.strip().endswith(f" {unit}")), None)
 
 
 def _has_rows(header: Header, lines: list[bytes]) -> bool:
@@ -137,7 +137,7 @@ def _has_rows(header: Header, lines: list[bytes]) -> bool:
 
 def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | None:
     """Return a known title that is not ``taken``, by the words in ``title``, else by its unit."""
-    by_unit = next((names[0] for unit, names in SUGGESTED.items() if f"[{unit}]" in title or f"({unit})" in title), None)
+    by_unit = next((names[0] for unit, names in SUGGESTED_TITLES.items() if f"[{unit}]" in title or f"({unit})" in title), None)
     for words, name in TITLE_WORDS:
         fits = words.search(title) and name not in taken
         if fits and not (name == "index" and by_unit) and not (name == "timestamp" and not _may_be_times(values)):
@@ -146,7 +146,7 @@ def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | No
 
 
 def _may_be_times(values: list[str]) -> bool:
-    """Return whether the cells may be times: numbers that do not fall, or no numbers."""
+    """Return whether the cells may be times: they have no numbers, or numbers that do not fall."""
     numbers = [value_read for cell in values if (value_read := number(cell)) is not None]
     return not numbers or (numbers == sorted(numbers) and numbers[0] < numbers[-1])
 
@@ -154,13 +154,13 @@ def _may_be_times(values: list[str]) -> bool:
 def _title_with_quantity(gpu: str, values: list[str]) -> str:
     """Return a title for a column of GPU number ``gpu``, with the quantity that its values suggest."""
     highest = max((value_read for cell in values if (value_read := number(cell)) is not None), default=0.0)
-    return f"GPU {gpu} utilization.gpu [%]" if highest <= HIGHEST_PCT else f"GPU {gpu} power.draw [W]"
+    return f"GPU {gpu} utilization.gpu [%]" if highest <= MAX_PCT else f"GPU {gpu} power.draw [W]"
 
 
 def _advice(header: Header, rows: list[list[str]]) -> str:
     """Return which columns to rename, and how."""
     taken: set[str] = set()
-    if header.known:
+    if header.has_quantity:
         taken = {"utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu", "clocks.sm [MHz]"}
     renamings = []
     understood = {column.position for column in header.columns} | {

@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from sawtooth.ingest.telemetry.table import SampleTable
 
 MIB = 1 << 20
-MAX_CHARACTERS = 1 << 16  # Read of a line. The widest W&B tables have some thousand columns.
+MAX_CHARACTERS = 1 << 16  # Only this much of a line is read. The widest W&B tables have some thousand columns.
 EPOCH = datetime(1970, 1, 1)
-HOUR = timedelta(hours=1)  # The shift of summer time. Only Lord Howe Island has another.
-# The shift of an hour is recognised if the time between two samples changes it by less than this.
+HOUR = timedelta(hours=1)  # The end of summer time sets a clock back by this time. Only Lord Howe Island has another shift.
+# A step back is the end of summer time if it differs from an hour by less than this, the time between two samples.
 SET_BACK_SLACK = timedelta(minutes=5)
-# Unit in a header or a cell → factor to the store's unit of the columns that use it.
+# By the unit in a header or a cell: the factor to the unit of the store's column.
 UNITS = {
     "%": 1.0,
     "w": 1.0,
@@ -76,7 +76,7 @@ def rows_of(lines: Sequence[str], delimiter: str) -> list[list[str]]:
 
 
 class LocalTimes:
-    """Converts local times of one file into nanoseconds as if they were UTC.
+    """Conversion of the local times of one file into nanoseconds, as if they were UTC.
 
     The recording's clock is ``local`` until a user enters the zone. If the clock is set back by an hour (the end of summer time), the
     converted times continue to rise.
@@ -85,7 +85,7 @@ class LocalTimes:
     def __init__(self, table: SampleTable) -> None:
         self._table = table
         self._last: datetime | None = None
-        self._set_back = timedelta(0)  # sum of the hours by which the clock was set back
+        self._set_back = timedelta(0)  # the sum of the hours by which the clock was set back
 
     def ns(self, text: str, patterns: Sequence[str]) -> int | None:
         """Return the time of ``text`` by the first of ``patterns`` (strptime) that matches; else None."""
@@ -110,7 +110,7 @@ class LocalTimes:
 
 
 class CountedTimes:
-    """Times for samples without times: multiples of ``default_ns`` from 0, on an unknown clock.
+    """Assumed times for samples without times: multiples of ``default_ns`` from 0, on an unknown clock.
 
     A user can enter the true start and interval later.
     """

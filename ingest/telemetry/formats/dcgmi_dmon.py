@@ -11,7 +11,7 @@ from sawtooth.ingest.telemetry.rows import PrintoutTimes
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import number
 
-FIELDS = names_in("dcgmi")  # DCGM's short name (the header) → column and factor
+FIELDS = names_in("dcgmi")  # By DCGM's short name, as in the header: the column and the factor.
 _HEADER = re.compile(r"#\s*Entity(?:Id)?\s+(.*)", re.IGNORECASE)
 _ROW = re.compile(r"(GPU(?:-[A-Z]+)?)\s+(\d+)\s+(.*)")
 
@@ -29,7 +29,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     names: list[str] = []
     times = PrintoutTimes(table, "dcgmi dmon")
-    printout, seen = -1, set[int]()  # number of the current printout of all GPUs, and its GPUs so far
+    printout, seen = -1, set[int]()  # the number of the current printout of all GPUs, and its GPUs so far
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()
         if header := _HEADER.match(line):

@@ -1,4 +1,4 @@
-"""Text output of ``gpustat`` in a loop: a dated line about the host, then a line per GPU."""
+"""Text output of ``gpustat`` in a loop: a line with the host and the date, then a line per GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = ["temp_c", "util_pct", "power_w", "power_limit_w", "mem_used_bytes", "
 FACTORS = (1.0, 1.0, 1.0, 1.0, float(MIB), float(MIB))
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z]|\(B)")
 _HOST = re.compile(r"(\S+)\s{2,}(\D.*\d\d:\d\d:\d\d.*?\d{4})(?:\s+([\d.]+))?")
-# Groups: number and name of the GPU, then COLUMNS in their order.
+# The groups are the number and the name of the GPU, then COLUMNS in their order.
 _GPU = re.compile(
     r"\[(\d+)\]\s+(\S.*?)\s*\|\s*(\d+|\?+)\s*['°]+C,(?:\s*\d+ %,)?\s*(\d+|\?+) %"
     r"(?:.*?,\s*(\d+|\?+)(?: /\s*(\d+|\?+))? W)?\s*\|\s*(\d+|\?+) /\s*(\d+|\?+) MB"

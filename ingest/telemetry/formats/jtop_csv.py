@@ -12,7 +12,7 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.values import cells
 
 NAME = "table of jtop"
-# Maps jtop's titles to titles that header_of knows.
+# By jtop's title: a title that header_of knows.
 TITLES = {"time": "timestamp", "GPU": "gpu_utilization (%)", "EMC": "memory_utilization (%)", "Temp GPU": "temperature (C)"}
 # Power rails, in order of preference: the first one that exists measures the fewest parts besides the GPU.
 RAILS = ("Power GPU", "Power VDD_GPU_SOC", "Power VDD_CPU_GPU_CV", "Power VDD_GPU")

@@ -18,8 +18,8 @@ from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import cells, number
 
 NAME = "table with one value per row"
-NAMES_SHOWN = 6  # Unknown names that an error message lists.
-DECIDING_ROWS = 512  # Number of rows from which the column that identifies the GPU is chosen.
+NAMES_SHOWN = 6  # An error message lists at most this many unknown names.
+DECIDING_ROWS = 512  # The column that identifies the GPU is chosen from this many rows.
 # DCGM also writes each reason for lower clocks separately. These values are not needed, because the mask contains them.
 _REASONS = tuple(f"throttle_reason_{reason.nvidia_smi}" for reason in THROTTLE_REASONS)
 
@@ -29,7 +29,7 @@ def sniff(head: bytes) -> bool:
     if head.lstrip()[:1] in (b"{", b"["):
         return False
     header, _ = find_header(text_of(iter(head.split(b"\n"))))
-    return header is not None and header.long
+    return header is not None and header.is_long
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:

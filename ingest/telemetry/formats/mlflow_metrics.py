@@ -17,7 +17,7 @@ from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 
-FIELDS = names_in("mlflow")  # Maps the text after ``gpu_<i>_`` to a column and a factor.
+FIELDS = names_in("mlflow")  # By the text after ``gpu_<i>_``: the column and the factor.
 _KEY = re.compile(r"(?:system/)?gpu_(\d{1,4})_(\w+)")
 _SIGNATURE = re.compile(rb'"key"\s*:\s*"system/')
 

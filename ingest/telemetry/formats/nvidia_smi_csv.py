@@ -25,7 +25,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     Raises SourceError if there is no timestamp column.
     """
     telemetry = read_delimited(lines, NAME)
-    if "assumed_interval_ns" in json.loads(telemetry.metadata):  # the file has no times
+    if "assumed_interval_ns" in json.loads(telemetry.metadata):  # The file has no times.
         problem = "This nvidia-smi log has no timestamp column, so its samples cannot be placed in time. Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1."
         raise SourceError("E-TYPE", problem)
     return telemetry

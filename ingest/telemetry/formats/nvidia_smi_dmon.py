@@ -12,10 +12,10 @@ from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import LocalTimes, number
 
-# Title → column and factor. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
+# By title: the column and the factor. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
 FIELDS = names_in("nvidia_smi_dmon")
 WITHOUT_VALUES = "Rows without any value were left out: nvidia-smi could not measure at these times."
-# Limits of the sum over a GPU's processes in pmon, because processes can use the GPU at the same time.
+# The sum over a GPU's processes in pmon is limited to this value, because processes can use the GPU at the same time.
 LIMITS = {"util_pct": 100.0, "mem_busy_pct": 100.0}
 
 
@@ -37,7 +37,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     for raw in lines:
         line = raw.decode("utf-8", errors="replace")
         if header := _header(line):
-            names = header if "gpu" in header else names  # the second # line has the units
+            names = header if "gpu" in header else names  # The second # line has the units.
             continue
         cells = _cells(line)
         if len(cells) != len(names) and printouts.times.take_if_date(line):
@@ -45,7 +45,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if not cells or not names:
             continue
         if "pid" in names and len(cells) > len(names):
-            cells = [*cells[: len(names) - 1], " ".join(cells[len(names) - 1 :])]  # a command with spaces
+            cells = [*cells[: len(names) - 1], " ".join(cells[len(names) - 1 :])]  # The command may contain spaces.
         row = dict(zip(names, cells, strict=False))
         device = number(row.get("gpu", ""))
         if len(cells) != len(names) or device is None:
@@ -63,7 +63,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 class _MonitorPrintouts:
-    """Groups rows into printouts of all GPUs; rows of pmon are summed over the processes of a GPU."""
+    """Grouping of rows into printouts of all GPUs; rows of pmon are summed over a GPU's processes."""
 
     def __init__(self, table: SampleTable) -> None:
         self._table = table
@@ -87,7 +87,7 @@ class _MonitorPrintouts:
             return
         sums = self._of_gpu.setdefault(device, {"process_count": 0.0})
         sums["process_count"] = (sums["process_count"] or 0.0) + (pid != "-")
-        for column, value in values.items():  # pmon writes "-" for a process that did nothing
+        for column, value in values.items():  # A value is None if pmon wrote "-", because the process did nothing.
             sums[column] = (sums.get(column) or 0.0) + (value or 0.0)
 
     def end(self) -> None:

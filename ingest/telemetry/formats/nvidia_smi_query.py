@@ -16,7 +16,7 @@ from sawtooth.ingest.telemetry.values import number
 NAME = "nvidia-smi -q"
 FIELDS = names_in("nvidia_smi")
 Path = tuple[str, ...]
-# (section, name) in text and in XML → field of --query-gpu. If several fields are of one quantity, the first with a value is used.
+# By (section, name) in text and in XML: the field of --query-gpu. If several fields have one quantity, the first with a value is used.
 LINES = {
     ("utilization", "gpu"): "utilization.gpu", ("utilization", "gpu_util"): "utilization.gpu",
     ("utilization", "memory"): "utilization.memory", ("utilization", "memory_util"): "utilization.memory",
@@ -41,7 +41,7 @@ LINES = {
 }  # fmt: skip
 REASONS = {reason.nvidia_smi: reason.bit for reason in THROTTLE_REASONS if reason.nvidia_smi}
 REASON_SECTIONS = ("clocks_event_reasons", "clocks_throttle_reasons")
-MAX_DEPTH = 20  # Of nested elements. Nvidia-smi's are six deep.
+MAX_DEPTH = 20  # Nested elements are followed to this depth. nvidia-smi's are six deep.
 _XML = re.compile(r"<(\w+)([^>/]*)>(?:([^<]*)</\1>)?")
 _XML_ID = re.compile(r'id="([^"]+)"')
 _TEXT = re.compile(r"( *)(\S.*?)(?:\s*:\s(.*))?$")
@@ -106,7 +106,7 @@ def _text_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
 
 
 class _Log:
-    """Collects the values of each GPU of each query."""
+    """The values of each GPU of each query."""
 
     def __init__(self) -> None:
         self.table = SampleTable()

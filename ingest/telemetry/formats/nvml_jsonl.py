@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.quantities.registry import names_in, possible_ones, possible_value
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
-from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
+from sawtooth.ingest.telemetry.table import BLANK_NOTE, SampleTable, host_columns
 
-FIELDS = names_in("nvml_jsonl")  # Field of the file → column of samples and factor.
-LAST_NS = 1 << 62  # This time in the year 2116 and later times are impossible.
+FIELDS = names_in("nvml_jsonl")  # By the field of the file: the column of samples and the factor.
+END_NS = 1 << 62  # This time is in the year 2116. Later times are impossible.
 MAX_DEVICES = 1024  # Larger device numbers are damage.
 UNREADABLE = "Lines that are not samples were left out."
 SIGNATURE = re.compile(rb'"t_ns"\s*:')
@@ -54,7 +54,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         elif record.get("meta"):
             meta = record
         elif "event" in record:
-            continue  # an event of the sampler, not of the GPU
+            continue  # The event is of the sampler, not of the GPU.
         elif isinstance(record.get("machine"), dict):
             _add_host(host, record)
         elif _is_sample(record):
@@ -65,12 +65,12 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     result = TelemetryTables(
         columns, metadata=json.dumps({k: v for k, v in meta.items() if k not in ("meta", "name", "driver")}), truncated=cut_off
     )
-    result.host_columns = host_columns(host.of_host)
+    result.host_columns = host_columns(host.host_series)
     result.devices = _devices(meta, sorted({int(d) for d in columns["device"]}), rows)
     result.host = _text(meta.get("host"))
     if impossible:
         counts = ", ".join(f"{name}: {count}" for name, count in impossible.items())
-        result.diagnostics.append(ImportDiagnostic(*BLANK, sum(impossible.values()), counts))
+        result.diagnostics.append(ImportDiagnostic(*BLANK_NOTE, sum(impossible.values()), counts))
     if unreadable:
         sentence = UNREADABLE.removesuffix(".") + "; the last one was cut off." if cut_off else UNREADABLE
         result.diagnostics.append(ImportDiagnostic("line_unreadable", "data_loss", sentence, unreadable, example or None))
@@ -79,7 +79,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 def _is_sample(record: dict[str, Any]) -> bool:
     """Return whether a line has a possible time and device."""
-    return 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS and 0 <= _device(record) < MAX_DEVICES
+    return 0 <= (_number(record.get("t_ns")) or -1) < END_NS and 0 <= _device(record) < MAX_DEVICES
 
 
 def _add_host(host: SampleTable, record: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from sawtooth.ingest.telemetry.table import MAX_DEVICES, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import CountedTimes, number
 
-DEFAULT_INTERVAL_NS = 1_000_000_000  # Assumed time between samples without times.
+ASSUMED_INTERVAL_NS = 1_000_000_000  # Samples without times are assumed to have this distance, which is usual for these tools.
 FIELDS = names_in("table")
-RANK = {name: n for n, name in enumerate(FIELDS)}  # Lower is better, if several names are of one quantity.
+RANK_OF_NAME = {name: n for n, name in enumerate(FIELDS)}  # If several names have one quantity, the lowest rank is used.
 CARD = re.compile(r"card(\d+)")
 ROCM_SMI_SIGNATURE = re.compile(rb'"card\d+"\s*:\s*\{')
 AMD_SMI_SIGNATURE = re.compile(rb'"gpu"\s*:\s*\d+')
@@ -29,7 +29,7 @@ AMD_SMI_VALUES = (
     b'"gfx_clk"',
     b'"gfx_clock"',
 )
-COUNTERS = ("gfx_activity", "memory_activity")  # In rocm-smi's JSON, these are running counters, not percentages.
+RUNNING_COUNTERS = ("gfx_activity", "memory_activity")  # In rocm-smi's JSON, these are running counters, not percentages.
 
 
 def sniff(head: bytes) -> bool:
@@ -75,7 +75,7 @@ class _CountedPrintouts:
             self._seen.clear()
         self._printout += not self._seen
         self._seen.add(device)
-        self._counted_times = self._counted_times or CountedTimes(DEFAULT_INTERVAL_NS, self._table, "The tool")
+        self._counted_times = self._counted_times or CountedTimes(ASSUMED_INTERVAL_NS, self._table, "The tool")
         return self._counted_times.ns(self._printout)
 
 
@@ -95,12 +95,12 @@ def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         else:
             for key, entry in document.items():
                 if (card := CARD.fullmatch(key)) is not None and isinstance(entry, dict):
-                    percentages = {k: v for k, v in entry.items() if plain(k)[0] not in COUNTERS}
+                    percentages = {k: v for k, v in entry.items() if plain(k)[0] not in RUNNING_COUNTERS}
                     yield int(card.group(1)), percentages
 
 
 def _values(gpu: dict[str, Any]) -> dict[str, float | None]:
-    """Return the known quantities in a GPU's nested values; the name with the lowest RANK is used."""
+    """Return the known quantities in a GPU's nested values; the name with the lowest RANK_OF_NAME is used."""
     chosen: dict[str, tuple[int, float]] = {}
     for path, cell, unit in _leaves(gpu, ()):
         for depth in range(len(path)):
@@ -109,8 +109,8 @@ def _values(gpu: dict[str, Any]) -> dict[str, float | None]:
                 continue
             column, factor = FIELDS[name]
             value = number(str(cell), BRACKET_UNITS.get((unit or bracket).lower(), factor))
-            if value is not None and (column not in chosen or RANK[name] < chosen[column][0]):
-                chosen[column] = RANK[name], value
+            if value is not None and (column not in chosen or RANK_OF_NAME[name] < chosen[column][0]):
+                chosen[column] = RANK_OF_NAME[name], value
             break
     return {column: value for column, (_, value) in chosen.items()}
 

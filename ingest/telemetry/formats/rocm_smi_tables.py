@@ -13,7 +13,7 @@ NAME = "rocm-smi tables"
 COLUMNS = ["temp_c", "power_w", "clock_sm_mhz", "clock_mem_mhz", "power_limit_w", "util_pct"]
 MIN_TABLES = 2  # A single table is not a series.
 _BANNER = re.compile(rb"=\s*(?:ROCm|AMD ROCm) System Management Interface\s*=")
-# Groups: the device, then COLUMNS in their order. Other columns differ by version and are skipped.
+# The groups are the device, then COLUMNS in their order. Other columns differ by version and are skipped.
 _ROW = re.compile(
     r"(\d+)\s.*?([\d.]+|N/A)°?[cC]?\s+([\d.]+W|N/A)\s+(?:.*?\s)?([\d.]+|N/A)(?:[Mm]hz)?\s+([\d.]+|N/A)(?:[Mm]hz)?\s+"
     r"[\d.]+%\s+\w+\s+([\d.]+W|N/A)\s+\S+\s+(\d+|N/A)%?$"

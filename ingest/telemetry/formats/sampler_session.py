@@ -36,7 +36,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             session = session or record.get("session")
             if record.get("session") != session:
                 note = "The file has more than one session; only the first was read. Add the others as separate files."
-                collected.table_.note("several_sessions", "data_loss", note)
+                collected.samples.note("several_sessions", "data_loss", note)
                 break
         collected.add([record])
     table = collected.table()

@@ -10,7 +10,7 @@ from sawtooth.ingest.telemetry.find_header import text_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
 NAME = "table of amd-smi or npu-smi"
-# Title of the tool → title that header_of knows. Other columns get an unknown title, so that they are not used.
+# By the tool's title: a title that header_of knows. Other columns get an unknown title, so that they are not used.
 AMD = {
     "TIMESTAMP": "timestamp", "GPU": "gpu", "XCP": "xcp", "POWER": "power_usage", "PWR": "power_usage", "PWR_CAP": "power_limit",
     "GPU_T": "hotspot_temperature", "GPU_TEMP": "hotspot_temperature", "MEM_T": "memory_temperature", "MEM_TEMP": "memory_temperature",
@@ -21,7 +21,7 @@ AMD = {
 NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
 MIN_KNOWN = 3  # A header line has at least this many known titles.
 _IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
-_GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # The tools mean GiB. Converted to MiB, the unit of titles without one.
+_GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # The tools mean GiB. It is converted to MiB, the unit of titles without a unit.
 _USED_OF_TOTAL = re.compile(r"([\d.]+)/([\d.]+)\s+([GM]B)(?=\s|$)")  # Matches VRAM_USAGE of ROCm 7.
 _UNIT = re.compile(r"(?<=[\dA])\s+(?:W|°C|C|MHz|%|MB|GB|mV|V|M[Bb]/s)(?=\s|$)")
 

@@ -20,7 +20,7 @@ def sniff(head: bytes) -> bool:
     header, _ = find_header(text_of(iter(lines)))
     return (
         header is not None
-        and header.known
+        and header.has_quantity
         and not header.by_nvidia_smi
         and (
             header.time is not None or header.device is not None or time_position(header, rows_below(header, lines)) is not None

@@ -18,13 +18,13 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import cells
 
-FIELDS = names_in("wandb")  # Maps the text after ``gpu.<i>.`` to a column and a factor.
+FIELDS = names_in("wandb")  # By the text after ``gpu.<i>.``: the column and the factor.
 _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:/l:.*)?$")
 _SIGNATURE = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")
 RELATIVE_KEYS = ("_runtime", "Relative Time (Process)", "Relative Time (Wall)")
-THINNED_ROWS = 500  # Largest number of rows that history() returns by default.
-RATIO_LIMIT = 1.5  # Ratios exceed 1 at most by rounding. The percentages of a busy GPU are larger than this.
+THINNED_ROWS = 500  # history() returns at most this many rows by default.
+MAX_RATIO = 1.5  # Larger values are percentages. Ratios exceed 1 only by rounding.
 
 
 def sniff(head: bytes) -> bool:
@@ -76,9 +76,9 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 class _Shares:
-    """Collects activities of DCGM and GPM, which W&B writes as ratios or as percent, by its version.
+    """Activities of DCGM and GPM. W&B's version decides whether they are ratios or percentages.
 
-    The values are ratios if the largest value is at most RATIO_LIMIT.
+    The values are ratios if the largest value is at most MAX_RATIO.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class _Shares:
 
     def add_to(self, table: SampleTable) -> None:
         largest = max((row[3] for row in self.rows), default=0.0)
-        factor = RATIO if largest <= RATIO_LIMIT else 1
+        factor = RATIO if largest <= MAX_RATIO else 1
         for device, time_ns, column, value in self.rows:
             table.add(device, time_ns, {column: value * factor})
         if self.rows:
@@ -161,7 +161,7 @@ def _transpose(columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _time(record: dict[str, Any], table: SampleTable) -> int | None:
     for key in TIME_KEYS:
         if (seconds := _number(record.get(key))) is not None:
-            scale = 1e-3 if seconds > 1e11 else 1.0  # pandas writes milliseconds if it read the column as dates
+            scale = 1e-3 if seconds > 1e11 else 1.0  # pandas writes milliseconds if it read the column as dates.
             return round(seconds * scale * 1e6) * 1000
     for key in RELATIVE_KEYS:
         if (seconds := _number(record.get(key))) is not None:
