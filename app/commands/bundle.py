@@ -105,14 +105,14 @@ def import_(
     for run in ingested.runs:
         say(f"{fmt.clean(run.name)}: {fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True)
         if run.id in ingested.proposals:
-            _proposal(folder, run, apply)
+            _print_proposal(folder, run, apply)
         if not as_json:
             say(run.id)
     if as_json:
         say(json_text([{"id": run.id, "name": run.name, "differs": run.id in ingested.proposals} for run in ingested.runs], 1))
 
 
-def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
+def _print_proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
     """Print how the file differs from an existing run, and change the run if requested."""
     proposal = proposal_for(folder, run.id)
     differences = changes_of(run, proposal) if proposal is not None else []

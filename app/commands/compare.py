@@ -95,7 +95,10 @@ def _sides(runs: list[str], to: list[str]) -> list[list[str]]:
 
 
 def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
-    """Return the ids of the newest two runs of the same work; raises UsageError if there are none."""
+    """Return the ids of the newest two runs of the same work.
+
+    Raises UsageError if no two runs are known to do the same work.
+    """
     folder = data_folder(data)
     with Library(folder) as library:
 

@@ -26,7 +26,7 @@ from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
 from sawtooth.ingest.schema import DataFolder
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20  # Sources are read in pieces of this size.
 MIN_FREE_BYTES = 2_000_000_000  # A large trace and its recording need about this much space.
 
 
@@ -40,19 +40,20 @@ def doctor(
         leftovers = "".join(f" {sentence}" for sentence in _killed_runs())
         raise NotFoundError(f"There is no data folder {root} yet. sawtooth ingest and sawtooth serve create it.{leftovers}")
     folder = data_folder(data)
-    troubles = [trouble for check in (_access, _irregular, _manifests, _recordings, _sources) for trouble in check(folder)]
-    troubles += _killed_runs()
+    checks = (_access_problems, _irregular_files, _manifest_problems, _recording_problems, _source_problems)
+    problems = [problem for check in checks for problem in check(folder)]
+    problems += _killed_runs()
     runs, free = len(folder.manifests()), shutil.disk_usage(folder.root).free
     if as_json:
-        say(json_text({"folder": str(folder.root), "runs": runs, "free_bytes": free, "problems": troubles}, 1))
-        raise typer.Exit(1 if troubles else 0)
-    for trouble in troubles:
-        say(trouble)
-    say(f"{folder.root}: {fmt.many(runs, 'run')}, {fmt.bytes_(free)} free, {fmt.many(len(troubles), 'problem')}.")
-    raise typer.Exit(1 if troubles else 0)
+        say(json_text({"folder": str(folder.root), "runs": runs, "free_bytes": free, "problems": problems}, 1))
+        raise typer.Exit(1 if problems else 0)
+    for problem in problems:
+        say(problem)
+    say(f"{folder.root}: {fmt.many(runs, 'run')}, {fmt.bytes_(free)} free, {fmt.many(len(problems), 'problem')}.")
+    raise typer.Exit(1 if problems else 0)
 
 
-def _access(folder: DataFolder) -> Iterator[str]:
+def _access_problems(folder: DataFolder) -> Iterator[str]:
     if os.name == "posix" and stat.S_IMODE(folder.root.stat().st_mode) & 0o077:
         yield f"Other users of this machine can read the data folder. To prevent it: chmod 700 {folder.root}"
     if not os.access(folder.root, os.W_OK):
@@ -66,7 +67,7 @@ def _killed_runs() -> Iterator[str]:
         yield LEFT.format(folder=folder)
 
 
-def _irregular(folder: DataFolder) -> Iterator[str]:
+def _irregular_files(folder: DataFolder) -> Iterator[str]:
     for path in sorted(folder.root.rglob("*")):
         if not path.is_dir() and not path.is_file():
             yield f"{path} is a pipe, a device or a broken link. Sawtooth does not create these. Remove it."
@@ -76,7 +77,7 @@ def _files(place: Path, pattern: str) -> list[Path]:
     return sorted(path for path in place.glob(pattern) if path.is_file())
 
 
-def _manifests(folder: DataFolder) -> Iterator[str]:
+def _manifest_problems(folder: DataFolder) -> Iterator[str]:
     for path in sorted(folder.runs.glob("*.json")):
         if not is_id(path.stem):
             continue
@@ -89,15 +90,15 @@ def _manifests(folder: DataFolder) -> Iterator[str]:
             yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): {NOT_HERE}"
         for ref in manifest.recordings:
             if not folder.recording_file(ref.id).exists():
-                can = (
+                advice = (
                     "Its source is here: open the run once."
                     if folder.source_file(ref.id).exists()
                     else "Ingest its file again."
                 )
-                yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): the recording {ref.id} is missing. {can}"
+                yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): the recording {ref.id} is missing. {advice}"
 
 
-def _recordings(folder: DataFolder) -> Iterator[str]:
+def _recording_problems(folder: DataFolder) -> Iterator[str]:
     for path in _files(folder.recordings, "*.duckdb"):
         if not is_sound(path):
             yield f"The recording {path.name} is damaged. Remove its run and ingest its source again."
@@ -109,7 +110,7 @@ def _recordings(folder: DataFolder) -> Iterator[str]:
             yield f"{path.name} is damaged. It is a cache. Remove the file; Sawtooth creates it again."
 
 
-def _sources(folder: DataFolder) -> Iterator[str]:
+def _source_problems(folder: DataFolder) -> Iterator[str]:
     for path in _files(folder.sources, "*.gz"):
         try:
             with gzip.open(path) as source:

@@ -32,7 +32,7 @@ from sawtooth.ingest.runs.bundle_file import is_bundle
 from sawtooth.ingest.schema import DataFolder
 
 DEFAULT_GATE = "best_step_time_ms:+5%"
-MARKER = "<!-- sawtooth-gate:{name} -->"  # Each baseline has one comment, which this text identifies.
+MARKER = "<!-- sawtooth-gate:{name} -->"  # This text identifies the comment of a baseline. Each baseline has one comment.
 FALSE_ALARMS = (
     "If nothing changed, a step-time gate nominally fails in 2.5 % of builds: one side of a 95 % interval. It fails more often if the CPU limits the step, "
     "because its speed varies by up to 20 % from run to run. Use a limit of 20 % or more there."
@@ -106,6 +106,7 @@ def _comparison_comment(comparison: Comparison, outcomes: list[GateOutcome], nam
 
 
 def _first(result: RunResult, name: str, baseline: str, *, update: bool) -> tuple[str, str]:
+    """Return the comment and its headline for a build without a baseline."""
     kind = baseline if baseline.startswith(ARTIFACT) else "the baseline's place"
     line = (
         f"There was no baseline {name}. This recording is now the baseline."
@@ -122,7 +123,7 @@ def _as_json(outcome: GateOutcome) -> dict[str, object]:
 def _bundle(recording: list[str], scratch: Path) -> Path:
     """Return the recording as one bundle.
 
-    Other files than a bundle are ingested again, because the cache of ingested files has no sources.
+    If the recording is not a bundle, its files are ingested again, because the cache of ingested files has no sources.
     """
     paths = [Path(text) for text in recording]
     if len(paths) == 1 and paths[0].is_file() and is_bundle(paths[0]):
@@ -138,10 +139,10 @@ def _store(recording: list[str], baseline: str, name: str, scratch: Path) -> Non
     """Store the recording as the baseline; an artifact is written to a file, which CI uploads."""
     bundle = _bundle(recording, scratch)
     if baseline.startswith(ARTIFACT):
-        kept = Path.cwd() / f"{name}.sawtooth"
-        kept.write_bytes(bundle.read_bytes())
-        add_output(baseline_file=str(kept), baseline_artifact=baseline.removeprefix(ARTIFACT))
-        say(f"Baseline for the artifact: {kept}", err=True)
+        artifact_file = Path.cwd() / f"{name}.sawtooth"
+        artifact_file.write_bytes(bundle.read_bytes())
+        add_output(baseline_file=str(artifact_file), baseline_artifact=baseline.removeprefix(ARTIFACT))
+        say(f"Baseline for the artifact: {artifact_file}", err=True)
         return
     say(f"Baseline stored: {store_baseline(bundle, baseline, name)}", err=True)
 

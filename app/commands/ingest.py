@@ -12,7 +12,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import nothing_in, show_first_look, show_progress
 from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import DataOption, say
-from sawtooth.app.commands.runs import plain
+from sawtooth.app.commands.runs import run_as_json
 from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.runs.clocks import ClockCorrection
@@ -93,10 +93,10 @@ def ingest(
     for run in ingested.runs if tag else []:
         add_tags(folder, run.id, tag or [])
     if as_json:
-        say(json_text([plain(run) for run in ingested.runs]))
+        say(json_text([run_as_json(run) for run in ingested.runs]))
     for run in ingested.runs if not as_json else []:
         kinds = ", ".join(f"{fmt.clean(r.source_name)} ({r.kind})" for r in run.recordings)
         say(f"{fmt.clean(run.name)}: {kinds}")
         say(run.id)
     if any(sentence.startswith(f"{file_name}: ") for sentence in ingested.refused for file_name in alone):
-        raise typer.Exit(2)  # a file that the command names could not be read; the other files are ingested
+        raise typer.Exit(2)  # A file that the command line names could not be read. The other files are ingested.

@@ -17,14 +17,14 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.names import data_folder, data_root, run_named
 from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.commands.temporary_runs import files_read
-from sawtooth.app.jobs.ingest_files import Brought, bring_in, files_of
+from sawtooth.app.jobs.ingest_files import IngestedFiles, bring_in, files_of
 from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import IngestProgress
 from sawtooth.ingest.schema import DataFolder
 
-NAMED = 4  # Runs that a sentence names.
+MAX_NAMED_RUNS = 4  # A sentence names at most this many runs, so that it stays short.
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, seve
     """
     with opened_all(inputs, data, keep=keep) as several:
         if len(several) > 1:
-            names = ", ".join(run.manifest.name for run in several[:NAMED])
-            more = ", …" if len(several) > NAMED else ""
+            names = ", ".join(run.manifest.name for run in several[:MAX_NAMED_RUNS])
+            more = ", …" if len(several) > MAX_NAMED_RUNS else ""
             option = f"Add {several_by} for all of them, or give" if several_by else "Give"
             raise UsageError(f"These files are {len(several)} runs ({names}{more}). {option} the files of one run at a time.")
         yield several[0]
@@ -87,7 +87,7 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
             raise UsageError(f"{path} does not exist.")
     files, tolerant = _files(paths)
 
-    def read(folder: DataFolder) -> Brought:
+    def read(folder: DataFolder) -> IngestedFiles:
         return _read(folder, files, tolerant, keep)
 
     if keep:
@@ -119,7 +119,7 @@ def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
     return files, tolerant
 
 
-def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, keep: bool) -> Brought:
+def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, keep: bool) -> IngestedFiles:
     progress, show_look = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
     ingested = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=show_look)
     if progress is not None:

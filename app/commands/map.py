@@ -21,8 +21,8 @@ from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import SawtoothError, UsageError
 
-REPORT_EVERY_SECONDS = 0.5  # Time between two updates of the progress line in a terminal. A log gets a line per 10 %.
-NAMED = 5  # Most sources that are named if they could not be summarised. The output always gives their number.
+PROGRESS_PERIOD_S = 0.5  # Time between two updates of the progress line in a terminal. A log gets a line per 10 %.
+MAX_NAMED_SOURCES = 5  # Messages name at most this many sources that could not be summarised. The output gives their number.
 
 
 class EngineName(StrEnum):
@@ -60,9 +60,9 @@ def map_(
     """
     share = _part(part)
     mapped = map_sources(sources, to, summarise, _engine(engine, address, jobs), part=share, progress=_progress())
-    for outcome in mapped.refused[:NAMED]:
+    for outcome in mapped.refused[:MAX_NAMED_SOURCES]:
         say(f"Left out {outcome.url}: {outcome.refused}", err=True)
-    for outcome in mapped.failed[:NAMED]:
+    for outcome in mapped.failed[:MAX_NAMED_SOURCES]:
         say(f"Not summarised: {outcome.url}: {outcome.failed}", err=True)
     counts = {
         "sources": mapped.sources,
@@ -78,7 +78,11 @@ def map_(
             f"{counts['summarised']:,} of {mapped.sources:,} sources summarised, {mapped.before:,} had a summary, "
             f"{counts['refused']:,} left out, {counts['failed']:,} failed."
         )
-        places = sources if len(sources) <= NAMED else dict.fromkeys(source.rpartition("/")[0] or "." for source in sources)
+        places = (
+            sources
+            if len(sources) <= MAX_NAMED_SOURCES
+            else dict.fromkeys(source.rpartition("/")[0] or "." for source in sources)
+        )
         say(shlex.join(["sawtooth", "reduce", to, *(word for place in places for word in ("--sources", place))]))
     if mapped.failed:
         raise SawtoothError(f"{len(mapped.failed):,} sources were not summarised. To try them again, run the same command.")
@@ -93,7 +97,7 @@ def _part(text: str) -> tuple[int, int]:
 
 def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
     if name is EngineName.ray:
-        from sawtooth.analysis.cluster.ray_tasks import on_ray  # imported only if requested
+        from sawtooth.analysis.cluster.ray_tasks import on_ray  # Ray is optional, so it is imported only if requested.
 
         return partial(on_ray, address=address, jobs=jobs)
     if address is not None:
@@ -109,7 +113,7 @@ def _progress() -> Callable[[Mapped], None]:
         now, read = time.monotonic(), len(mapped.outcomes)
         tenth = 10 * mapped.done // max(mapped.sources, 1)
         live = sys.stderr.isatty()
-        if (now - last["at"] < REPORT_EVERY_SECONDS and mapped.done < mapped.sources) if live else tenth == last["tenth"]:
+        if (now - last["at"] < PROGRESS_PERIOD_S and mapped.done < mapped.sources) if live else tenth == last["tenth"]:
             return
         last.update(at=now, tenth=tenth)
         remaining = mapped.sources - mapped.before - read

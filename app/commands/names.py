@@ -16,7 +16,7 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.installation import default_data_folder
 
-SHOWN = 60  # Characters of a run's name in a message.
+MAX_NAME_CHARACTERS = 60  # A longer name of a run is cut in a message.
 
 
 def data_root(data: Path | None) -> Path:
@@ -41,7 +41,7 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
     if not names:
         raise NotFoundError(f"There is no file {text!r}, and no run in {folder.root} yet. sawtooth ingest FILE makes a run.")
     closest = difflib.get_close_matches(text, names, n=1)
-    meant = f" Did you mean {printable(closest[0][:SHOWN])}?" if closest else ""
+    meant = f" Did you mean {printable(closest[0][:MAX_NAME_CHARACTERS])}?" if closest else ""
     stored_runs = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
     raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {stored_runs}.")
 

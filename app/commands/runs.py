@@ -34,10 +34,10 @@ from sawtooth.ingest.runs.proposals import needed_ids
 from sawtooth.ingest.schema import DataFolder
 
 UNITS = " kmgt"  # Each unit is 1000 times the previous one, or 1024 times if an i follows it.
-MIN_SIZE = 10**6  # Bytes: a smaller number without a unit is probably a mistake.
-OLDER = "analysed by an older version: open it or run `sawtooth report {run}`"
-HEALTH_SECONDS = 2.0  # Time in which a server must answer: the user waits for the browser.
-WIDE = 400  # Columns of a line if the output is not a terminal, because other programs cut lines themselves.
+MIN_SIZE = 10**6  # Bytes. A smaller number without a unit is probably a mistake.
+OLDER_ANALYSIS = "analysed by an older version: open it or run `sawtooth report {run}`"
+MAX_ANSWER_S = 2.0  # A server must answer within this time, because the user waits for the browser.
+MAX_COLUMNS = 400  # Width of a line if the output is not a terminal. Other programs cut lines themselves.
 
 RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id or name of a run.")]
@@ -46,7 +46,7 @@ runs_app = typer.Typer(
 )
 
 
-def plain(run: Manifest) -> dict[str, Any]:
+def run_as_json(run: Manifest) -> dict[str, Any]:
     """Return a run in its JSON form."""
     return {
         "id": run.id,
@@ -67,11 +67,11 @@ def list_runs(
     folder = data_folder(data)
     manifests = listed(folder.manifests())
     if as_json:
-        say(json_text([plain(m) for m in manifests]))
+        say(json_text([run_as_json(m) for m in manifests]))
         return
     if not manifests:
         say(f"There are no runs in {folder.root}. `sawtooth ingest FILE…` makes a run; --data DIR names another folder.")
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else MAX_COLUMNS
     cards = _cards(manifests, folder)
     older = [card is None and analysed_before(folder, run) for run, card in zip(manifests, cards, strict=True)]
     for line in _table([_row(*each) for each in zip(manifests, cards, older, strict=True)]):
@@ -96,7 +96,7 @@ def _row(run: Manifest, card: Card | None, older: bool) -> tuple[str, ...]:
     step = fmt.reading("best_step_time_ms", card.readings["best_step_time_ms"]) if card and card.readings else fmt.MISSING
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_ns / 1e9))
     kinds = f"{fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry"
-    not_yet = OLDER.format(run=run.id) if older else f"not analysed yet ({kinds})"
+    not_yet = OLDER_ANALYSIS.format(run=run.id) if older else f"not analysed yet ({kinds})"
     verdict = (card.headline or card.problem or "") if card else not_yet
     return run.id, fmt.clean(run.name), step, when, ", ".join(fmt.clean(tag) for tag in run.tags), verdict
 
@@ -191,7 +191,7 @@ def open_(
     manifest = run_named(folder, run)
     # A server of an older version has not stored its address, so the default is tried too.
     served = [each for each in addresses(folder) if port in (None, each.port)] or [Served(port=port or DEFAULT_PORT)]
-    answers = next((each for each in served if each.answers(HEALTH_SECONDS)), None)
+    answers = next((each for each in served if each.answers(MAX_ANSWER_S)), None)
     if answers is None:
         chosen = f" --port {port}" if port is not None else ""
         raise UsageError(f"No dashboard answers on port {served[0].port}. Start one: sawtooth serve{chosen}")
@@ -214,15 +214,16 @@ def prune(
     """
     folder, limit = data_folder(data), size_of(max_size)
     newest_first = folder.manifests()
-    takes = {run.id: needed_ids(folder, run) | {run.id} for run in newest_first}  # the files of its cached analysis have its id
-    users = Counter(chain.from_iterable(takes.values()))
+    # The files of a run's cached analysis have the run's id.
+    files_of = {run.id: needed_ids(folder, run) | {run.id} for run in newest_first}
+    users = Counter(chain.from_iterable(files_of.values()))
     sizes = {identifier: _file_sizes(folder, identifier) for identifier in users}
     total = sum(sizes.values())
     for run in reversed(newest_first):
         if total <= limit or run.tags:
             continue
-        users.subtract(takes[run.id])
-        freed = sum(sizes[identifier] for identifier in takes[run.id] if not users[identifier])
+        users.subtract(files_of[run.id])
+        freed = sum(sizes[identifier] for identifier in files_of[run.id] if not users[identifier])
         total -= freed
         if dry_run:
             say(f"Would remove {fmt.clean(run.name)} ({run.id}), {fmt.bytes_(freed)}.")
@@ -243,7 +244,7 @@ def size_of(text: str) -> int:
         size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** UNITS.index(parts[2] or " ")) if parts else int(text)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a size. Write 20GB or 500MB.") from None
-    if size < MIN_SIZE and text.strip().isdigit():  # nobody means one byte by "1"
+    if size < MIN_SIZE and text.strip().isdigit():  # Nobody means one byte by "1".
         raise UsageError(f"{text!r} has no unit. Write 20GB or 500MB.")
     return size
 

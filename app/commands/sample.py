@@ -15,9 +15,8 @@ def sample(context: typer.Context) -> None:
 
     sawtooth sample --help lists the options.
     """
-    # -P: Python must not import a folder called ingest in the training project
     command = children.command("sawtooth.ingest.sampler", *context.args)
-    if sys.platform == "win32":  # exec would detach from the console on Windows
+    if sys.platform == "win32":  # On Windows, exec would detach the process from the console.
         import subprocess
 
         raise SystemExit(subprocess.call(command, env=children.environment()))

@@ -97,7 +97,7 @@ def _link(data: DataFolder, requested: Served) -> None:
 
 
 def _list(data: DataFolder, token: str | None) -> None:
-    """List the logins; those with another token come last, because the current token does not accept them."""
+    """List the logins. Those with another token come last, because the server no longer accepts them."""
     now = start.token_of(data, token)
     sessions = sessions_of(data).all()
     others = [listed for listed in sessions if not listed.session.accepted_with(now)]
@@ -114,7 +114,7 @@ def _list(data: DataFolder, token: str | None) -> None:
 
 def row_of(listed: Listed) -> tuple[str, ...]:
     """Return the columns of a session: id, last use, start, address and user, and browser."""
-    from sawtooth.app import format as fmt  # here and not above, because a starting server need not import pandas twice
+    from sawtooth.app import format as fmt  # A starting server does not need this module, which imports pandas.
 
     session = listed.session
     used, began = (time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) for at in (listed.seen, session.created))

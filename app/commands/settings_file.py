@@ -17,11 +17,11 @@ from typing import Any
 from sawtooth.ingest.errors import UsageError
 
 FILE = "sawtooth.toml"
-NAMED_BY = "SAWTOOTH_CONFIG"
-DATA = "data"  # This key alone stands outside of a command's table.
-# Options that the file cannot set. It may come from somebody else, so it must not change who can log in.
-NEVER = frozenset({"token", "no-token", "help", "schema", "version"})
-OF_OTHER_PROCESSES = ("sample", "loader")  # Commands that run in another process, which does not read this file.
+CONFIG_VARIABLE = "SAWTOOTH_CONFIG"
+DATA_KEY = "data"  # This is the only key outside the commands' tables.
+# The file cannot set these options. It may come from somebody else, so it must not change who can log in.
+FORBIDDEN_OPTIONS = frozenset({"token", "no-token", "help", "schema", "version"})
+SEPARATE_COMMANDS = ("sample", "loader")  # These commands run in another process, which does not read this file.
 
 
 def file_in_use() -> Path | None:
@@ -29,9 +29,9 @@ def file_in_use() -> Path | None:
 
     Raises UsageError if SAWTOOTH_CONFIG names a missing file.
     """
-    if named := os.environ.get(NAMED_BY):
+    if named := os.environ.get(CONFIG_VARIABLE):
         if not Path(named).is_file():
-            raise UsageError(f"{NAMED_BY} names {named}, which is not a file.")
+            raise UsageError(f"{CONFIG_VARIABLE} names {named}, which is not a file.")
         return Path(named).absolute()
     here = Path.cwd() / FILE
     return here if here.is_file() else None
@@ -49,13 +49,13 @@ def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:
     own = content.get(command, {})
     if not isinstance(own, dict):
         raise UsageError(f"{file.name}: {command} must be a table: [{command}].")
-    unknown = sorted(set(own) - set(options) | set(own) & NEVER)
+    unknown = sorted(set(own) - set(options) | set(own) & FORBIDDEN_OPTIONS)
     if unknown:
-        option_names = ", ".join(sorted(set(options) - NEVER)) or "nothing"
+        option_names = ", ".join(sorted(set(options) - FORBIDDEN_OPTIONS)) or "nothing"
         raise UsageError(f"{file.name}: [{command}] cannot have {unknown[0]!r}. It takes: {option_names}.")
     values = {options[key]: value for key, value in own.items()}
-    if DATA in options and DATA in content and not os.environ.get("SAWTOOTH_DATA"):
-        values.setdefault(options[DATA], str(file.parent / Path(str(content[DATA])).expanduser()))
+    if DATA_KEY in options and DATA_KEY in content and not os.environ.get("SAWTOOTH_DATA"):
+        values.setdefault(options[DATA_KEY], str(file.parent / Path(str(content[DATA_KEY])).expanduser()))
     return values
 
 
@@ -69,8 +69,8 @@ def of_command(name: str, command: Any) -> dict[str, Any]:
     }
     values = defaults(name, options)
     for each in getattr(command, "commands", {}).values():
-        takes_data = any(parameter.name == DATA for parameter in each.params)
-        values[each.name] = {DATA: values[DATA]} if takes_data and DATA in values else {}
+        takes_data = any(parameter.name == DATA_KEY for parameter in each.params)
+        values[each.name] = {DATA_KEY: values[DATA_KEY]} if takes_data and DATA_KEY in values else {}
     return values
 
 
@@ -87,18 +87,18 @@ def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
         if action.dest in values and isinstance(values[action.dest], bool) != (action.nargs == 0):
             kind = "true or false" if action.nargs == 0 else "a value"
             raise UsageError(f"{FILE}: [{command}] {action.option_strings[-1].lstrip('-')} takes {kind}.")
-    # As text, because argparse converts a default that is a text like a word of the command line.
+    # The values are set as texts, because argparse converts a default that is a text like a word of the command line.
     parser.set_defaults(**{name: value if isinstance(value, bool) else str(value) for name, value in values.items()})
 
 
 def check(commands: Iterable[str]) -> None:
     """Raise UsageError if the file cannot be read, or if it has a key that is not a command."""
     file = file_in_use()
-    tables = {DATA, *commands} - set(OF_OTHER_PROCESSES)
+    tables = {DATA_KEY, *commands} - set(SEPARATE_COMMANDS)
     unknown = sorted(set(_read(file, file.stat().st_mtime_ns)) - tables) if file is not None else []
     if file is not None and unknown:
         raise UsageError(
-            f"{file.name} cannot have {unknown[0]!r}. Its keys are {DATA} and the commands' tables, such as [compare]."
+            f"{file.name} cannot have {unknown[0]!r}. Its keys are {DATA_KEY} and the commands' tables, such as [compare]."
         )
 
 

@@ -29,7 +29,7 @@ from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports.sweep import markdown
 from sawtooth.app.words.comparisons import sweep as words
 
-READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # The JSON has these readings for each point.
+READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # The JSON has these readings of each point.
 
 
 def sweep(

@@ -1,7 +1,7 @@
 """Files that a command reads without storing them as runs, cached for the next command.
 
-Each set of files has its own folder inside the data folder, with the content of a data folder with only these runs. If all
-these folders exceed MAX_BYTES, the least recently used ones are deleted. A deleted folder is created again when needed.
+Each set of files has its own folder inside the data folder. This folder is itself a data folder, with only the runs of these files.
+If all such folders together exceed MAX_BYTES, the least recently used ones are deleted. A deleted folder is created again when needed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import NamedTuple
 import msgspec
 
 from sawtooth.analysis.version import TOOL_VERSION
-from sawtooth.app.jobs.ingest_files import Brought
+from sawtooth.app.jobs.ingest_files import IngestedFiles
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.typed import from_json
 
-FOLDER = "read"
-COMPLETE = "read.json"  # Written last: a folder that contains it is complete.
+CACHE_FOLDER = "read"
+COMPLETE_FILE = "read.json"  # This file is written last, so a folder that contains it is complete.
 MAX_BYTES = 1_000_000_000  # The files of a few large traces fit into this limit.
-ABANDONED_S = 86_400  # An incomplete folder of this age is a leftover of a killed command.
+MAX_INCOMPLETE_AGE_S = 86_400  # An older incomplete folder is a leftover of a killed command.
 
 
 class TemporaryRuns(msgspec.Struct, frozen=True):
-    """The ids of the runs of a set of files, and the messages from reading the files (as in ``Brought``)."""
+    """The ids of the runs of a set of files, and the messages from reading (as in ``IngestedFiles``)."""
 
     runs: tuple[str, ...]
     refused: tuple[str, ...]
@@ -48,20 +48,22 @@ class FilesRead(NamedTuple):
 
 
 @contextmanager
-def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], Brought]) -> Iterator[FilesRead]:
+def files_read(
+    root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], IngestedFiles]
+) -> Iterator[FilesRead]:
     """Yield the runs of ``files`` (path, display name), from the cache or read by ``read``.
 
     Nothing is cached if the data folder ``root`` cannot be written.
     """
-    place = root / FOLDER
+    place = root / CACHE_FOLDER
     target = place / _key(files)
     before = _cached_runs(target)
     if before is not None:
-        with suppress(OSError):  # a folder that only other users may write
+        with suppress(OSError):  # Only other users may write the folder.
             os.utime(target)
         try:
             yield before
-        except BaseException:  # the cache may be damaged, so the next command reads the files again
+        except BaseException:  # The cache may be damaged, so the next command reads the files again.
             shutil.rmtree(target, ignore_errors=True)
             raise
         return
@@ -71,12 +73,12 @@ def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[Da
         making = Path(tempfile.mkdtemp(prefix=".", dir=place))
     except OSError:
         with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
-            yield _brought(Path(temporary), read)
+            yield _runs_in(Path(temporary), read)
         return
     try:
-        made = _brought(making, read)
+        made = _runs_in(making, read)
         yield made
-        (making / COMPLETE).write_bytes(msgspec.json.encode(made.read))
+        (making / COMPLETE_FILE).write_bytes(msgspec.json.encode(made.read))
         shutil.rmtree(target, ignore_errors=True)
         making.replace(target)
     finally:
@@ -93,7 +95,7 @@ def _key(files: Sequence[tuple[Path, str]]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
+def _runs_in(place: Path, read: Callable[[DataFolder], IngestedFiles]) -> FilesRead:
     folder = DataFolder(place).create()
     ingested = read(folder)
     read_of = TemporaryRuns(tuple(run.id for run in ingested.runs), tuple(ingested.refused), tuple(ingested.notices))
@@ -104,7 +106,7 @@ def _cached_runs(target: Path) -> FilesRead | None:
     """Return the runs that an earlier command cached; None if they are missing or incomplete."""
     folder = DataFolder(target)
     try:
-        before = from_json((target / COMPLETE).read_bytes(), TemporaryRuns)
+        before = from_json((target / COMPLETE_FILE).read_bytes(), TemporaryRuns)
         return FilesRead(folder, [folder.read_manifest(run) for run in before.runs], before)
     except (OSError, msgspec.MsgspecError, SawtoothError):
         return None
@@ -117,12 +119,12 @@ def _make_room(place: Path) -> None:
         try:
             at = path.stat().st_mtime
             if path.name.startswith("."):
-                if time.time() - at > ABANDONED_S:
+                if time.time() - at > MAX_INCOMPLETE_AGE_S:
                     shutil.rmtree(path, ignore_errors=True)
                 continue
             used.append((at, sum(file.stat().st_size for file in path.rglob("*") if file.is_file()), path))
         except OSError:
-            continue  # another command is deleting it
+            continue  # Another command is deleting the folder.
     total_bytes = sum(size for _, size, _ in used)
     for _, size, path in sorted(used, key=lambda one: one[0]):
         if total_bytes <= MAX_BYTES:

@@ -27,9 +27,9 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command.interpreter import option_warnings
 from sawtooth.ingest.children import why_not_started
 
-NOTHING, STOPPED = 2, 130
-AGREED = ("y", "yes")
-FILES_NAMED = 5  # A message names at most this many files.
+NOTHING_TRIED, STOPPED_BY_SIGNAL = 2, 130  # Exit codes. Shells also use 130 for a program that Ctrl-C ended.
+YES_ANSWERS = ("y", "yes")
+MAX_NAMED_FILES = 5  # A message names at most this many files.
 NO_TERMINAL = "There is no terminal to ask. Write --yes before the command to run all of this, or --plan to list it only."
 WOULD_CHANGE = (
     "The training was ended before it changed existing files: {files}. Add --copy to run in copies of the working folder, "
@@ -44,14 +44,14 @@ CHANGED_LATER = "A trial changed existing files, so no further trial was started
 NO_BASE = "The run without changes gave no step time, so nothing was tried. {why}"
 NEW_FILES = "The runs made new files in the working folder: {files}. The next `sawtooth try` protects them too: remove them before, or add --copy."
 STORED = "The result is stored in {path}."
-NONE = "Nothing can be tried from inside this training."
+NO_CANDIDATE = "Nothing can be tried from inside this training."
 
 
 def try_parser() -> argparse.ArgumentParser:
     """Return the parser of `sawtooth try`; its own options come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth try",
-        allow_abbrev=False,  # else an option of the training command, such as --n, could be read as one of ours
+        allow_abbrev=False,  # Otherwise an option of the training, such as --n, could match a longer option of this command.
         description="Run a training with each advised change, which is made inside the process, and measure the gain of the change.",
     )
     parser.add_argument(
@@ -90,7 +90,7 @@ def try_(context: typer.Context) -> None:
         parser.error("--seconds needs a number above 0")
     if not (arguments.yes or arguments.plan or sys.stdin.isatty()):
         _note(NO_TERMINAL)
-        raise typer.Exit(NOTHING)
+        raise typer.Exit(NOTHING_TRIED)
     raise typer.Exit(_try(command, arguments))
 
 
@@ -102,21 +102,21 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
     options = Options(arguments.seconds, arguments.copy, arguments.allow_writes, arguments.allow_numerics)
     stop = _StopSignal()
     with TrialSession(command, data_folder(arguments.data), options, _note) as session:
-        code = NOTHING
+        code = NOTHING_TRIED
         try:
-            code = _steps(session, arguments)
+            code = _run_session(session, arguments)
         except (KeyboardInterrupt, Exception):
             if not stop.came:
                 raise
             _note("Stopped. This is what is known:")
-            code = STOPPED
+            code = STOPPED_BY_SIGNAL
         session.decide()
         session.trials = [trial for trial in session.trials if trial.status]
         session.remember()
         result = json_text(table.plain(session), 1)
         if files := session.new_files():
-            more = f" and {len(files) - FILES_NAMED} more" if len(files) > FILES_NAMED else ""
-            _note(NEW_FILES.format(files=", ".join(files[:FILES_NAMED]) + more))
+            more = f" and {len(files) - MAX_NAMED_FILES} more" if len(files) > MAX_NAMED_FILES else ""
+            _note(NEW_FILES.format(files=", ".join(files[:MAX_NAMED_FILES]) + more))
         if session.bases:
             _note(STORED.format(path=session.store(result)))
         if arguments.json:
@@ -128,9 +128,9 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
 
 
 class _StopSignal:
-    """Raises KeyboardInterrupt on a signal, so that the running trial is ended, and sets ``came``.
+    """A handler of stop signals, which raises KeyboardInterrupt and sets ``came``.
 
-    ``came`` is needed because an interrupted library may raise another error instead: DuckDB raises RuntimeError.
+    KeyboardInterrupt ends the running trial. An interrupted library may raise another error instead: DuckDB raises RuntimeError. Then ``came`` shows that a signal came.
     """
 
     def __init__(self) -> None:
@@ -143,35 +143,35 @@ class _StopSignal:
         raise KeyboardInterrupt
 
 
-def _steps(session: TrialSession, arguments: argparse.Namespace) -> int:
+def _run_session(session: TrialSession, arguments: argparse.Namespace) -> int:
     """Run the base run, list the trials, and run them; return the exit code."""
     if shutil.which(session.words[0]) is None:
         _note(why_not_started(session.words[0]))
-        return NOTHING
+        return NOTHING_TRIED
     if ignored := option_warnings(session.words):
         _note(ignored[0])
-        return NOTHING
+        return NOTHING_TRIED
     if session.python is not None:
         _note(session.python)
     if arguments.copy:
         _note(f"Each run gets a copy of {Path.cwd()} ({fmt.bytes_(size_of_copy(Path.cwd()))}).")
     if (refused := _refusal(session, session.base(first=True), arguments)) is not None:
         _note(refused)
-        return NOTHING
+        return NOTHING_TRIED
     chosen = candidates(session.bases[0].result, session.bases[0].ran.notes, numerics=arguments.allow_numerics)
     to_try = [each for each in chosen if not each.by_hand]
     by_hand = [Trial([each], status="by_hand", why=each.by_hand) for each in chosen if each.by_hand]
     session.trials += by_hand
     if not to_try:
-        _note(NONE)
-        return NOTHING
+        _note(NO_CANDIDATE)
+        return NOTHING_TRIED
     for line in table.planned(to_try, session):
         _note(line)
     if arguments.plan:
         session.trials = [*(Trial([each], status="planned") for each in to_try), *by_hand]
         return 0
-    if not arguments.yes and input("sawtooth: Run this? [y/N] ").strip().lower() not in AGREED:
-        return NOTHING
+    if not arguments.yes and input("sawtooth: Run this? [y/N] ").strip().lower() not in YES_ANSWERS:
+        return NOTHING_TRIED
     session.trials = []
     try:
         _run_trials(session, to_try, arguments)
@@ -186,7 +186,7 @@ def _run_trials(session: TrialSession, to_try: Sequence[Candidate], arguments: a
         if trial.measured is not None:
             session.base()
         if not arguments.allow_writes and (files := session.changed_files()):
-            _note(CHANGED_LATER.format(files=", ".join(files[:FILES_NAMED])))
+            _note(CHANGED_LATER.format(files=", ".join(files[:MAX_NAMED_FILES])))
             return
     session.decide()
     kept_changes = session.kept()
@@ -198,12 +198,12 @@ def _run_trials(session: TrialSession, to_try: Sequence[Candidate], arguments: a
 def _refusal(session: TrialSession, ran: Ran, arguments: argparse.Namespace) -> str | None:
     """Return why no trial may follow the base run; None if trials may follow."""
     files = list(dict.fromkeys(file["path"] for file in ran.files))
-    named = ", ".join(files[:FILES_NAMED])
+    named = ", ".join(files[:MAX_NAMED_FILES])
     if ran.how == "guarded":
         inside = all(Path(file).is_relative_to(Path.cwd().resolve()) for file in files)
         return (WOULD_CHANGE if inside and not arguments.copy else OUTSIDE).format(files=named)
     if not arguments.allow_writes and (changed := session.changed_files()):
-        return HAS_CHANGED.format(files=", ".join(changed[:FILES_NAMED]))
+        return HAS_CHANGED.format(files=", ".join(changed[:MAX_NAMED_FILES]))
     if not session.bases or ran.how not in ("measured", "ended"):
         return NO_BASE.format(why=ran.why_unmeasured)
     return None

@@ -41,7 +41,7 @@ NO_CORRECTION = clocks.ClockCorrection()
 
 
 @dataclass(frozen=True)
-class Brought:
+class IngestedFiles:
     """The result of an ingest: runs, a sentence for each unreadable file, notices, and proposals.
 
     Notices are about telemetry whose time is unknown or that seems to belong to another job, about files of a recorder newer
@@ -66,7 +66,7 @@ def bring_in(
     progress: Callable[[str, IngestProgress], None] | None = None,
     seen: Callable[[FirstLook], None] | None = None,
     correction: clocks.ClockCorrection = NO_CORRECTION,
-) -> Brought:
+) -> IngestedFiles:
     """Ingest ``files`` (path and display name) and register their runs.
 
     ``name`` is the name of the run of the files, and of a run in a ``.sawtooth`` file if it is the only one. ``correction`` is
@@ -123,7 +123,7 @@ def bring_in(
     runs = [later[run.id][0] if run.id in later else run for run in runs]
     notices += [sentence for _, sentence in later.values()]
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
-    return Brought([*unpacked, *runs], refused, notices, list(dict.fromkeys(proposals)))
+    return IngestedFiles([*unpacked, *runs], refused, notices, list(dict.fromkeys(proposals)))
 
 
 def _attach_logs(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:

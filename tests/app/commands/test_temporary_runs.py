@@ -68,7 +68,7 @@ def test_the_cached_report_repeats_what_was_left_out(tmp_path: Path, trace: Path
 def test_a_damaged_cached_report_is_made_again(tmp_path: Path, trace: Path, reads: list[int]) -> None:
     folder = tmp_path / "data"
     first = report(trace, data=folder)
-    kept = next((folder / temporary_runs.FOLDER).iterdir())
+    kept = next((folder / temporary_runs.CACHE_FOLDER).iterdir())
     for manifest in (kept / "runs").iterdir():
         manifest.write_bytes(b"{}")
     assert report(trace, data=folder) == first
@@ -79,14 +79,14 @@ def test_the_oldest_used_folders_are_removed_first(tmp_path: Path, monkeypatch: 
     folder = tmp_path / "data"
     for k, name in enumerate(("old.json", "used.json", "new.json")):
         if name == "new.json":
-            kept = sorted((folder / temporary_runs.FOLDER).iterdir(), key=lambda path: path.stat().st_mtime)
+            kept = sorted((folder / temporary_runs.CACHE_FOLDER).iterdir(), key=lambda path: path.stat().st_mtime)
             size = sum(file.stat().st_size for file in kept[0].rglob("*") if file.is_file())
             monkeypatch.setattr(temporary_runs, "MAX_BYTES", int(2.5 * size))
             report(tmp_path / "old.json", data=folder)  # used again, so the other one is older now
         report(matmul_loop(steps=4 + k).write(tmp_path / name), data=folder)
-        for path in (folder / temporary_runs.FOLDER).iterdir():
+        for path in (folder / temporary_runs.CACHE_FOLDER).iterdir():
             os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
-    names = {next((path / "runs").iterdir()).read_text() for path in (folder / temporary_runs.FOLDER).iterdir()}
+    names = {next((path / "runs").iterdir()).read_text() for path in (folder / temporary_runs.CACHE_FOLDER).iterdir()}
     assert len(names) == 2 and not any('"used"' in name for name in names)
 
 
