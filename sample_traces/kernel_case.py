@@ -12,7 +12,7 @@ from torch import Tensor
 
 DEVICE = "cuda"
 COLD_BYTES = 150e6  # Inputs rotate over this many bytes, which is well above the 50 MiB L2 cache of an H100 or H200.
-MOST_SETS = 12
+MAX_SETS = 12
 Call = Callable[[], object]
 
 
@@ -34,7 +34,7 @@ class Case:
         """Return the number of input sets to rotate, so that no input is in the L2 cache."""
         size = {"fp32": 4, "tf32": 4, "fp8": 1}.get(self.dtype, 2)
         total = sum(math.prod(shape) for shape in self.dims) * size
-        return max(1, min(MOST_SETS, math.ceil(COLD_BYTES / max(total, 1))))
+        return max(1, min(MAX_SETS, math.ceil(COLD_BYTES / max(total, 1))))
 
 
 def torch_dtype(dtype: str) -> torch.dtype:

@@ -43,7 +43,7 @@ from sawtooth.sample_traces.sets.first.models import ResNet  # noqa: E402
 
 # Seconds of the plain loop before it is timed, so that the loader's queue is in its normal state and cuDNN has chosen its algorithms.
 SETTLE_S = 1.5
-LEAST_STEPS = 10  # Fewest steps before the timing, and in it.
+MIN_STEPS = 10  # Steps before the timing, and in it. With fewer, one slow step would decide the result.
 LIMIT_S = 150.0  # A variant that takes longer is stopped.
 SIDE = 256  # Pixels of the JPEGs.
 GPU_ID = re.compile(rb"GPU-[0-9a-f]{8}-[0-9a-f-]{27}")
@@ -138,7 +138,7 @@ def _run_for(training: Training, batches: Iterator[Any], seconds: float) -> int:
     """Run steps for `seconds`, wait for the last, and return their number."""
     training.wait()
     steps, until = 0, time.perf_counter() + seconds
-    while steps < LEAST_STEPS or time.perf_counter() < until:
+    while steps < MIN_STEPS or time.perf_counter() < until:
         training.step(batches)
         steps += 1
     training.wait()

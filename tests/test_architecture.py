@@ -54,10 +54,10 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 IN_A_TRAINING = ("sawtooth.ingest.capture", "sawtooth.ingest.loop", "sawtooth.ingest.sampler")  # may import relatively
 # These names say where a value comes from, not what it is.
 VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}
-MOST_MODULES = 15  # modules of a package
-MOST_LINES = 300  # lines of a module; a longer module probably has two purposes
+MAX_MODULES = 15  # Modules of a package. In a longer list, a reader does not find a module by its name.
+MAX_LINES = 300  # Lines of a module. A longer module probably has two purposes.
 LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that are lists with one file per entry
-MOST_POSITIONAL = 6  # parameters without names in calls; readers cannot remember the order of more
+MAX_POSITIONAL = 6  # Parameters without names in calls. Readers cannot remember the order of more.
 # imported only inside functions that need it
 LAZY = {
     "sawtooth.analysis": ("torch",),
@@ -268,7 +268,7 @@ def test_names_are_specific_and_many_arguments_are_named() -> None:
         assert {name for name in _identifiers(tree) if name.strip("_").lower() in VAGUE} == set(), module
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not module.startswith("sawtooth.app.commands."):
-                assert len(_positional(node)) <= MOST_POSITIONAL, f"{module}.{node.name}"
+                assert len(_positional(node)) <= MAX_POSITIONAL, f"{module}.{node.name}"
 
 
 def test_a_vague_name_is_noticed() -> None:
@@ -280,12 +280,10 @@ def test_packages_have_at_most_15_modules() -> None:
     counts: dict[Path, int] = {}
     for _, path in _modules():
         counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")
-    crowded = {
-        str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > MOST_MODULES and folder.name not in LISTS
-    }
+    crowded = {str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > MAX_MODULES and folder.name not in LISTS}
     assert crowded == {}
 
 
 def test_modules_have_at_most_300_lines() -> None:
     lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in _modules()}
-    assert {module: lines for module, lines in lengths.items() if lines > MOST_LINES} == {}
+    assert {module: lines for module, lines in lengths.items() if lines > MAX_LINES} == {}

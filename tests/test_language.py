@@ -41,7 +41,7 @@ DENIED = {
 }
 RELEASED = {"analysis/run/contract.py: witnesses"}  # released keys of the JSON report, which cannot change
 TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, which users import by this name
-MOST_WORDS = 25  # mean length of the sentences of a module that writes to users
+MAX_WORDS = 25  # Mean number of words in the sentences of a module that writes to users.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Matches a docstring's first line that is too long, in a file's text, because parsing all tests would take two seconds.
 LONG_FIRST_LINE = re.compile(rf'(?:\A|:(?:[ \t]*#.*)?\n)[ \t]*r?"""((?:(?!""").){{{LONGEST_FIRST_LINE + 1},}})')
@@ -151,7 +151,7 @@ def test_sentences_to_users_are_short_on_average() -> None:
     }
     means = {path: sum(words) / len(words) for path, words in counts.items() if len(words) >= 5}
     assert len(means) > 50
-    assert {path: mean for path, mean in means.items() if mean > MOST_WORDS} == {}
+    assert {path: mean for path, mean in means.items() if mean > MAX_WORDS} == {}
 
 
 def test_long_sentences_are_counted() -> None:

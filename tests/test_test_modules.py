@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-MOST_LINES = 300  # lines of a test module or of its helpers; a longer module probably has several subjects
+MAX_LINES = 300  # Lines of a test module or of its helpers. A longer module probably has several subjects.
 
 
 def _test_files() -> list[Path]:
@@ -31,4 +31,4 @@ def test_test_modules_are_short_and_use_paths_of_the_support_module() -> None:
         text = path.read_text(encoding="utf-8")
         assert path.name == "paths.py" or not re.search(r"\.parents\[", text), f"{path.relative_to(ROOT)}: tests.support.paths"
         short = path.parent.name == "support" or path.name.startswith("test_")
-        assert not short or len(text.splitlines()) <= MOST_LINES, f"{path.relative_to(ROOT)}: split it by subject"
+        assert not short or len(text.splitlines()) <= MAX_LINES, f"{path.relative_to(ROOT)}: split it by subject"

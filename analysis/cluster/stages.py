@@ -21,7 +21,7 @@ from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT_SHARE
 from sawtooth.analysis.ranks.stragglers.reasons import MAX_SINGLE_REPLAYS
 from sawtooth.analysis.run.job import Straggler
 
-MOST_OF_IT = 0.5  # A rank or stage is reported if it explains at least this share of the time lost to unequal work.
+MIN_EXPLAINED_SHARE = 0.5  # A rank or stage is reported if it explains at least this share of the time lost to unequal work.
 
 F64 = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ def unequal(
             key=lambda straggler: straggler.gain_ms,
             default=None,
         )
-    is_reported = late is not None and late.gain_ms >= max(MOST_OF_IT * lost_ms, MIN_GAIN_SHARE * step_ms)
+    is_reported = late is not None and late.gain_ms >= max(MIN_EXPLAINED_SHARE * lost_ms, MIN_GAIN_SHARE * step_ms)
     return Unequal(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and is_reported else ())
 
 

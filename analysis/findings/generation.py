@@ -9,7 +9,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 
-FEWEST_TOKENS = 4  # Per step. Fewer tokens do not show the time of one token.
+MIN_TOKENS = 4  # Tokens per step. Fewer do not show the time of one token.
 # Share of the tokens that must have the usual number of kernels. The last token may differ, because it may end the text.
 EVEN_SHARE = 0.9
 MIN_KERNELS = 5  # Per token. A loop with fewer kernels is not a model's forward pass.
@@ -68,7 +68,7 @@ def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
     rhythms: list[np.ndarray] = []
     for kind in np.unique(kinds):
         at = np.flatnonzero(kinds == kind)
-        if len(at) < FEWEST_TOKENS:
+        if len(at) < MIN_TOKENS:
             continue
         lengths = np.append(np.diff(at), len(kinds) - at[-1])
         usual = int(np.median(lengths))

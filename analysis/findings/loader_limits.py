@@ -84,7 +84,7 @@ UNPINNED = CodeChange(
 )
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
 ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop other programs that use these cores.")
-LEAST_OF_CORES_PCT = 25.0  # Cores limit the loading thread only if it waits for one for at least this share of the time.
+MIN_CORE_WAIT_PCT = 25.0  # Cores limit the loading thread only if it waits for one for at least this share of the time.
 SHARED_CORES = 0.6  # A worker has this relative speed if two workers share the two hardware threads of a core.
 SHARE_HALVINGS = 7  # Steps of the bisection in ``_remaining_share``; they give a precision of 1 % of the wait.
 
@@ -191,7 +191,7 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
     if cost.limit is None:
         return None
     # Without workers, the main thread loads. Cores limit it only if it often waits for one, not if it sleeps or reads.
-    short = host is not None and (workers > 0 or host.means.get("main_waits_pct", 100.0) >= LEAST_OF_CORES_PCT)
+    short = host is not None and (workers > 0 or host.means.get("main_waits_pct", 100.0) >= MIN_CORE_WAIT_PCT)
     if cost.limit == "waiting" and host is not None and short and (no_core := host.without_a_free_core()) is not None:
         return f": {no_core}", ASK_FOR_CORES
     if cost.limit == "waiting":

@@ -23,9 +23,9 @@ FEWEST = 20  # With fewer kernels, or fewer events of the host, all of them may 
 # The shortest tenth of operators and calls ends at a duration below 6 µs in each of 90 intact traces, and in most below 1 µs.
 SLOWEST_NS = 30_000
 FASTEST_NS = 1_000  # The longest tenth of operators and calls begins at a duration above 6 µs in each of 150 intact traces.
-FEWEST_OF_HOST = 100  # With fewer operators and calls, most of them may really be long.
+MIN_HOST_EVENTS = 100  # With fewer operators and calls, most of them may really be long.
 # With fewer, all of them may be long. Of 170 intact traces, the shortest event takes less than 2 µs in each.
-FEWEST_AT_ALL = 5
+MIN_EVENTS = 5
 NOTHING_SHARE = 0.01  # If more of the kernels last 0 ns, their times are missing, because no kernel takes 0 ns.
 CUT_DOUBT = 0.005  # If more of all operations were cut, the durations of other operations may be too long as well.
 FOREIGN_SHARE = 0.05  # Share of the GPU's time, the same as for operations without a launch.
@@ -75,7 +75,7 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         statement = f"{late_count:,} GPU operations begin up to {in_words(latest_ns / 1e6)} after the call that waited for them had returned"
         yield _disagree(late_count, statement)
     shortest, longest, events, least = recording.rows(_HOST)[0]
-    if (events >= FEWEST_OF_HOST and shortest > SLOWEST_NS) or (events >= FEWEST_AT_ALL and least > SLOWEST_NS):
+    if (events >= MIN_HOST_EVENTS and shortest > SLOWEST_NS) or (events >= MIN_EVENTS and least > SLOWEST_NS):
         sentence = f"Nine of ten operators and calls take more than {in_words(shortest / 1e6)}. {SHORT_EVENTS}"
         headline = f"The times are impossibly long. {WRONG_UNIT}"
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)

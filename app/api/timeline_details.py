@@ -20,7 +20,7 @@ from sawtooth.app.words.answer.step import StepAnswer, answer_of
 from sawtooth.ingest.errors import UsageError
 
 OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
-LEAST_OUTSIDE = 0.001  # Share of a view: a smaller rest is a rounding error.
+MIN_OUTSIDE_SHARE = 0.001  # Share of a view. A smaller rest is a rounding error.
 OPERATIONS_LISTED = 8  # Operations of a time range. The table below the timeline has all of them.
 NAME_LENGTH = 60  # Longer names of operations are cut to this many characters.
 MAX_OCCURRENCES = 1000  # Flags on the timeline: more flags could not be distinguished.
@@ -96,7 +96,7 @@ def _owners_of_view(owners: Sequence[tuple[str, int]], length_ns: float) -> list
     Time before the device's first operation and after its last one is a row too, so that all rows sum to the view.
     """
     rest_ns = round(length_ns - sum(ns for _, ns in owners))
-    rest = [("outside", OUTSIDE, rest_ns)] if owners and rest_ns >= LEAST_OUTSIDE * length_ns else []
+    rest = [("outside", OUTSIDE, rest_ns)] if owners and rest_ns >= MIN_OUTSIDE_SHARE * length_ns else []
     rows = [*((owner, OWNERS[owner], ns) for owner, ns in owners), *rest]
     return [
         {"key": key, "label": colour.label, "light": colour.light, "dark": colour.dark, "texture": colour.texture, "ns": ns}

@@ -22,7 +22,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
 SLOWED = 0.95  # share of the usual clock; times with a lower clock are drawn in the colour of a fault
-MOST_PEERS = 16  # GPUs whose clocks give the median: more do not change it much, but each must be read
+MAX_PEERS = 16  # The median clock comes from this many GPUs. More would hardly change it, and each must be read.
 
 Spans = list[tuple[float, float, float | None]]
 
@@ -97,7 +97,7 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
     own = telemetry_strip.read(result, *named)
     spans = sparkline.panorama(own, CLOCK) if own.has(CLOCK) else []
     others = [each for each in result.telemetry.devices if each.recording_id == named[0] and each.device != named[1]]
-    peers = [telemetry_strip.read(result, each.recording_id, each.device) for each in others[:MOST_PEERS]]
+    peers = [telemetry_strip.read(result, each.recording_id, each.device) for each in others[:MAX_PEERS]]
     usual = _median(spans, [sparkline.panorama(peer, CLOCK) for peer in peers if peer.has(CLOCK)])
     highest = max((value for *_, value in (*spans, *usual) if value is not None), default=0.0)
     if not highest:

@@ -26,7 +26,7 @@ from sawtooth.app.words import staircase as words
 _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the price of a GPU-hour, the remaining steps.
 FIXES, PRICE, STEPS = "fixes", "price", "steps"
-MOST_ROWS = 6  # bars for which first_paint.css reserves a height
+MAX_ROWS = 6  # first_paint.css reserves a height for up to this number of bars.
 LARGEST_INPUT = 1e15  # for the viewer's numbers: larger ones, such as infinity, would make the computed costs useless
 NONE = "none"  # value of FIXES: the viewer has left out all changes; an empty value means the page's own choice
 
@@ -43,7 +43,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     component = st.components.v2.component("sawtooth.staircase", html=files["html"], css=files["css"], js=files["js"])
     data = data_of(result, stairs)
     st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
-    rows = min(len(data["changes"]), MOST_ROWS) if data["bars"] else "none"
+    rows = min(len(data["changes"]), MAX_ROWS) if data["bars"] else "none"
     height = f"{rows}{'_panorama' if data['panorama'] else ''}"
     with st.container(key=f"stairs_of_{height}_"):  # reserves about this height until the component is drawn
         component(key=f"staircase-{result.manifest.id}", data=data)

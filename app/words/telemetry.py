@@ -18,7 +18,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 IN_USE = 0.95  # Share of the time. Above it, utilization shows hardly any waiting.
 KWH_FROM_J = 3.6e5  # In joules: 0.1 kWh. Less energy is shown in Wh.
-MOST_OF_LOG = 0.8  # Share of the sampled time. The text mentions a shorter steady part.
+MIN_LOG_SHARE = 0.8  # Share of the sampled time. The text mentions a shorter steady part.
 MOSTLY = 0.5  # A cause explains the low stretches if it has at least this share of the time lost in them.
 
 
@@ -88,9 +88,9 @@ def _steady_part(result: RunResult) -> str:
     if sampled is None or mean is None or result.manifest.traces:
         return ""
     whole_ns = sampled.last_ns - sampled.first_ns
-    if mean.seconds * 1e9 >= MOST_OF_LOG * whole_ns:
+    if mean.seconds * 1e9 >= MIN_LOG_SHARE * whole_ns:
         return ""
-    covered = "" if sampled.coverage >= MOST_OF_LOG else f"{fmt.duration_ns(sampled.coverage * whole_ns)} of samples within "
+    covered = "" if sampled.coverage >= MIN_LOG_SHARE else f"{fmt.duration_ns(sampled.coverage * whole_ns)} of samples within "
     return f" (steady part: {fmt.duration_ns(mean.seconds * 1e9)} of {covered}{fmt.duration_ns(whole_ns)})"
 
 

@@ -67,7 +67,7 @@ BOARD: tuple[Quantity, ...] = (
             "table": {"memory_used": MIB, "mem_used": MIB, "used_memory": MIB, "gpu_memory_used": MIB, "gpu_mem_used": MIB, "vram_used": MIB, "used_vram": MIB, "fb_used": MIB, "vram_total_used_memory": MIB, "memory_usage": MIB},
             "gpustat": {"memory.used": MIB},
         },
-        panel="memory", whole=True,
+        panel="memory", is_integer=True,
     ),
     Quantity(
         column="mem_total_bytes", unit="bytes", label="memory", about="Device memory, bytes", range=MEMORY,
@@ -80,7 +80,7 @@ BOARD: tuple[Quantity, ...] = (
             "table": {"memory_total": MIB, "mem_total": MIB, "total_memory": MIB, "gpu_memory_total": MIB, "vram_total": MIB, "total_vram": MIB, "vram_total_memory": MIB, "fb_total": MIB},
             "gpustat": {"memory.total": MIB},
         },
-        whole=True,
+        is_integer=True,
     ),
     Quantity(
         column="power_w", unit="W", label="power", about="Power draw, watts", range=POWER,
@@ -182,6 +182,6 @@ BOARD: tuple[Quantity, ...] = (
             "sawtooth_exporter": {"sawtooth_gpu_clock_event_reasons": 1},
             "table": {"clocks_event_reasons_active": 1, "clocks_throttle_reasons_active": 1, "throttle_reasons": 1, "clock_event_reasons": 1, "current_clock_throttle_reasons": 1, "clocks_event_reasons": 1},
         },
-        whole=True,
+        is_integer=True,
     ),
 )  # fmt: skip

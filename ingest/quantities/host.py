@@ -12,9 +12,16 @@ OF_ONE_CORE = ValueRange(0, 6_553_600)  # In percent of one core. The limit is f
 
 
 def _row(
-    column: str, unit: str, label: str, description: str, possible: ValueRange, panel: str | None = None, *, whole: bool = False
+    column: str,
+    unit: str,
+    label: str,
+    description: str,
+    possible: ValueRange,
+    panel: str | None = None,
+    *,
+    is_integer: bool = False,
 ) -> Quantity:
-    return Quantity(column, unit, label, description, possible, {}, panel=panel, mean=True, whole=whole)
+    return Quantity(column, unit, label, description, possible, {}, panel=panel, mean=True, is_integer=is_integer)
 
 
 HOST: tuple[Quantity, ...] = (
@@ -27,15 +34,15 @@ HOST: tuple[Quantity, ...] = (
     _row("cpu_pressure_pct", "percent", "tasks waiting for a core", "Share of time in which at least one task of the host was ready but had no core, percent (Linux, /proc/pressure)", PERCENT),
     _row("io_pressure_pct", "percent", "tasks waiting for a disk", "Share of time in which at least one task of the host waited for a disk or a file system, percent (Linux, /proc/pressure)", PERCENT),
     _row("memory_pressure_pct", "percent", "tasks waiting for memory", "Share of time in which at least one task of the host waited for memory, percent (Linux, /proc/pressure)", PERCENT),
-    _row("cores", "count", "cores", "Cores that the training process may use", COUNT, whole=True),
+    _row("cores", "count", "cores", "Cores that the training process may use", COUNT, is_integer=True),
     _row("main_cpu_pct", "percent", "training process", "CPU time of all threads of the training process, percent of one core; the busiest, if there are several processes", OF_ONE_CORE),
     _row("main_waits_pct", "percent", "training waiting for a core", "Share of time in which the training's main thread was ready to run but had no core, percent; the largest, if there are several processes (Linux)", PERCENT),
-    _row("workers", "count", "loader workers", "Loader workers: processes without a GPU that the training process started", COUNT, whole=True),
+    _row("workers", "count", "loader workers", "Loader workers: processes without a GPU that the training process started", COUNT, is_integer=True),
     _row("workers_cpu_pct", "percent", "loader worker", "Mean CPU time of a loader worker, percent of one core", OF_ONE_CORE, "host"),
     _row("workers_blocked_pct", "percent", "workers waiting for disks", "Share of the loader workers that were in an uninterruptible wait (for a disk), percent", PERCENT, "host"),
-    _row("ram_used_bytes", "bytes", "host memory in use", "Host memory that programs use, bytes", MEMORY, whole=True),
-    _row("ram_total_bytes", "bytes", "host memory", "Host memory, bytes", MEMORY, whole=True),
-    _row("swap_used_bytes", "bytes", "swap in use", "Swap in use, bytes", MEMORY, whole=True),
+    _row("ram_used_bytes", "bytes", "host memory in use", "Host memory that programs use, bytes", MEMORY, is_integer=True),
+    _row("ram_total_bytes", "bytes", "host memory", "Host memory, bytes", MEMORY, is_integer=True),
+    _row("swap_used_bytes", "bytes", "swap in use", "Swap in use, bytes", MEMORY, is_integer=True),
     _row("swap_in_bps", "bytes/s", "swapped in", "Memory read back from swap, bytes per second", TRAFFIC),
     _row("disk_read_bps", "bytes/s", "disk reads", "Read from disks, bytes per second, without reads from the page cache", TRAFFIC),
     _row("disk_write_bps", "bytes/s", "disk writes", "Written to disks, bytes per second", TRAFFIC),

@@ -61,7 +61,7 @@ class Quantity:
 
     ``column`` is a column of ``samples`` (or ``host_samples``); ``about`` is its comment there and in the sampler's Prometheus text. ``panel``
     names the chart panel that draws it; None means that it is only stored. With ``mean``, its mean over a run is meaningful. ``gpm_id`` is
-    NVML's id of the GPM metric, and ``gpm_scale`` the factor from GPM's unit to that of the column. With ``whole``, it is stored as an integer.
+    NVML's id of the GPM metric, and ``gpm_scale`` the factor from GPM's unit to that of the column. With ``is_integer``, it is stored as an integer.
     """
 
     column: str
@@ -74,4 +74,4 @@ class Quantity:
     mean: bool = False
     gpm_id: int | None = None
     gpm_scale: float = 1.0
-    whole: bool = False
+    is_integer: bool = False

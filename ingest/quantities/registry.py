@@ -14,7 +14,7 @@ QUANTITIES: tuple[Quantity, ...] = BOARD + COUNTERS + HEALTH
 BY_COLUMN: Mapping[str, Quantity] = {quantity.column: quantity for quantity in QUANTITIES + HOST}
 SAMPLE_COLUMNS = tuple(quantity.column for quantity in QUANTITIES)  # The value columns of ``samples``, in its order.
 HOST_COLUMNS = tuple(quantity.column for quantity in HOST)  # These are the value columns of ``host_samples``.
-INTEGER_COLUMNS = frozenset(quantity.column for quantity in QUANTITIES if quantity.whole)
+INTEGER_COLUMNS = frozenset(quantity.column for quantity in QUANTITIES if quantity.is_integer)
 GAP_PERIODS = 3  # More than three periods without a sample are a telemetry gap. Charts draw no line across it.
 
 

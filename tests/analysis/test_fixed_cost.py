@@ -19,10 +19,10 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 
-MOST_STATEMENTS = (
+MAX_STATEMENTS = (
     96  # Statements to read a trace, write its recording and derived file and register the run, for any trace. 93 were counted.
 )
-MOST_QUESTIONS = 50  # Queries of all rules and of the report for a trace in which few rules find the names that they search.
+MAX_QUERIES = 50  # Queries of all rules and of the report for a trace in which few rules find the names that they search.
 
 
 def ingested(folder: DataFolder, place: Path, number: int) -> Manifest:
@@ -71,7 +71,7 @@ def test_a_file_is_written_with_few_statements(tmp_path: Path, monkeypatch: pyte
     ingested(folder, tmp_path, 1)  # lays out the first files
     noted.clear()
     ingested(folder, tmp_path, 2)
-    assert 40 < len(noted) <= MOST_STATEMENTS, len(noted)
+    assert 40 < len(noted) <= MAX_STATEMENTS, len(noted)
 
 
 def test_names_missing_in_a_trace_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +89,6 @@ def test_names_missing_in_a_trace_are_not_searched(tmp_path: Path, monkeypatch: 
     library = Library(folder)
     analyse(run, library)
     library.close()
-    assert 10 < len(asked) <= MOST_QUESTIONS, len(asked)
+    assert 10 < len(asked) <= MAX_QUERIES, len(asked)
     again = [sql for sql in set(asked) if asked.count(sql) > 2]
     assert again == []

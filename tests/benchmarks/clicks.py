@@ -30,7 +30,7 @@ from tests.support.chromium import click_to, executable, log_in
 from tests.support.servers import Server, start_server
 
 QUIET_MS = 1000  # a page that receives no byte for this time is complete
-MOST_MS = 10_000  # longest wait for this, because a page with a clock is never complete
+MAX_WAIT_MS = 10_000  # The wait ends then, because a page with a clock is never complete.
 WAIT_MS = 120_000
 # Runs in the page. A picture counts from its first frame, also in the shadow trees of components.
 WATCH = """() => {
@@ -105,9 +105,9 @@ class Received:
         self.bytes += count
 
     def settle(self, page: Page) -> int:
-        """Return the bytes when the page is complete, or after MOST_MS."""
+        """Return the bytes when the page is complete, or after MAX_WAIT_MS."""
         quiet = waited = 0
-        while quiet < QUIET_MS and waited < MOST_MS:
+        while quiet < QUIET_MS and waited < MAX_WAIT_MS:
             before = self.bytes
             page.wait_for_timeout(100)
             waited, quiet = waited + 100, 0 if self.bytes != before else quiet + 100

@@ -37,7 +37,7 @@ from tests.support.servers import LOGGED_IN, Server, fetch, start_server
 
 SLOWEST_CALL_S = 1.0
 GROWTH_MB = 300.0
-MOST_THREADS = 250
+MAX_THREADS = 250
 THREADS_AFTER = 60
 CONNECTIONS_AFTER = 5
 AFTER_SECONDS = 60.0  # everything is available again by then
@@ -138,7 +138,7 @@ class Figures:
     @property
     def fine(self) -> bool:
         """Return whether all figures are within their bounds."""
-        most = self.slowest <= SLOWEST_CALL_S and self.growth <= GROWTH_MB and self.threads <= MOST_THREADS
+        most = self.slowest <= SLOWEST_CALL_S and self.growth <= GROWTH_MB and self.threads <= MAX_THREADS
         back = self.left_threads <= THREADS_AFTER and self.left_connections <= CONNECTIONS_AFTER and self.last <= SLOWEST_CALL_S
         return most and back and not self.refused and not self.problem
 

@@ -27,7 +27,7 @@ from typing import Any
 HOOK = "_sawtooth_recorder.ingest.capture.command.hook"
 LOADED = ("torch", "torch._dynamo", "torch._inductor.config")  # An optimizer imports the second module, a profile the third.
 LONGEST_S = 240  # Longest time of a training.
-MOST_BYTES = 1 << 17  # Largest size of an environment.
+MAX_BYTES = 1 << 17  # Longest message. It contains the environment of a training.
 READY_S = 240
 
 
@@ -44,7 +44,7 @@ def serve(address: str) -> None:
         if 0 in ready:  # Standard input has ended, so the process that started this one has ended or was killed.
             os._exit(0)
         connection, _ = listener.accept()
-        message, files, _, _ = socket.recv_fds(connection, MOST_BYTES, 3)
+        message, files, _, _ = socket.recv_fds(connection, MAX_BYTES, 3)
         child = os.fork()
         if not child:
             listener.close()

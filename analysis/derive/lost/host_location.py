@@ -21,7 +21,7 @@ from sawtooth.analysis.replay.simulation import I32, I64
 class HostLocation:
     """The host's place for each piece, by id; -1 if there is none.
 
-    It has the operator, the call, the Python frame, and the operator that launched the GPU work after the gap. ``around`` is the
+    It has the operator, the call, the Python frame, and the operator that launched the GPU work after the gap. ``enclosing_op`` is the
     innermost operator or annotation of the main thread at the same time.
     """
 
@@ -29,7 +29,7 @@ class HostLocation:
     call: I64
     frame: I64
     launch_op: I64
-    around: I64
+    enclosing_op: I64
 
 
 def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Pieces, on_gpu: NDArray[np.bool_]) -> HostLocation:

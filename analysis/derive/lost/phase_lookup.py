@@ -104,7 +104,7 @@ def phase_of_pieces(
 
     trains = (of_op == PHASES.index("backward")).any()
     phase = np.full(len(pieces), PHASES.index("forward" if trains else "other"), dtype=np.int8)
-    for candidate in (phase_at(place.launch_op), phase_at(place.around), phase_at(place.op)):
+    for candidate in (phase_at(place.launch_op), phase_at(place.enclosing_op), phase_at(place.op)):
         phase = np.where(candidate >= 0, candidate, phase)
     if len(facts.python_start):
         own_phase = np.full(len(facts.python_start), -1, dtype=np.int8)

@@ -125,7 +125,7 @@ def build_problem(
     launches = matches_of(events.names, LAUNCH_KERNEL)[calls.name[call]]
     wait_cause = _wait_causes(events, view, call)
     host = HostNodes(
-        call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=waited.own, wait_ptr=waited.wait_ptr, wait_op=waited.wait_op, resume=waited.resume,
+        call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=waited.own_ns, wait_ptr=waited.wait_ptr, wait_op=waited.wait_op, resume=waited.resume,
         slot_resume=waited.slot_resume, queue_depth=waited.queue_depth, operators=operators, calls=other_calls, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
         start=calls.start[call], end=calls.end[call], gap_of_operator=_gap_of_operator(events, call, gap),
     )  # fmt: skip

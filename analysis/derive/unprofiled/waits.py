@@ -67,7 +67,7 @@ class NodeWaits(NamedTuple):
     ``submitted`` is the recorded time at which each node had submitted its work. ``queue_depth`` is as in ``HostNodes``.
     """
 
-    own: I64
+    own_ns: I64
     wait_ptr: I64
     wait_op: I64
     resume: I64

@@ -92,13 +92,13 @@ class Scale:
     def _hidden_product_growth(self, row: Any) -> Growth:
         """Return the growth of a product without recorded shapes, as in recurrent cells or compiled regions.
 
-        Its tiles run in parallel, one per SM. If ``row.beside`` kernels run at the same time, it has only its share of the SMs. A
+        Its tiles run in parallel, one per SM. If ``row.concurrency`` kernels run at the same time, it has only its share of the SMs. A
         smaller batch may have fewer tiles, or the same number of smaller tiles; the interval covers both cases. If the batch rows per
         tile are not known, all tiles are assumed to be full.
         """
         sms = (self.gpu.sms or 1) if self.gpu is not None else 1
         tile_factor = _more_tiles(row, self.times) or self.times
-        alone, shared = (max(tile_factor * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.beside))
+        alone, shared = (max(tile_factor * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.concurrency))
         if self.times < 1:
             return Growth(math.sqrt(alone * tile_factor), tile_factor, alone)
         return Growth(math.sqrt(alone * shared), self._with_error(alone).low, self._with_error(shared).high)

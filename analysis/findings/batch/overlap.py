@@ -19,11 +19,11 @@ FILLS = 0.95  # Share of the run's step: operations that run for this long are t
 class Overlap:
     """How GPU operations overlap.
 
-    ``beside`` is how many operations run on average during each operation, including itself. ``part_ns`` is its share of the
+    ``concurrency`` is, by operation, how many operations run on average during it, including itself. ``part_ns`` is its share of the
     time in which any operation runs, ns.
     """
 
-    beside: np.ndarray
+    concurrency: np.ndarray
     part_ns: np.ndarray
 
     @staticmethod
@@ -35,9 +35,13 @@ class Overlap:
         at = edges[order]
         running = np.cumsum(np.repeat([1, -1], len(start))[order])[:-1]
         lasts = np.diff(at)
-        beside, part = (np.concatenate([[0.0], np.cumsum(lasts * weight)]) for weight in (running, 1 / np.maximum(running, 1)))
+        concurrency, part = (
+            np.concatenate([[0.0], np.cumsum(lasts * weight)]) for weight in (running, 1 / np.maximum(running, 1))
+        )
         first, last = (np.searchsorted(at, edge) for edge in (start, end))
-        return Overlap(np.maximum((beside[last] - beside[first]) / np.maximum(end - start, 1), 1.0), part[last] - part[first])
+        return Overlap(
+            np.maximum((concurrency[last] - concurrency[first]) / np.maximum(end - start, 1), 1.0), part[last] - part[first]
+        )
 
     def filled_ns(self, dur_ns: np.ndarray, new_ns: np.ndarray) -> float:
         """Return the ns that all operations fill together if each takes ``new_ns`` instead of ``dur_ns``.

@@ -244,14 +244,14 @@ class _Kernels:
     """Kernels of ``RuleContext.work``, grouped by kind for the prediction.
 
     ``stay`` marks the rows that do not grow. ``kind`` is the kind of each row, ``first`` the first row of each kind.
-    ``beside`` is how many kernels run on average during a kernel of each kind, including this kernel. ``launches`` is the
+    ``concurrency`` is how many kernels run on average during a kernel of each kind, including this kernel. ``launches`` is the
     number of kernels per call of their operator. ``parameter_shapes`` has the shapes of parameters, also transposed.
     """
 
     stay: np.ndarray
     kind: np.ndarray
     first: np.ndarray
-    beside: np.ndarray
+    concurrency: np.ndarray
     launches: np.ndarray
     parameter_shapes: frozenset[Shape]
 
@@ -263,8 +263,8 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
     )
     kind = rows.groupby([*SAME_LAUNCH, "blocks"], dropna=False, sort=False).ngroup().to_numpy()
     # Overlap with all operations, not only with ``rows``.
-    overlap = pd.Series(Overlap.of(context.work).beside, context.work["gpu_op_id"])
-    beside = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()
+    overlap = pd.Series(Overlap.of(context.work).concurrency, context.work["gpu_op_id"])
+    concurrency = overlap.reindex(rows["gpu_op_id"]).groupby(kind).mean().to_numpy()
     calls = rows.groupby(kind)["cpu_op_id"]
     launches = (calls.size() / calls.nunique()).to_numpy()
     parameter_shapes = frozenset({*parameters, *(tuple(reversed(shape)) for shape in parameters)})
@@ -272,7 +272,7 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
         rows["gpu_op_id"].isin(fixed).to_numpy(),
         kind,
         np.unique(kind, return_index=True)[1],
-        beside,
+        concurrency,
         launches,
         parameter_shapes,
     )
@@ -281,7 +281,7 @@ def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Sh
 def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: float) -> TimedOps:
     """Return the edit that sets the time of every kernel of ``rows`` for ``times`` the batch."""
     scale = Scale(context.rank.gpu, kernels.parameter_shapes, times)
-    kinds = rows.iloc[kernels.first].assign(beside=kernels.beside, launches=kernels.launches)
+    kinds = rows.iloc[kernels.first].assign(concurrency=kernels.concurrency, launches=kernels.launches)
     laws = [scale.law(row) for row in kinds.itertuples()]
     factor, low, high, stream_ns, rounds = (np.array(column, float)[kernels.kind] for column in zip(*laws, strict=True))
     now = rows["dur_ns"].to_numpy(float)

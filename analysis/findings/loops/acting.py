@@ -41,7 +41,7 @@ MAX_BYTES = 4_000_000  # Of one action or observation. Larger copies are data se
 # A pass has at most this share of the rows of an update's products. The batches of an evaluation are as large as the training's.
 MAX_ROWS = 0.5
 # Without recorded shapes: a pass takes at most this share of an update's GPU time. An evaluation takes about a third.
-MOST_OF_UPDATE = 0.25
+MAX_UPDATE_SHARE = 0.25
 PRODUCTS = r"^aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|convolution|_convolution|linear|lstm|gru)$"
 UPDATE_FIX = Action(
     "Launch", "each update as one CUDA graph", "; acting stays outside, because the environment needs each action on the host."
@@ -139,7 +139,7 @@ def _smaller(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, upd
     of_parts = rows.groupby(part).max().reindex(parts.index)
     of_updates = of_parts[updates].median()
     busy = parts["dur_ns"].to_numpy(float)
-    by_time = busy <= MOST_OF_UPDATE * median(busy[updates])
+    by_time = busy <= MAX_UPDATE_SHARE * median(busy[updates])
     return np.where(of_parts.notna() & (of_updates > 0), of_parts <= MAX_ROWS * of_updates, by_time)
 
 

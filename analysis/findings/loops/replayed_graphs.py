@@ -10,22 +10,22 @@ from sawtooth.analysis.findings.model import Advice, Evidence
 from sawtooth.analysis.run.model import Action
 from sawtooth.analysis.units import in_number, in_words
 
-MOSTLY = 0.5  # A loop replays graphs if they launch more than this share of its kernels. Only its other launches can still be captured.
-FEWEST_BESIDE = 5  # Kernels per step. A graph of fewer kernels saves nothing.
-_LAUNCHED = """
+MIN_GRAPH_SHARE = 0.5  # A loop replays graphs if they launch more than this share of its kernels. Only its other launches can still be captured.
+MIN_OTHER_KERNELS = 5  # Kernels per step outside the graphs. A graph of fewer kernels saves nothing.
+_LAUNCHED_KERNELS = """
 SELECT count(*) FILTER (contains(c.name, 'GraphLaunch')), count(DISTINCT c.call_id) FILTER (contains(c.name, 'GraphLaunch')), count(*)
 FROM step_gpu_ops g JOIN named_runtime_calls c USING (call_id) WHERE g.device = ? AND g.counted AND g.kind = 'kernel'"""
-_BESIDE = """
+_OTHER_KERNELS = """
 SELECT n.name FROM step_gpu_ops g JOIN named_runtime_calls c USING (call_id) JOIN cpu_ops o ON o.cpu_op_id = g.cpu_op_id JOIN names n ON n.name_id = o.name_id
 WHERE g.device = ? AND g.counted AND g.kind = 'kernel' AND NOT contains(c.name, 'GraphLaunch') GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1"""
 
 
 @dataclass(frozen=True)
 class ReplayedGraphs:
-    """Launches of CUDA graphs, and of kernels outside them, per counted step."""
+    """Launches of CUDA graphs, and of other kernels outside them, per counted step."""
 
     graphs: float
-    beside: float
+    other_kernels: float
 
 
 @once
@@ -33,17 +33,17 @@ def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
     """Return the launched graphs and other kernels; None unless graphs launch most kernels."""
     if not context.rank.facts.graph_kernels_in_counted_steps:
         return None
-    ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED, [context.rank.device])
+    ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED_KERNELS, [context.rank.device])
     steps = max(len(context.rank.counted), 1)
-    return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MOSTLY * kernels else None
+    return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MIN_GRAPH_SHARE * kernels else None
 
 
 def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
     """Yield a finding on the kernels outside the replayed graphs, if a step has enough of them."""
     replayed = replayed_graphs(context)
-    if replayed is None or replayed.beside < FEWEST_BESIDE:
+    if replayed is None or replayed.other_kernels < MIN_OTHER_KERNELS:
         return
-    names = context.recording.rows(_BESIDE, [context.rank.device])
+    names = context.recording.rows(_OTHER_KERNELS, [context.rank.device])
     main_source = f". Most of them come from {names[0][0]}" if names else ""
     yield Evidence(
         Advice(

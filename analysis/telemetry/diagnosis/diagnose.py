@@ -30,7 +30,7 @@ ORDER = (
     "gpu-lost", "xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "host-memory",
     "utilization-trend", "utilization-sawtooth", "irregular-dips", "several-jobs", "idle-stretch", "memory-growth", "low-activity", "narrow-pcie-link", "several-processes", "memory-bound", "power-throttling",
 )  # fmt: skip
-MOST_OF_ONE_KIND = 3  # If there are more of one kind, one observation names the worst GPU and counts the others.
+MAX_OF_ONE_KIND = 3  # If there are more of one kind, one observation names the worst GPU and counts the others.
 MIN_UNSAMPLED_SHARE = 0.02  # A smaller share of the time without samples is not mentioned.
 
 
@@ -95,7 +95,7 @@ def _few_of_a_kind(observations: Sequence[Observation]) -> Iterator[Observation]
     for kind in dict.fromkeys(observation.kind for observation in observations):
         same_kind = [observation for observation in observations if observation.kind == kind]
         devices = tuple(sorted({device for observation in same_kind for device in observation.devices}))
-        if len(same_kind) <= MOST_OF_ONE_KIND or len(devices) < len(same_kind):
+        if len(same_kind) <= MAX_OF_ONE_KIND or len(devices) < len(same_kind):
             yield from same_kind
         else:
             evidence = f"{same_kind[0].evidence} It is the worst of {len(devices)} GPUs with this."

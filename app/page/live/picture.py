@@ -13,7 +13,7 @@ from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-LEAST_SECONDS = 10.0  # shortest time span of a picture: periods of half a second can be distinguished in it
+MIN_SECONDS = 10.0  # A picture spans at least this time. Periods of half a second can be distinguished in it.
 POINTS = 600  # per line: about two per pixel on a phone, and the data of all lines, sent each second, stay below 100 kB
 SPARK_POINTS = 120
 
@@ -24,7 +24,7 @@ def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, 
     A session that is shorter than the window is shown from its start.
     """
     last, first = session.last_ns or 0, session.first_ns or 0
-    recorded_s = max((last - first) / 1e9, LEAST_SECONDS)
+    recorded_s = max((last - first) / 1e9, MIN_SECONDS)
     window = min(window_s or recorded_s, recorded_s)
     lines = {c: _line(session, gpu, c, window, POINTS) for c in DRAWN if c in gpu.series}
     now = {c: words.now_of(gpu, c) for c in lines}

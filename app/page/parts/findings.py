@@ -20,7 +20,7 @@ from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import advice, evidence, headline
 from sawtooth.app.words import run as words
 
-MOST_TRIED = 8  # pieces of evidence whose Python stacks are read in search of a code line
+MAX_TRIED = 8  # The Python stacks of this many pieces of evidence are read to find a code line, to save time.
 AROUND = 1.1  # time span that the timeline shows, relative to the step's length
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
@@ -142,7 +142,7 @@ def own_line(result: RunResult, finding: Finding) -> str | None:
     if rank is None or not rank.trace.with_stack:
         return None
     root = str(frame.data_folder().root)
-    stacks = (_frames(root, rank.recording_id, rank.device, start) for start in starts[:MOST_TRIED])
+    stacks = (_frames(root, rank.recording_id, rank.device, start) for start in starts[:MAX_TRIED])
     stack = next((stack for stack in stacks if stack), None)
     if stack is None:
         return None

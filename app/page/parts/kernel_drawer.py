@@ -40,7 +40,7 @@ PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches le
 # Starting a copy takes about 1 µs. If the bytes of a copy need less time on the link, its rate does not show the link's rate.
 QUICK_NS = 1_000
 WORKS_FOR_SHOWN = 8  # operators of a kernel in the table: the others add up to a few percent of the kernel's time
-LEAST_NAMED_SHARE = 0.01  # share of the step: a smaller gain cannot be measured, because step times vary more
+MIN_NAMED_SHARE = 0.01  # Share of the step. A smaller gain cannot be measured, because step times vary more.
 
 
 def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) -> None:
@@ -136,7 +136,7 @@ def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -
     """Return a sentence about the possible gain per profiled step of a kernel without a finding."""
     most_ms = kernel_ms if gain_ms is None else gain_ms
     share = f", {fmt.share(most_ms / step_ms)} of a profiled step" if step_ms else ""
-    if step_ms and most_ms < LEAST_NAMED_SHARE * step_ms:
+    if step_ms and most_ms < MIN_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: {'it takes' if gain_ms is None else 'as fast as possible, it would save'} {fmt.duration_ms(most_ms)}{share}."
     if gain_ms is None:
         return f"No finding is about it. It takes {fmt.duration_ms(most_ms)}{share}; how fast it could be is not known."

@@ -76,7 +76,7 @@ def unnamed(ms: float, step_ms: float | None) -> str:
     if not ms:
         return "It launches no GPU work itself. Its host time matters only where the GPU waits for the host."
     share = f", {fmt.share(ms / step_ms)} of a profiled step" if step_ms else ""
-    if step_ms and ms < kernel_drawer.LEAST_NAMED_SHARE * step_ms:
+    if step_ms and ms < kernel_drawer.MIN_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: it takes {fmt.duration_ms(ms)}{share}."
     return f"It takes {fmt.duration_ms(ms)}{share}. No finding is about it."
 

@@ -18,7 +18,7 @@ from sawtooth.ingest.runs.manifests import delete_run, edit_run
 
 NAME_LENGTH = 120
 NOTES_LENGTH = 4000
-MOST_TAGS = 12
+MAX_TAGS = 12
 
 
 @st.dialog("Edit this run")
@@ -68,7 +68,7 @@ def edited(manifest: Manifest, shown: Manifest, name: str, tags: str, notes: str
         typed["name"] = clean(name, NAME_LENGTH).strip() or manifest.name
     if tags != _tags(shown):
         cleaned = [clean(tag, 40).strip() for tag in tags.split(",")]
-        typed["tags"] = list(dict.fromkeys(tag for tag in cleaned if tag))[:MOST_TAGS]
+        typed["tags"] = list(dict.fromkeys(tag for tag in cleaned if tag))[:MAX_TAGS]
     if notes != shown.notes:
         typed["notes"] = notes[:NOTES_LENGTH]
     return msgspec.structs.replace(manifest, **typed)

@@ -19,9 +19,9 @@ from sawtooth.app.words.run import step_time
 
 MOSTLY = 0.9  # Share of a wait. A finding that explains at least this much may name the wait.
 HARDLY_WAITS = 0.95  # Share of the step in which the GPU works: above it, no wait needs a sentence.
-MAIN_WAIT = 0.5  # Share of all waits: a wait of at least this share is named next to their sum.
-LEAST_OF_WAITS = 0.25  # Share of all waits: a shorter wait is not named.
-LEAST_REST = 0.001  # Share of the step: the same number would stand twice if the other waits are shorter.
+MIN_MAIN_SHARE = 0.5  # Share of all waits: a wait of at least this share is named next to their sum.
+MIN_WAIT_SHARE = 0.25  # Share of all waits. A shorter wait is not named.
+MIN_REST_SHARE = 0.001  # Share of the step: if the other waits are shorter, the same number would stand twice.
 NAMED = 2  # Waits in a sentence.
 UNTRUSTED = "GPU times of this recording cannot be trusted."
 
@@ -71,7 +71,7 @@ class StepAnswer:
         if self.works_ms >= HARDLY_WAITS * self.step_ms:
             return ""
         longest = sorted((part for part in self.parts if part.lost), key=lambda part: -part.ms)
-        named = [part for part in longest if part.ms >= LEAST_OF_WAITS * self.waits_ms][:NAMED] or longest[:NAMED]
+        named = [part for part in longest if part.ms >= MIN_WAIT_SHARE * self.waits_ms][:NAMED] or longest[:NAMED]
         return f"It waits {self.listed([(part.owner, part.cause, part.ms) for part in named])}."
 
     @property
@@ -87,7 +87,7 @@ class StepAnswer:
                 waits[name] = waits.get(name, 0.0) + part.ms
         name = max(waits, key=lambda each: waits[each], default="")
         rest_ms = self.waits_ms - waits.get(name, 0.0)
-        if not name or waits[name] < MAIN_WAIT * self.waits_ms or rest_ms < LEAST_REST * self.step_ms:
+        if not name or waits[name] < MIN_MAIN_SHARE * self.waits_ms or rest_ms < MIN_REST_SHARE * self.step_ms:
             return ""
         return f": {name} {fmt.part_ms(self.step_ms, waits[name])}, others {fmt.part_ms(self.step_ms, rest_ms)}"
 

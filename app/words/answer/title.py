@@ -18,7 +18,7 @@ from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost, count_added_lines, instead, number_word
 from sawtooth.app.words.answer.headline_length import MAX_WORDS, shortened, split, words
-from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of, avoided_in_words, avoided_ms
+from sawtooth.app.words.answer.step import MIN_WAIT_SHARE, answer_of, avoided_in_words, avoided_ms
 
 CAUSE = "Cause: "  # the browser sets it in bold
 MIN_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
@@ -223,7 +223,7 @@ def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: Stai
         (ms, ms - after_ms.get((owner, cause), 0.0), owner, cause) for owner, cause, ms in now.parts if (owner, cause) in lost
     ]
     saved_ms = sum(saved for _, saved, _, _ in waits)
-    named = [wait for wait in waits if wait[1] >= LEAST_OF_WAITS * saved_ms > 0]
+    named = [wait for wait in waits if wait[1] >= MIN_WAIT_SHARE * saved_ms > 0]
     if len(named) < 2 or avoided_ms(now, after) > saved_ms or all(cause in finding.explains.causes for *_, cause in named):
         return ""
     named.sort(key=lambda wait: -wait[0])

@@ -26,7 +26,7 @@ TITLE = "What was changed"
 VALUE = 40  # Longer values of settings are cut to this many characters.
 # Shares of the gain: no share is stated below the first, and no "at least" above the second.
 MIN_PART_SHARE, NEARLY_ALL = 0.1, 0.95
-MOST_OF_IT = 0.5  # Share of a prediction's error that one part of the step explains.
+MIN_EXPLAINED_SHARE = 0.5  # Share of a prediction's error that one part of the step explains.
 PARTS = 2  # Parts of the step that a line names.
 
 
@@ -184,7 +184,7 @@ def _missed_part(comparison: Comparison, prediction: Prediction) -> str | None:
     }
     others = [row for row in comparison.waterfall_run if (row.owner, row.cause) not in acted and row.change_ms * off > 0]
     most = max(others, key=lambda row: abs(row.change_ms), default=None)
-    if most is not None and abs(most.change_ms) >= MOST_OF_IT * abs(off):
+    if most is not None and abs(most.change_ms) >= MIN_EXPLAINED_SHARE * abs(off):
         return f"The prediction does not change {_from_to(most)}."
     own = [row for row in comparison.waterfall_run if (row.owner, row.cause) in acted and row.ms_b]
     if not own:

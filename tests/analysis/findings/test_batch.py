@@ -38,7 +38,7 @@ def kernel(**changes):
         "flop_strides": None,
     }
     usual |= {"flop_concrete": None, "operator": None, "dims": None, "types": None, "concrete": None, "tensor_cores": None}
-    usual |= {"blocks": 0.0, "block_threads": 0.0, "beside": 1.0, "kernel": "gemm", "launches": 1.0}
+    usual |= {"blocks": 0.0, "block_threads": 0.0, "concurrency": 1.0, "kernel": "gemm", "launches": 1.0}
     return SimpleNamespace(**(usual | changes))
 
 
@@ -146,7 +146,7 @@ def test_products_without_shapes_grow_once_their_tiles_fill_the_gpu():
     # SMs, 256 ÷ 66.
     alone = Scale(H200, OWN, 4.0).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0))
     assert alone.factor == pytest.approx(256 / 132) and alone.low < alone.factor < alone.high
-    beside = Scale(H200, OWN, 4.0).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0, beside=2.0))
+    beside = Scale(H200, OWN, 4.0).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0, concurrency=2.0))
     assert beside.factor == pytest.approx(math.sqrt(256 / 132 * 256 / 66)) and beside.low < 256 / 132 < 256 / 66 < beside.high
     smaller = Scale(H200, OWN, 0.25).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0))
     assert (smaller.low, smaller.factor, smaller.high) == (0.25, 0.5, 1.0)
@@ -181,7 +181,7 @@ def test_a_recurrent_product_without_known_shapes_has_full_tiles(dims):
 def test_operations_that_overlap_share_the_time():
     # From 0 to 10 and from 5 to 15: each runs alone for 5 ns and shares 5 ns.
     overlap = Overlap.of(pd.DataFrame({"start_ns": [0, 5, 20], "end_ns": [10, 15, 30]}))
-    assert overlap.beside.tolist() == [1.5, 1.5, 1.0] and overlap.part_ns.tolist() == [7.5, 7.5, 10.0]
+    assert overlap.concurrency.tolist() == [1.5, 1.5, 1.0] and overlap.part_ns.tolist() == [7.5, 7.5, 10.0]
     assert overlap.filled_ns(np.full(3, 10.0), np.array([20.0, 10.0, 10.0])) == 32.5
 
 
@@ -192,5 +192,5 @@ def test_a_kernel_shares_the_gpu_with_other_kernels(monkeypatch):
     work = pd.DataFrame({"gpu_op_id": [1, 2, 3], "start_ns": [0, 0, 20], "end_ns": [10, 10, 30]})
     work = work.assign(**dict.fromkeys([*SAME_LAUNCH, "blocks", "cpu_op_id"], work["gpu_op_id"]))
     context = SimpleNamespace(work=work, recording=None, rank=SimpleNamespace(device=0))
-    assert _kernels_of(context, work, {}).beside.tolist() == [2, 2, 1]
-    assert _kernels_of(context, work[work["gpu_op_id"] != 2], {}).beside.tolist() == [2, 1]
+    assert _kernels_of(context, work, {}).concurrency.tolist() == [2, 2, 1]
+    assert _kernels_of(context, work[work["gpu_op_id"] != 2], {}).concurrency.tolist() == [2, 1]

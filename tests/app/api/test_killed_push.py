@@ -19,7 +19,7 @@ from tests.support.servers import Server, free_port, start_server, until, withou
 
 pytestmark = pytest.mark.usefixtures("push_threads_end")
 KILLS = 6  # of each side; SAWTOOTH_KILLS changes the number
-LEAST_LINES = 10  # of each session
+MIN_LINES = 10  # Each session has more lines than this.
 
 
 def start_sampler(parent: Path, url: str, token: str) -> subprocess.Popen[bytes]:
@@ -78,8 +78,7 @@ def test_killing_receiver_and_sampler_loses_and_duplicates_nothing(tmp_path: Pat
             sampler = start_sampler(spool, url, token)
         until(
             lambda: (
-                len(sessions := [*spool.iterdir()]) == kills + 1
-                and all(lines_of(session) > LEAST_LINES for session in sessions)
+                len(sessions := [*spool.iterdir()]) == kills + 1 and all(lines_of(session) > MIN_LINES for session in sessions)
             )
         )
         sampler.terminate()
@@ -112,4 +111,4 @@ def test_killing_receiver_and_sampler_loses_and_duplicates_nothing(tmp_path: Pat
         assert reader.meta["session"] == session
         assert reader.damaged == 0
         assert numbers == list(range(len(numbers)))
-        assert len(numbers) > LEAST_LINES
+        assert len(numbers) > MIN_LINES

@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.app.live import words
 from sawtooth.app.live.example import example
-from sawtooth.app.page.live.picture import LEAST_SECONDS, picture
+from sawtooth.app.page.live.picture import MIN_SECONDS, picture
 from tests.support.paths import SAMPLES
 
 RECORDING = SAMPLES / "resnet_starved" / "nvml.jsonl"
@@ -44,6 +44,6 @@ def test_a_picture_shows_the_samples_up_to_its_window() -> None:
     session_of_a_second = session.first_ns + 10**9
     session.last_ns, whole = session_of_a_second, session.last_ns
     try:
-        assert spans(60.0) == LEAST_SECONDS
+        assert spans(60.0) == MIN_SECONDS
     finally:
         session.last_ns = whole

@@ -11,7 +11,7 @@ from sawtooth.app.reports.html import run_html
 from tests.support.findings_of import result_of
 from tests.support.run_results import run_of
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 def test_a_step_with_equal_columns_is_one_bar() -> None:
@@ -22,6 +22,6 @@ def test_a_step_with_equal_columns_is_one_bar() -> None:
 
 def test_a_report_is_one_small_file_that_loads_nothing() -> None:
     page = run_html(result_of("gpt_small"))
-    assert len(page.encode()) < MOST_BYTES and "<script" not in page
+    assert len(page.encode()) < MAX_BYTES and "<script" not in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|url\(\s*["']?(https?:)?//|@import""", page)
     assert page.index("<h1") < page.index("st-poster")
