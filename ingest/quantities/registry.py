@@ -42,6 +42,6 @@ def possible_ones(column: str, values: Sequence[float | None]) -> tuple[list[flo
 
 def samples_sql(table: str = "samples", quantities: Sequence[Quantity] = QUANTITIES) -> tuple[str, str]:
     """Return SQL for a table of samples: declarations of its columns, and statements of their comments."""
-    columns = ",\n    ".join(f"{q.column} {'BIGINT' if q.whole else 'DOUBLE'}" for q in quantities)
+    columns = ",\n    ".join(f"{q.column} {'BIGINT' if q.is_integer else 'DOUBLE'}" for q in quantities)
     comments = [f"COMMENT ON COLUMN {table}.{q.column} IS '{q.about.replace(chr(39), 2 * chr(39))}';" for q in quantities]
     return columns, "\n".join(comments)

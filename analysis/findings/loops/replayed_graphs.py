@@ -48,7 +48,7 @@ def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"The GPU waits {in_words(lost)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} per step, and "
-            f"{in_number(replayed.beside, 'kernel')} between them",
+            f"{in_number(replayed.other_kernels, 'kernel')} between them",
             Action(
                 "Capture",
                 "the kernels between the CUDA graphs as well",
