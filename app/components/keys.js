@@ -1,7 +1,7 @@
 // Runs on every page. Ctrl-K finds runs, kernels, findings and places, "/" goes to the page's search field, "j" and "k" to the next and
 // previous entry, and "?" shows the keys. Links to other places of the app open without loading the page again.
 const LISTED = "[class*=st-key-run_cards] [data-testid=stPageLink] a, .st-title";
-const SHOWN = 50; // entries in the list
+const SHOWN = 50; // entries: who types some letters finds the others
 let root, data, entries, found, at, pressedLink;
 
 function walk(step) {
@@ -14,7 +14,7 @@ function walk(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
-function pressed(event) {
+function onKey(event) {
   if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
     event.preventDefault();
     return openSearch();
@@ -37,7 +37,7 @@ function open(href) {
   dispatchEvent(new PopStateEvent("popstate"));
 }
 
-function followed(event) {
+function onLinkClick(event) {
   const link = event.composedPath().find((element) => element.tagName === "A");
   if (!link?.href || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target === "_blank" || link.hasAttribute("download")) return;
   if (link.origin !== location.origin || !data.screens.some(([, address]) => address.split("?")[0] === link.pathname)) return;
@@ -49,7 +49,7 @@ function followed(event) {
 }
 
 // Tabs are drawn again after each click. The browser sends no click to a link that was drawn again while it was pressed.
-function released(event) {
+function onRelease(event) {
   const link = event.target.closest?.("a");
   if (pressedLink && !pressedLink.isConnected && link?.href === pressedLink.href) link.click();
   pressedLink = null;
@@ -102,7 +102,7 @@ function select(number) {
   root.querySelector(`#found-${at}`)?.scrollIntoView({ block: "nearest" });
 }
 
-function searched(event) {
+function onSearchKey(event) {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   if (step) { event.preventDefault(); select(at + step); }
   else if (event.key === "Enter" && found.length) { event.preventDefault(); root.querySelector(`#found-${at} a`).click(); }
@@ -114,14 +114,14 @@ export default function (component) {
   window.sawtoothKeys?.abort();
   window.sawtoothKeys = new AbortController();
   const { signal } = window.sawtoothKeys;
-  document.addEventListener("keydown", pressed, { signal });
+  document.addEventListener("keydown", onKey, { signal });
   document.addEventListener("pointerdown", (event) => { pressedLink = event.button ? null : event.target.closest?.("a"); }, { capture: true, signal });
-  document.addEventListener("pointerup", released, { capture: true, signal });
-  document.addEventListener("click", followed, { capture: true, signal });
+  document.addEventListener("pointerup", onRelease, { capture: true, signal });
+  document.addEventListener("click", onLinkClick, { capture: true, signal });
   const dialog = root.querySelector(".search");
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close(), { signal });
   dialog.querySelector("input").addEventListener("input", list, { signal });
-  dialog.querySelector("input").addEventListener("keydown", searched, { signal });
+  dialog.querySelector("input").addEventListener("keydown", onSearchKey, { signal });
   root.querySelector(".find").addEventListener("click", openSearch, { signal });
   if (/Mac|iP/.test(navigator.platform)) root.querySelectorAll("kbd").forEach((key) => { key.textContent = key.textContent.replace("Ctrl ", "⌘"); });
   markPlace();

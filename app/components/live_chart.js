@@ -1,4 +1,4 @@
-// The running GPU: tiles with a number and a line each, and one panel per unit. The elements are kept and drawn again each second.
+// Draws the running GPU: tiles with a number and a line each, and one panel per unit. Each second they are drawn again in the same elements.
 const LEFT = 40, TICK = 11;
 
 function fit(canvas) {
@@ -22,18 +22,18 @@ function path(pen, points, x, y) {
   pen.stroke();
 }
 
-function highest(lines) {
+function highestValue(lines) {
   let top = 0;
   for (const line of lines) for (let i = 1; i < line.points.length; i += 2) top = Math.max(top, line.points[i]);
   return top;
 }
 
-function rounded(top) {
+function roundedUp(top) {
   const unit = 10 ** Math.floor(Math.log10(top || 1));
   return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((n) => n * unit).find((n) => n >= top * 1.02) || top;
 }
 
-// Round times before the newest sample, in seconds, minutes, hours or days: as many as fit.
+// Returns as many round times before the newest sample as fit, in seconds, minutes, hours or days.
 function times(window_s, width) {
   const most = Math.max(2, Math.min(5, Math.floor(width / 90)));
   const step = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800].find((s) => window_s / s <= most) || window_s / 2;
@@ -44,7 +44,7 @@ function times(window_s, width) {
 }
 
 function drawPanel(canvas, panel, data, ink) {
-  const [pen, width, height] = fit(canvas), bottom = height - 20, top = panel.top || rounded(highest(panel.lines));
+  const [pen, width, height] = fit(canvas), bottom = height - 20, top = panel.top || roundedUp(highestValue(panel.lines));
   const x = (t) => LEFT + (width - LEFT) * (1 + t / data.window), y = (v) => bottom - (bottom - 8) * v / top;
   pen.font = `${TICK}px ${getComputedStyle(canvas).fontFamily}`;
   pen.lineWidth = 1;
@@ -71,7 +71,7 @@ function drawPanel(canvas, panel, data, ink) {
 }
 
 function drawSpark(canvas, tile, window_s) {
-  const [pen, width, height] = fit(canvas), top = tile.top || highest([tile]) || 1;
+  const [pen, width, height] = fit(canvas), top = tile.top || highestValue([tile]) || 1;
   pen.strokeStyle = tile.colour; pen.lineWidth = 1.3;
   path(pen, tile.points, (t) => width * (1 + t / window_s), (v) => height - 2 - (height - 4) * Math.min(v / top, 1));
 }

@@ -10,7 +10,7 @@ from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.app import format as fmt
 
 SILENT_STEPS, SILENT_S = 5, 10.0  # Missing steps are reported after 10 s, and after five steps of the 95th percentile.
-MOST = 1e18  # Largest accepted number: a larger one cannot be a measurement.
+MAX_NUMBER = 1e18  # Largest accepted number: a larger one cannot be a measurement.
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class LiveStepRate:
         """Return the numbers of a record; raises ValueError, KeyError or TypeError if the record is invalid."""
         needed = [float(record[key]) for key in ("step", "p50_ms", "p95_ms", "per_s")]
         numbers = [float(record[key]) if record.get(key) is not None else None for key in ("samples", "flops")]
-        if not all(math.isfinite(value) and 0 <= value < MOST for value in (*needed, *(v for v in numbers if v is not None))):
+        if not all(
+            math.isfinite(value) and 0 <= value < MAX_NUMBER for value in (*needed, *(v for v in numbers if v is not None))
+        ):
             raise ValueError(record)
         return cls(at_ns, int(needed[0]), *needed[1:], *numbers)
 

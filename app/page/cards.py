@@ -172,7 +172,7 @@ def metric_card(key: str, value: Reading, *, note: str | None = None, good: floa
         if value.value is not None and good is not None:
             _share_bar(value.value, good)
         if value.why_missing:
-            small(f"Not known: {value.why_missing}")
+            small(value.why_missing)
         elif note:
             small(note)
         trust_badge(value)

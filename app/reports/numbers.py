@@ -11,7 +11,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import changes
 from sawtooth.ingest.loop.step_boundary import NO_OPTIMIZER
 
-NOT_KNOWN = "not known: "
+NO_VALUE = "no value"
 
 
 def what_a_step_is(result: RunResult) -> str | None:
@@ -69,7 +69,7 @@ def missing(result: RunResult) -> list[tuple[str, str]]:
     ]
 
 
-def said_once(rows: list[tuple[str, str]], reasons: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return rows of label and value without reasons that ``reasons`` contain already."""
-    sentences = {f"{NOT_KNOWN}{reason}" for _, reason in reasons}
-    return [(label, NOT_KNOWN.rstrip(": ") if value in sentences else value) for label, value in rows]
+def without_repeated_reasons(rows: list[tuple[str, str]], reasons: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return rows of label and value in which a reason that ``reasons`` contain is only NO_VALUE."""
+    printed = {reason for _, reason in reasons}
+    return [(label, NO_VALUE if value in printed else value) for label, value in rows]

@@ -68,7 +68,7 @@ def markdown(result: RunResult) -> str:
     lines += [f"| {label} | {value} | {as_written(remark)} |" for label, value, remark in numbers.values(result)]
     absent = numbers.missing(result)
     lines += [f"| {labels} | {fmt.MISSING} | {as_written(reason)} |" for labels, reason in absent]
-    if audited := numbers.said_once(audit_words.rows(result), absent):
+    if audited := numbers.without_repeated_reasons(audit_words.rows(result), absent):
         lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
         lines += [f"| {as_written(label)} | {as_written(value)} |" for label, value in audited]
     for title, named, parts in host_words.tables(result.host) if result.host else ():
@@ -118,7 +118,7 @@ def text(result: RunResult) -> str:
     printed = {head, under}
     lines += _readings_text(result, printed)
     lines += about_samples(result)
-    if audited := numbers.said_once(audit_words.rows(result), numbers.missing(result)):
+    if audited := numbers.without_repeated_reasons(audit_words.rows(result), numbers.missing(result)):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
     if limits := dict.fromkeys(limit.sentence for limit in limiting_diagnostics(result) if limit.sentence not in printed):
@@ -134,7 +134,7 @@ def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
     width = max((len(label) for label, _ in rows), default=0)
     lines = ["", "Numbers", *(f"  {label:<{width}}  {value}" for label, value in rows)] if rows else []
     absent = [f"  {labels}: {reason}" for labels, reason in numbers.missing(result) if reason not in printed]
-    return [*lines, "", "Not known", *absent] if absent else lines
+    return [*lines, "", "Numbers without a value, and the reason", *absent] if absent else lines
 
 
 def _ledger_text(rank: RankResult) -> list[str]:

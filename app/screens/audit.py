@@ -21,8 +21,8 @@ from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.manifest import Manifest
 
 _HTML = templates.pieces("audit.html")
-MOST_ROWS = 6  # rows: first_paint.css reserves a height for up to this number
-MOST_RUNS = 8  # runs, each a column: as many as fit on a page of 1,440 pixels
+MAX_ROWS = 6  # rows: first_paint.css reserves a height for up to this number
+MAX_RUNS = 8  # runs, each a column: as many as fit on a page of 1,440 pixels
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
         checked = checklist(result, recording)
     cards.headline(words.finding(result), f"{words.title(checked)}.")
     if changes := words.to_do(result, checked):
-        with st.container(key=f"audit_of_{min(len(changes), MOST_ROWS)}_"):
+        with st.container(key=f"audit_of_{min(len(changes), MAX_ROWS)}_"):
             st.html(_HTML.changes(words.TO_DO_COLUMNS, changes, "The changes, numbered as on the Verdict, and why"))
         if plan := advice.plan_title(result):
             cards.small(f"{plan}; each change then saves only what the changes before it left.")
@@ -72,7 +72,7 @@ def _of_chain(result: RunResult, manifest: Manifest) -> None:
         format_func=names.__getitem__,
         key="chain",
         bind="query-params",
-        max_selections=MOST_RUNS - 1,
+        max_selections=MAX_RUNS - 1,
         placeholder="Choose the runs that followed",
     )
     if not chosen:

@@ -69,7 +69,7 @@ def main() -> None:
         current_result.what_is_missing(result)
         return
     several = result.communication
-    traffic = several if several is not None and (len(several.rows) or several.groups) else _alone(rank)
+    traffic = several if several is not None and (len(several.rows) or several.groups) else _collectives_of_one_rank(rank)
     rows = collective_table(traffic, len(rank.counted)).sort_values("exposed_ms_per_step", ascending=False, ignore_index=True)
     if rows.empty and not traffic.groups:
         cards.headline("No collective ran in the recorded steps.", _why_none(rank))
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
-def _alone(rank: RankResult) -> Communication:
+def _collectives_of_one_rank(rank: RankResult) -> Communication:
     return collectives_of(frame.library(), rank)
 
 
@@ -108,11 +108,11 @@ def finding(rows: pd.DataFrame, rank: RankResult) -> tuple[str, str]:
         return "Computation hides nearly all communication.", under
     first = rows.iloc[0]
     share = fmt.share(float(first["exposed_ms_per_step"]) / exposed)
-    most = "" if len(rows) == 1 else f", {share} of it in {_called(first)}"
+    most = "" if len(rows) == 1 else f", {share} of it in {_name_and_size(first)}"
     return f"{fmt.duration_ms(exposed)} {words.per_step_or_window(rank)} of communication is exposed{most}.", under
 
 
-def _called(row: pd.Series) -> str:
+def _name_and_size(row: pd.Series) -> str:
     size = f" of {fmt.bytes_(row['bytes'])}" if pd.notna(row["bytes"]) else ""
     return f"{fmt.clean(str(row['name']), 40)}{size}"
 
@@ -128,7 +128,7 @@ def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
     ]
     cells = [
         (
-            _called(row),
+            _name_and_size(row),
             fmt.duration_ms(float(row["exposed_ms_per_step"])),
             fmt.duration_ms(float(row["ms_per_step"])),
             f"{row['calls_per_step']:.3g}",
@@ -154,7 +154,9 @@ def _groups(communication: Communication) -> None:
     cards.title(_finding(communication.groups[0]))
     table = pd.DataFrame([_group_row(use) for use in communication.groups])
     known = [column for column in GROUPS if table[column].notna().any()]
-    cells = [tuple(_cell(column, row[column]) + _of_link(column, row) for column in known) for row in table.to_dict("records")]
+    cells = [
+        tuple(_cell(column, row[column]) + _link_suffix(column, row) for column in known) for row in table.to_dict("records")
+    ]
     cards.table([GROUPS[column] for column in known], cells, "Process groups")
     panel.csv_button(table, "groups")
     cards.small(
@@ -172,7 +174,7 @@ def _cell(column: str, value: object) -> str:
     return f"{float(str(value)):.0f}\u00a0GB/s" if column == "bus_gb_s" else str(value)
 
 
-def _of_link(column: str, row: Mapping[Hashable, Any]) -> str:
+def _link_suffix(column: str, row: Mapping[Hashable, Any]) -> str:
     """Return the link's bandwidth as a suffix to the measured bandwidth."""
     return f" of {row['link']}" if column == "bus_gb_s" and row["link"] else ""
 

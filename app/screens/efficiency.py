@@ -43,7 +43,7 @@ def main() -> None:
         return
     _mfu(rank, result)
     _under_the_roof(rank)
-    _missed(rank)
+    _without_tensor_cores(rank)
     _facts(result.manifest)
 
 
@@ -98,7 +98,7 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
 
 def _slowest(rank: RankResult) -> str:
     """Return the product, convolution or attention that exceeds its minimum time most, or ""."""
-    rows = _placed(rank)
+    rows = _roofline(rank)
     rows = rows[rows["flops"] > 0] if len(rows) else rows
     if rows.empty:
         return ""
@@ -140,12 +140,12 @@ def _tensor_cores(rank: RankResult) -> pd.DataFrame:
 @st.cache_data(
     max_entries=64, show_spinner="Placing operators on the roofline …", hash_funcs={RankResult: current_result.key_of}
 )
-def _placed(rank: RankResult) -> pd.DataFrame:
+def _roofline(rank: RankResult) -> pd.DataFrame:
     with current_result.opened(rank, sums=True) as view:
         return work.roofline(view)
 
 
-def _missed(rank: RankResult) -> None:
+def _without_tensor_cores(rank: RankResult) -> None:
     rows, per = _tensor_cores(rank), run_words.per_step_or_window(rank)
     if rows.empty:
         cards.title("No matrix product, convolution or attention ran")
@@ -171,7 +171,7 @@ def _missed(rank: RankResult) -> None:
         for row in shown.to_dict("records")
     ]
     heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if several else []))
-    with st.expander("Their times") if hardly else st.container():  # folded if little is wrong
+    with st.expander("Their times") if hardly else st.container():  # the list is folded if little is wrong
         cards.table(heads, cells, "Products, convolutions and attention by time")
         if (len(missed) or len(rows)) > LISTED:
             cards.small(f"The {len(shown)} longest of {len(missed) or len(rows)}; the CSV has all.")
@@ -179,7 +179,7 @@ def _missed(rank: RankResult) -> None:
 
 
 def _under_the_roof(rank: RankResult) -> None:
-    rows = _placed(rank)
+    rows = _roofline(rank)
     gpu = rank.gpu
     if gpu is None or gpu.bandwidth_bytes_per_s is None:
         which = (

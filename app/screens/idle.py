@@ -23,9 +23,9 @@ from sawtooth.app.words import lost_time as words_of_loss
 from sawtooth.app.words.answer.step import answer_of
 from sawtooth.app.words.lost_time import LostTimeRow
 
-KERNEL_SHOWN = 70  # characters of a kernel's name
+KERNEL_SHOWN = 70  # characters: a longer name of a kernel does not fit into the column
 IN_PYTHON = "python_host"
-STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # prefixes of the profiler's step names
+STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # the column of steps shows the number without these prefixes of the profiler
 PLACES = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
     "confidence": "Confidence",
@@ -161,10 +161,10 @@ def _places(rank: RankResult) -> dict[str, str]:
     with current_result.opened(rank) as view:
         rows = lost_time.places(view)
         lines = _own_lines(view.recording, rows)
-    return {str(row["cause"]): _placed(row, lines) for row in rows.to_dict("records")}
+    return {str(row["cause"]): _place_text(row, lines) for row in rows.to_dict("records")}
 
 
-def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
+def _place_text(row: dict[Any, Any], lines: dict[int, str]) -> str:
     name, share = cause_words.place(str(row["place"])), fmt.share(float(row["share"]))
     line = lines.get(int(row["python_call_id"])) if pd.notna(row["python_call_id"]) else None
     if line is not None:

@@ -32,17 +32,17 @@ from sawtooth.app.settings import settings
 EVERY_SECONDS = 1.0  # time between two updates; often enough to follow a training, and a sampler sends ten samples per second
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
 NUMBER = re.compile(r"[0-9]{1,4}")  # isdigit() would also accept ²
-MOST_FINDINGS = 3  # findings shown in full: with more, the chart would not be visible without scrolling
+MAX_FINDINGS = 3  # findings shown in full: with more, the chart would not be visible without scrolling
 # The first sample may wait for the driver to wake up. After a longer time, the page reports a problem.
 STARTS_WITHIN_SECONDS = 15.0
 
 
 def main() -> None:
     """Show the page."""
-    _opened_run()
+    _open_finished_run()
     here = sessions(settings().data.create().live)
-    _started(here)
-    chosen = _chosen(here)
+    _open_started_session(here)
+    chosen = _chosen_session(here)
     if chosen is None:
         _example()
     else:
@@ -51,7 +51,7 @@ def main() -> None:
         session_start.show()
 
 
-def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
+def _chosen_session(here: list[SessionInfo]) -> SessionInfo | None:
     in_address = st.query_params.get("session")
     if in_address and in_address not in {info.id for info in here}:
         cards.problem(
@@ -71,11 +71,11 @@ def _session(info: SessionInfo, here: list[SessionInfo]) -> None:
     session = live_sessions().get(info.id)
     if session is None or session.last_ns is None:
         cards.headline("The session has started and is waiting for its first sample.", about_session(info))
-        _waiting()
+        _wait_for_session()
         return
     st.fragment(_picture, run_every=EVERY_SECONDS if live else None)(info.id, live, [(i.id, _label(i)) for i in here])
     if st.session_state.get("live_job"):
-        _reading()
+        _follow_job()
 
 
 def _controls(info: SessionInfo, session: LiveSession, here: list[tuple[str, str]], live: bool) -> None:
@@ -107,7 +107,7 @@ def _controls(info: SessionInfo, session: LiveSession, here: list[tuple[str, str
                 args=("session", "live_session"),
                 width=360,
             )
-        _end_of(info, live)
+        _end_buttons(info, live)
 
 
 def _follow(name: str, key: str) -> None:
@@ -182,13 +182,13 @@ def _findings(session: LiveSession) -> None:
     for alert in session.alerts():  # Alerts appear at once. A later finding explains the same problem in more detail.
         if not any(alert.startswith(gpu) for gpu in named):
             cards.caution(alert)
-    for finding in shown[:MOST_FINDINGS]:
+    for finding in shown[:MAX_FINDINGS]:
         cards.caution(f"{finding.sentence} {finding.observation.evidence}")
-    if len(shown) > MOST_FINDINGS:
-        cards.small(f"{len(shown) - MOST_FINDINGS} more: " + " ".join(f.sentence for f in shown[MOST_FINDINGS:]))
+    if len(shown) > MAX_FINDINGS:
+        cards.small(f"{len(shown) - MAX_FINDINGS} more: " + " ".join(f.sentence for f in shown[MAX_FINDINGS:]))
 
 
-def _end_of(info: SessionInfo, live: bool) -> None:
+def _end_buttons(info: SessionInfo, live: bool) -> None:
     ours = info.pid is not None and info.pid == local_sampler().pid
     label = "Finish and analyse" if live and ours else "Analyse so far" if live else "Analyse"
     goes_on = " The sampler keeps running; stop it where it was started." if live and not ours else ""
@@ -209,7 +209,7 @@ def _end_of(info: SessionInfo, live: bool) -> None:
 
 
 @st.fragment(run_every=0.5)
-def _reading() -> None:
+def _follow_job() -> None:
     """Follow the job that reads the session, and open its run when it is ready."""
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is None:
@@ -226,7 +226,7 @@ def _reading() -> None:
         cards.problem("The session could not be read", job.outcome.sentence or "The reading was cancelled.")
 
 
-def _opened_run() -> None:
+def _open_finished_run() -> None:
     """Open the run that was made from the session, if its job has finished."""
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is not None and job.stage == "done" and job.outcome.run_ids:
@@ -234,7 +234,7 @@ def _opened_run() -> None:
         frame.switch("telemetry", run=job.outcome.run_ids[0])
 
 
-def _started(here: list[SessionInfo]) -> None:
+def _open_started_session(here: list[SessionInfo]) -> None:
     """Show the session of the sampler that was just started, as soon as its folder exists."""
     waited: tuple[int, float] | None = st.session_state.get("live_started")
     if waited is None:
@@ -244,7 +244,7 @@ def _started(here: list[SessionInfo]) -> None:
         st.query_params["session"] = session.id
     if session is None and local_sampler().trouble is None and time.time() - waited[1] < STARTS_WITHIN_SECONDS:
         cards.small("The sampler is starting …")
-        _waiting()
+        _wait_for_session()
         return
     st.session_state.pop("live_started")
     if session is None:
@@ -254,7 +254,7 @@ def _started(here: list[SessionInfo]) -> None:
 
 
 @st.fragment(run_every=0.7)
-def _waiting() -> None:
+def _wait_for_session() -> None:
     if st.session_state.get("live_waited"):
         st.session_state["live_waited"] = False
         st.rerun(scope="app")

@@ -93,7 +93,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
         with st.container(gap=None):
             cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(
-                f"Used {_ago(time.time() - listed.seen)}{f', from {session.address}' if session.address else ''}{user}. "
+                f"Used {_time_since(time.time() - listed.seen)}{f', from {session.address}' if session.address else ''}{user}. "
                 f"Logged in with {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."
             )
         if st.button("Log out", key=f"end-{listed.id}"):
@@ -109,7 +109,7 @@ def browser_of(listed: Listed) -> str:
     return f"{browser or 'A browser without a name'}{f' on {system}' if system else ''}"
 
 
-def _ago(seconds: float) -> str:
+def _time_since(seconds: float) -> str:
     if seconds < 6 * MINUTE:  # sessions store their last use only every five minutes
         return "in the last minutes"
     unit, name = next((each for each in ((DAY, "day"), (HOUR, "hour")) if seconds >= each[0]), (MINUTE, "minute"))

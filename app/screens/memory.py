@@ -127,12 +127,12 @@ def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
     where = fmt.duration_ns(use.peak_ns - origin)
     if use.relative:
         cards.headline(
-            f"Tensors add {peak} at the peak{_mostly(rank)}.",
+            f"Tensors add {peak} at the peak{_main_holder(rank)}.",
             f"The peak is {where} into the recording. The trace records changes only, so memory allocated before it started is not included.",
         )
     else:
         cards.headline(
-            f"Tensors take at most {peak}{_of_the_gpu(rank)}{_mostly(rank)}.", f"The peak is {where} into the recording."
+            f"Tensors take at most {peak}{_of_the_gpu(rank)}{_main_holder(rank)}.", f"The peak is {where} into the recording."
         )
     pairs = [("Peak allocated", peak)]
     if use.reserved_peak_bytes is not None:
@@ -153,7 +153,7 @@ def _of_the_gpu(rank: RankResult) -> str:
     return f" of the GPU's {fmt.bytes_(capacity)}" if capacity else ""
 
 
-def _mostly(rank: RankResult) -> str:
+def _main_holder(rank: RankResult) -> str:
     """Return a suffix that names the operator with most of the peak; "" if no operator is known."""
     rows, _ = _memory_by_operator(rank)
     if rows.empty:
@@ -161,10 +161,10 @@ def _mostly(rank: RankResult) -> str:
     first = rows.iloc[0]
     if first["operator"] == memory.BEFORE:
         return f": {fmt.share(first['share'])} was {memory.BEFORE}"
-    return f": {fmt.share(first['share'])} by {_named(first['operator'])}"
+    return f": {fmt.share(first['share'])} by {_operator_name(first['operator'])}"
 
 
-def _named(operator: object) -> str:
+def _operator_name(operator: object) -> str:
     return fmt.clean(str(operator), 60).removeprefix("aten::")
 
 
@@ -175,7 +175,7 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
         return
     few = rows[rows["operator"] != memory.BEFORE].head(FEW)
     if len(few) > 1:
-        names = " and ".join(_named(name) for name in few["operator"])
+        names = " and ".join(_operator_name(name) for name in few["operator"])
         cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
     bars = poster.bar(StepBar("peak", fmt.bytes_(use.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
     if capacity:

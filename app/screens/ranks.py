@@ -16,9 +16,9 @@ from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.words import predicted_gain
 from sawtooth.app.words import run as words
 
-MOST_BARS = 16  # ranks drawn side by side; of more ranks, only the most important are drawn
+MAX_BARS = 16  # ranks drawn side by side; of more ranks, only the most important are drawn
 HARDLY_MS = 0.0005  # ms: a smaller gain would be shown as 0
-MOST_NAMED = 32  # late ranks that a line lists
+MAX_NAMED = 32  # late ranks that a line lists
 INGEST = "sawtooth ingest rank*.trace.json.gz"
 LATE = ("Late rank", "Host", "Cause", "Longer than its peers", "A step gains")
 
@@ -45,7 +45,7 @@ def main() -> None:
         rank_panels.heat(result, communication)
     for note in communication.notes if len(communication.rows) or communication.unmatched else ():
         cards.small(note)
-    _late(result, communication)
+    _stragglers(result, communication)
     if not of_many and other is None:
         _side_by_side(result, communication)
     if len(communication.rows):
@@ -62,7 +62,7 @@ def _side_by_side(result: RunResult, communication: Communication, *, in_profile
 
     With ``in_profile``, the title says that it is only about the profiled steps, because the rest of the run differs.
     """
-    shown = _shown(result, communication)
+    shown = _ranks_to_draw(result, communication)
     estimated = all(any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger) for rank in shown)
     unprofiled = estimated and basis.switch(result.lead or shown[0]) == "unprofiled"
     rows = side_by_side(shown, unprofiled=unprofiled)
@@ -96,12 +96,12 @@ def _one_trace(result: RunResult, rank: RankResult) -> None:
     )
 
 
-def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
-    """Return at most ``MOST_BARS`` ranks to draw: late ranks, then the lead, then those that wait longest."""
+def _ranks_to_draw(result: RunResult, communication: Communication) -> list[RankResult]:
+    """Return at most ``MAX_BARS`` ranks to draw: late ranks, then the lead, then those that wait longest."""
     late = [position for straggler in communication.stragglers for position in straggler.positions]
     lead = [position for position, rank in enumerate(result.ranks) if rank is result.lead]
     waiting = [waits.position for waits in sorted(communication.ranks, key=lambda waits: -waits.wait_ms)]
-    kept = list(dict.fromkeys([*late[: MOST_BARS // 2], *lead, *waiting]))[:MOST_BARS]
+    kept = list(dict.fromkeys([*late[: MAX_BARS // 2], *lead, *waiting]))[:MAX_BARS]
     return sorted((result.ranks[position] for position in kept), key=lambda rank: -1 if rank.rank is None else rank.rank)
 
 
@@ -111,7 +111,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     if not communication.stragglers:
         if finding is not None:  # a rank is late only in the profile, which the map below shows
             return f"{finding.title}.", finding.fix
-        return _nobody(result, communication), _of_pipeline(result) if communication.schedule is not None else None
+        return _no_straggler(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]
     name, reason = who(late, result.ranks), why(late)
     name, by = f"{name[0].upper()}{name[1:]}", f" ({reason})" if reason else ""
@@ -125,7 +125,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         sentence, lost = f"{delays}: ≈\u00a0{fmt.duration_ms(late.own_ms)} per step longer than the others{by}.", ""
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
         gain_ms = step_ms - finding.predicted_step_ms
-        gain = f"Without the delay, a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_between(finding)}."
+        gain = f"Without the delay, a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_interval(finding)}."
     else:
         gain_ms = late.gain_ms
         gain = f"Without the delay, a step is {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)} shorter."
@@ -133,7 +133,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     return sentence, f"{lost}{gain} {fix} {predicted_gain.delay_and_gain(late, gain_ms)}".strip()
 
 
-def _between(finding: Finding) -> str:
+def _interval(finding: Finding) -> str:
     """Return the interval of the step that a finding predicts, in brackets."""
     low, high = finding.predicted_low_ms, finding.predicted_high_ms
     return f" ({fmt.span_ms(low, high)})" if low is not None and high is not None else ""
@@ -147,7 +147,7 @@ def _of_pipeline(result: RunResult) -> str | None:
     return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms)} per step."
 
 
-def _nobody(result: RunResult, communication: Communication) -> str:
+def _no_straggler(result: RunResult, communication: Communication) -> str:
     if (schedule := communication.schedule) is not None:
         return (
             f"No rank is a straggler; the pipeline's bubble is {fmt.share(schedule.bubble_share)} of a step. "
@@ -160,7 +160,7 @@ def _nobody(result: RunResult, communication: Communication) -> str:
     return f"{len(result.ranks)} GPUs are recorded; their collectives cannot be matched, so it is not known which rank waits for which."
 
 
-def _late(result: RunResult, communication: Communication) -> None:
+def _stragglers(result: RunResult, communication: Communication) -> None:
     """Show all stragglers with cause and gain.
 
     A single straggler is already in the headline, so only its rank numbers are listed, if it has many.
@@ -168,8 +168,8 @@ def _late(result: RunResult, communication: Communication) -> None:
     stragglers = communication.stragglers
     if len(stragglers) == 1 and len(stragglers[0].ranks) > NAMED_RANKS:
         numbers = [str(rank) for rank in stragglers[0].ranks if rank is not None]
-        more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
-        cards.small(f"Late: ranks {', '.join(numbers[:MOST_NAMED])}{more}." if numbers else "")
+        more = f" and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else ""
+        cards.small(f"Late: ranks {', '.join(numbers[:MAX_NAMED])}{more}." if numbers else "")
     if len(stragglers) < 2:
         return
     table = pd.DataFrame(

@@ -145,7 +145,7 @@ def _job_list() -> None:
         _watch()
     else:
         for job in shown[: FAILED_SHOWN + 1]:
-            _finished(job)
+            _finished_job(job)
 
 
 @st.fragment(run_every=0.7)
@@ -154,11 +154,11 @@ def _watch() -> None:
     active = [job for job in everything if job.active]
     repeated = [job for job in active if job.analyses]
     for job in active if len(repeated) == 1 else [job for job in active if not job.analyses]:
-        _running(job)
-    if len(repeated) > 1:  # for example after an upgrade
+        _running_job(job)
+    if len(repeated) > 1:  # this happens after an upgrade
         cards.small(f"{len(repeated)} runs are being analysed. The list shows each answer when it is known.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
-        _finished(job)
+        _finished_job(job)
 
 
 def _is_own(job: IngestJob) -> bool:
@@ -171,7 +171,7 @@ def _row_and_button() -> tuple[Any, Any]:
         return st.container(gap="xsmall", width="stretch"), st.container(width="content")
 
 
-def _running(job: IngestJob) -> None:
+def _running_job(job: IngestJob) -> None:
     words = {"waiting": "waits for its turn", "reading": "is being read", "deriving": "is being analysed"}
     detail = f" · {share(job.progress.share)}" if job.progress.share is not None else ""
     detail += f" · {count(job.progress.events)} events" if job.progress.events else ""
@@ -187,7 +187,7 @@ def _running(job: IngestJob) -> None:
         st.rerun(scope="fragment")
 
 
-def _finished(job: IngestJob) -> None:
+def _finished_job(job: IngestJob) -> None:
     row, button = _row_and_button()
     with row:
         if job.stage == "failed":

@@ -146,7 +146,7 @@ def _is_long(values: pd.Series) -> bool:
     return not pd.api.types.is_numeric_dtype(values) and bool((values.astype(str).str.len() > LONG_TEXT).any())
 
 
-def _shortened(values: pd.Series) -> list[object]:
+def _short_texts(values: pd.Series) -> list[object]:
     """Return texts that fit into a cell, such as readable names of kernels that stay distinct."""
     short = rankings.distinct_names([str(value) for value in values.dropna().unique()], LONG_TEXT)
     of = dict(zip(map(str, values.dropna().unique()), short, strict=True))
@@ -170,7 +170,7 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
         cards.title(f"The first {many} of more" if result.more else many if len(rows) else "The query returned no rows")
         complete = bool(long) and st.toggle("Complete texts", key="sql_complete")
     st.dataframe(
-        rows if complete else rows.assign(**{c: _shortened(rows[c]) for c in long}),
+        rows if complete else rows.assign(**{c: _short_texts(rows[c]) for c in long}),
         hide_index=True,
         key="sql_answer",
         column_config={} if complete else {c: st.column_config.Column(width=LONG_PX) for c in long},

@@ -39,7 +39,7 @@ def main() -> None:
         return
     result = current_result.run_result()
     answer = st.container()  # shown above the choice of the device, on which it depends
-    chosen = _chosen(result)
+    chosen = _chosen_device(result)
     if chosen is None and result.telemetry.host is not None:
         cards.headline("Only the host was sampled, no GPU.")
         cards.table(
@@ -59,7 +59,7 @@ def main() -> None:
     with answer:
         _head(result, telemetry, summary)
         first_change.show(result)
-    _lanes(telemetry, manifest.id, summary, _trouble(result, telemetry))
+    _lanes(telemetry, manifest.id, summary, _quantities_of_warning(result, telemetry))
     fleet.show(result)
     with _tooth(result, telemetry, summary):
         _activity_metrics(result, telemetry, summary)
@@ -111,7 +111,7 @@ def _activity_metrics(result: RunResult, telemetry: TelemetrySeries, summary: De
             cards.table(("Activity", f"Mean{over}", "What it counts"), rows, "What each activity metric counts")
 
 
-def _chosen(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:
+def _chosen_device(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:
     root = str(frame.data_folder().root)
     refs = result.manifest.telemetry
     options = [(ref, device, name) for ref in refs for device, name in telemetry_strip.devices(root, ref.id)]
@@ -134,7 +134,7 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:
     return next(ref for ref in refs if ref.id == recording), telemetry_strip.read(result, recording, int(device))
 
 
-def _trouble(result: RunResult, telemetry: TelemetrySeries) -> tuple[str, ...]:
+def _quantities_of_warning(result: RunResult, telemetry: TelemetrySeries) -> tuple[str, ...]:
     """Return the quantities that the first finding is about; empty if the finding is not about this GPU."""
     finding = words.first_finding(result)
     if finding is None or words.first_gpu(result) != (telemetry.recording_id, telemetry.device):
@@ -146,12 +146,12 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
     own = result.lead is not None and summary is not None and summary == result.lead.telemetry
     if summary is not None and own and (caused := words.trough_cause(result, summary.sawtooth, summary.signal)):
-        cards.headline(caused, _under(telemetry))
+        cards.headline(caused, _line_below(telemetry))
         return
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         steady = telemetry_strip.steady(telemetry, summary)
         where = f" · the loop is steady from {telemetry_strip.stretch(steady, telemetry)}" if steady is not telemetry else ""
-        cards.headline(sentence, f"{_under(telemetry)}{where}")
+        cards.headline(sentence, f"{_line_below(telemetry)}{where}")
         return
     column, name = _activity(telemetry)
     # The steady part of the run, as on every other screen: without start, end and profile.
@@ -168,14 +168,14 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
             when = telemetry_strip.stretch(series.cut_to(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
         average = f"{name} averages {mean}{over}{least}"
-        under = f"{_under(telemetry)} · 5th to 95th percentile {low} to {high}" if low != high else _under(telemetry)
-        if _trouble(result, telemetry):
+        under = f"{_line_below(telemetry)} · 5th to 95th percentile {low} to {high}" if low != high else _line_below(telemetry)
+        if _quantities_of_warning(result, telemetry):
             cards.headline(words.first_line(result), f"{average} · {under}")
         else:
             cards.headline(f"{average}.", under)
     else:
-        cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
-    if sentence and not _trouble(result, telemetry):
+        cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _line_below(telemetry))
+    if sentence and not _quantities_of_warning(result, telemetry):
         cards.small(sentence)
 
 
@@ -188,7 +188,7 @@ def _activity(telemetry: TelemetrySeries) -> tuple[str | None, str]:
     return column, "Utilization" if column in ("util_pct", None) else BY_COLUMN[column].label
 
 
-def _under(telemetry: TelemetrySeries) -> str:
+def _line_below(telemetry: TelemetrySeries) -> str:
     parts = [fmt.clean(telemetry.name, 40)] if telemetry.name else []
     interval = telemetry.interval_s
     rate = f", one every {fmt.duration_ns(interval * 1e9)}" if interval else ""
@@ -231,7 +231,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     chart = charts.lanes(
         shown,
         title,
-        f"{title} {averages} {_under(telemetry)}.".strip(),
+        f"{title} {averages} {_line_below(telemetry)}.".strip(),
         origin_ns=origin,
         dark=frame.dark(),
         sawtooth=summary.sawtooth if summary else None,

@@ -79,7 +79,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
     head.empty()  # a container without any element has no height
     with st.container(horizontal=True, vertical_alignment="bottom", key="work_controls"):
         chosen = controls.choice("Group by", GROUPS, "by")
-        by = _finer(chosen)
+        by = _finer_grouping(chosen)
         order = controls.choice("Largest by", ORDERS, "order") if chosen == "operator" else "ms"
         search = controls.search("name", "part of a name", 200)
         everything = breakdown.all_columns()
@@ -110,7 +110,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
         )
     if chosen == "operator":
         rows = _with_host(rows, rank, by, order)
-        rows = rows.merge(_held(rank), on="operator", how="left") if everything and by == "operator" else rows
+        rows = rows.merge(_memory_at_peak(rank), on="operator", how="left") if everything and by == "operator" else rows
     shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
         cards.small("No name matches.")
@@ -118,11 +118,11 @@ def _page(result: RunResult, rank: RankResult) -> None:
     breakdown.narrow(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
     addresses = first_change.addresses([[numbered[place] for place in about] for about in shown["changes"]], result)
     chart = _map(rank, by, work, shown, order=order, search=search or "", dark=frame.dark())
-    row = _chosen(_table_and_map(chart, shown.assign(change=addresses), rank, by, everything=everything), shown, by)
+    row = _chosen_row(_table_and_map(chart, shown.assign(change=addresses), rank, by, everything=everything), shown, by)
     work_details.show(row, work, by, rank, result, [numbered[place] for place in row["changes"]])
 
 
-def _finer(chosen: Grouping) -> Grouping:
+def _finer_grouping(chosen: Grouping) -> Grouping:
     """Return the grouping ``chosen``, or its finer form (by shape, by class) if the viewer switches it on."""
     if chosen not in FINER:
         return chosen
@@ -149,7 +149,7 @@ def _host_times(rank: RankResult, by: Grouping) -> pd.DataFrame:
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
-def _held(rank: RankResult) -> pd.DataFrame:
+def _memory_at_peak(rank: RankResult) -> pd.DataFrame:
     with current_result.opened(rank) as view:
         use = memory.memory_use(view)
         held = memory.holders(view, use) if use is not None else pd.DataFrame(columns=["operator", "bytes"])
@@ -175,14 +175,14 @@ def _head(rows: pd.DataFrame, work: GpuWork, result: RunResult, rank: RankResult
     answer = answer_of(result, rank)
     breakdown.head(
         finding(rows, work, by),
-        f"{count}{answer.works if answer is not None else ''}{_moving(rows)}",
+        f"{count}{answer.works if answer is not None else ''}{_transfers_sentence(rows)}",
         ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy", "flops_per_step"),
         METHOD,
         "work",
     )
 
 
-def _moving(rows: pd.DataFrame) -> str:
+def _transfers_sentence(rows: pd.DataFrame) -> str:
     """Return a sentence about transfers, which the Verdict counts as waiting; "" if they hardly take time."""
     total, moved = float(rows["ms"].sum()), float(rows.loc[rows["owner"].isin(LOST_OWNERS), "ms"].sum())
     return f" Transfers take {fmt.part_ms(total, moved)} in addition." if moved > MOVES_FROM * total else ""
@@ -234,7 +234,7 @@ def _table_and_map(chart: Chart, rows: pd.DataFrame, rank: RankResult, by: Group
     return clicked or row or tile
 
 
-def _chosen(key: str | None, rows: pd.DataFrame, by: Grouping) -> pd.Series:
+def _chosen_row(key: str | None, rows: pd.DataFrame, by: Grouping) -> pd.Series:
     """Return the row with ``key`` and write the key into the address; by default the first row."""
     keys = [work_map.key_of(by, row) for row in rows.to_dict("records")]
     if key not in keys:

@@ -1,6 +1,6 @@
 // The staircase of a run: the step now, and after each selected change. The data contains every choice, so a selection needs no request.
 // app/page/staircase.py passes the data; app/words/staircase.py makes all of its texts.
-const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, LEAST_SHADE = 0.8, LEAST_SEEN = 1.5, LEAST_LOSS = 0.01, PHONE_ROOM = 190;
+const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, MIN_SHADE = 0.8, MIN_SEEN = 1.5, MIN_LOSS = 0.01, PHONE_ROOM = 190;
 const kept = new WeakMap(); // by root: the selected and open changes, for the time in which the page is drawn again
 
 function node(tag, attributes = {}, ...children) {
@@ -164,9 +164,9 @@ class Staircase {
       const segment = first.querySelector(`[data-kind="${kind}"]`), name = this.data.kinds[kind].label, wide = ms / this.scale * room;
       const fits = (text) => wide > this.width(text, 14.5, 600) + LABEL_ROOM;
       segment.replaceChildren(...(fits(`${name} ${time}`) ? [node("em", {}, `${name} `, node("b", {}, time))] : fits(time) ? [node("em", {}, node("b", {}, time))] : []));
-      if (!fits(`${name} ${time}`) && wide >= LEAST_SEEN) this.named.append(node("span", {}, this.swatch(kind), `${name} ${time}`));
+      if (!fits(`${name} ${time}`) && wide >= MIN_SEEN) this.named.append(node("span", {}, this.swatch(kind), `${name} ${time}`));
     }
-    const later = new Set(this.changes.flatMap((_, i) => this.state(this.choice & ((2 << i) - 1)).parts.filter(([, ms]) => ms / this.scale * room >= LEAST_SEEN).map(([kind]) => kind)));
+    const later = new Set(this.changes.flatMap((_, i) => this.state(this.choice & ((2 << i) - 1)).parts.filter(([, ms]) => ms / this.scale * room >= MIN_SEEN).map(([kind]) => kind)));
     for (const [kind] of now.parts) later.delete(kind);
     for (const kind of later) this.named.append(node("span", {}, this.swatch(kind), this.data.kinds[kind].label));
     if (this.changes.length && this.data.states[this.data.first].span) this.named.append(node("span", {}, node("i", { class: "reach sw" }), "likely range"));
@@ -210,7 +210,7 @@ class Staircase {
   // Returns what a change shortens: its parts if there are several, such as ": data loader 613 ms, copies 6.45 ms", and whether they are waits or work.
   removed(before, state, gain) {
     const left = new Map(state.parts.map(([kind, ms]) => [kind, ms]));
-    const losses = before.parts.map(([kind, ms]) => [kind, ms - (left.get(kind) || 0)]).filter(([, ms]) => ms >= LEAST_LOSS * gain).sort((a, b) => b[1] - a[1]);
+    const losses = before.parts.map(([kind, ms]) => [kind, ms - (left.get(kind) || 0)]).filter(([, ms]) => ms >= MIN_LOSS * gain).sort((a, b) => b[1] - a[1]);
     const lost = losses.map(([kind]) => Boolean(this.data.kinds[kind].lost)), alike = this.data.busy.length && losses.length && lost.every((one) => one === lost[0]);
     return [losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms, this.state(0).ms)}`).join(", ")}` : null, alike ? (lost[0] ? " of waits" : " of work") : null].filter(Boolean);
   }
@@ -325,7 +325,7 @@ class Staircase {
       drawn("path", { d: area, fill: colour, opacity: 0.2 }), ...(of.slow || []).map(([from, to]) => drawn("rect", { x: x(from), y: 0, width: x(to) - x(from), height: 100, fill: of.alarm, opacity: 0.16 })), ...(peers ? [drawn("path", { ...stroke, d: peers, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "6 4" })] : []), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
     const wedge = drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }), accent = "var(--accent)";
     if (of.step) {
-      svg.append(drawn("rect", { x: x(a), y: 0, width: Math.max(x(b) - x(a), LEAST_SHADE), height: 100, fill: accent, opacity: 0.32 }), drawn("path", { ...stroke, d: `M${x(a)} 0V100M${x(b)} 0V100`, stroke: accent, "stroke-width": 1.2 }));
+      svg.append(drawn("rect", { x: x(a), y: 0, width: Math.max(x(b) - x(a), MIN_SHADE), height: 100, fill: accent, opacity: 0.32 }), drawn("path", { ...stroke, d: `M${x(a)} 0V100M${x(b)} 0V100`, stroke: accent, "stroke-width": 1.2 }));
       wedge.append(drawn("polygon", { points: `${100 * a},0 ${100 * b},0 100,100 0,100`, fill: accent, opacity: 0.1 }), drawn("path", { ...stroke, d: `M${100 * a} 0L0 100M${100 * b} 0L100 100`, stroke: accent, opacity: 0.45 }));
     }
     const middle = Math.min(Math.max(50 * (a + b), 8), 92);

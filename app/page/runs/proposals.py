@@ -13,14 +13,14 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.proposals import Proposal, accept, changes_of, dismiss, proposal_for
 from sawtooth.ingest.schema import DataFolder
 
-SHOWN_MOST = 5  # proposals shown at a time: the next one appears when the viewer has decided on one
+MAX_SHOWN = 5  # proposals shown at a time: the next one appears when the viewer has decided on one
 CELL_LENGTH = 120
 
 
 def proposals(manifests: list[Manifest]) -> None:
     """Show the proposals for the listed runs; a run changes only if the viewer presses the button."""
     waiting = ((run, proposal) for run in manifests if (proposal := proposal_for(frame.data_folder(), run.id)) is not None)
-    for _, (run, proposal) in zip(range(SHOWN_MOST), waiting, strict=False):
+    for _, (run, proposal) in zip(range(MAX_SHOWN), waiting, strict=False):
         _proposal(run, proposal)
 
 

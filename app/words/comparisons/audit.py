@@ -30,7 +30,7 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
     lines = [
         (
             row.label,
-            _value_and_factors(row, step_ms) if row.reading.value is not None else f"not known: {row.reading.why_missing}",
+            _value_and_factors(row, step_ms) if row.reading.value is not None else str(row.reading.why_missing),
         )
         for row in audit(result)
         if result.lead is not None or row.reading.value is not None
