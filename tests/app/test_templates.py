@@ -28,6 +28,7 @@ def test_every_card_escapes_its_values(name: str) -> None:
         "pairs": [(HOSTILE, HOSTILE)],
         "definitions": [(HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         "entries": [LegendEntry(HOSTILE, HOSTILE)],
+        "listed": [(HOSTILE, [(HOSTILE, HOSTILE, HOSTILE)], True)],
     }
     macro = getattr(CARDS, name)
     shown = macro(*(values.get(argument, HOSTILE) for argument in macro.arguments))
