@@ -2,7 +2,7 @@
 
 import pytest
 
-from sawtooth.app.charts.cause_changes import MOST, cause_changes
+from sawtooth.app.charts.cause_changes import MAX_BARS, cause_changes
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import UNKNOWN
 
@@ -30,7 +30,7 @@ def test_small_causes_share_a_bar_so_that_bars_sum_to_the_step() -> None:
     causes = ("data_wait", "host_sync", "launch_bound", "python_host", "allocator", "compilation")
     bars = [WaterfallBar("idle", cause, 0.0, ms) for cause, ms in zip(causes, (100.0, 50.0, 25.0, 12.0, 6.0, 3.0), strict=True)]
     changes = cause_changes(bars, dark=False)
-    assert changes is not None and len(changes.rows) == MOST + 1
+    assert changes is not None and len(changes.rows) == MAX_BARS + 1
     assert (changes.rows[-1].name, changes.rows[-1].text.replace("\u00a0", " ")) == ("everything else", "▲ +9.00 ms")
     assert sum(place(row.width) for row in changes.rows) == pytest.approx(196.0, abs=0.1), "of the longest bar, which has 100 %"
 
