@@ -16,14 +16,15 @@ _HTML = templates.pieces("poster.html")
 
 
 def ratio(comparison: Comparison) -> None:
-    """Show A's step time ÷ B's on an axis, with a hollow mark for the earlier prediction.
+    """Show the ratio of the step times on an axis, with a hollow mark for the earlier prediction.
 
     A slower step is drawn in the colour of trouble, unless the steps do different work.
     """
     if ratios := intervals.ratios(comparison):
-        slower = comparison.throughput is None and ratios[-1].high < 1
+        longer = comparison.verdict.answer == "slower"
+        slower = comparison.throughput is None and (longer or ratios[-1].high < 1)
         with st.container(gap="xxsmall"):
-            fast = "How many times as fast"
+            fast = f"How many times as {'long' if longer else 'fast'}"
             cards.title(fast if comparison.throughput is None else f"Step time alone: {fast[0].lower()}{fast[1:]}")
             mark = ALARM if slower else ACCENT
             st.html(_HTML.ratios(step_pair.ratio_axis(ratios), mark.on(frame.dark()), PAGE.on(frame.dark())))

@@ -41,7 +41,7 @@ def choose(result: RunResult, rank: RankResult) -> Beside | None:
         if other.lead is None:
             cards.small("That run has no GPU work to show below this one.")
             return None
-        return Beside(other, other.lead, _aligned(rank, other.lead))
+        return Beside(other, other.lead, _aligned(rank, other.lead), (names[result.manifest.id], names[chosen]))
 
 
 def _aligned(rank: RankResult, other: RankResult) -> int | None:
@@ -84,7 +84,6 @@ def _offered(result: RunResult, chosen: str) -> dict[str, Manifest]:
 
 def sentence(rank: RankResult, beside: Beside) -> str:
     """Say which lanes belong to which run, and which part of the other recording is outside the picture."""
-    name = fmt.clean(beside.result.manifest.name, NAME_LENGTH)
     at = (
         f"Both are aligned at the start of counted step {beside.step + 1}"
         if beside.step is not None
@@ -95,4 +94,4 @@ def sentence(rank: RankResult, beside: Beside) -> str:
     before = (
         f"; the first {fmt.duration_ns(min(cut, whole.ns))} of B come before A's recording and are not shown" if cut > 0 else ""
     )
-    return f"{tracks.A} is this run, {tracks.B} is {name}. {at}{before}. The tables below are about {tracks.A}."
+    return f"{tracks.A} is this run, {tracks.B} is {beside.names[1]}. {at}{before}. The tables below are about {tracks.A}."

@@ -30,12 +30,14 @@ A, B = "A", "B"  # prefixes of the lanes of two runs
 class Beside:
     """Another run in the picture, its device, and the step at which both runs are aligned.
 
-    ``step`` is the index (from 0) of a counted step. If it is None, the starts of the recordings are aligned.
+    ``step`` is the index (from 0) of a counted step. If it is None, the starts of the recordings are aligned. ``names`` are the
+    distinct names of the page's run and of the other one.
     """
 
     result: RunResult
     rank: RankResult
     step: int | None
+    names: tuple[str, str]
 
 
 def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[str, Any]:
@@ -88,13 +90,12 @@ def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, 
     offset = shift_ns(rank, beside)
     of_a, of_b = own(result, rank, rank.recording_id), own(beside.result, beside.rank, beside.rank.recording_id)
     whole = views.extent(beside.rank.recording_id)
-    names = [fmt.clean(each.manifest.name, 40) for each in (result, beside.result)]
     return [
-        {**of_a, "mark": A, "label": f"{A}: {names[0]}", "lanes": _marked(A, of_a["lanes"])},
+        {**of_a, "mark": A, "label": f"{A}: {beside.names[0]}", "lanes": _marked(A, of_a["lanes"])},
         {
             **of_b,
             "mark": B,
-            "label": f"{B}: {names[1]}",
+            "label": f"{B}: {beside.names[1]}",
             "offset": offset,
             "lanes": _marked(B, of_b["lanes"]),
             "steps": steps(beside.rank, whole),

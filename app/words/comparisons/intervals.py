@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
@@ -59,7 +61,7 @@ def ratio_digits(verdict: Verdict) -> int:
 def ratios(comparison: Comparison) -> list[Ratio]:
     """Return A's step time ÷ B's with its interval, and before it the ratio that A's report predicted.
 
-    The list is empty if the ratio's interval is not known or open. A prediction is left out if B does not test it.
+    If B is slower, all ratios are B's step time ÷ A's, as in the headline. The list is empty if the ratio's interval is not known or open. A prediction is left out if B does not test it.
     """
     low, high = comparison.verdict.ratio or (None, None)
     a, b = comparison.best.a, comparison.best.b
@@ -72,7 +74,11 @@ def ratios(comparison: Comparison) -> list[Ratio]:
     if predicted is not None and predicted.low_ms and predicted.high_ms and predicted.is_tested:
         low, high = a / predicted.high_ms, a / predicted.low_ms
         shown.insert(0, Ratio("predicted", a / predicted.predicted_ms, low, high, predicted=True, digits=digits))
-    return shown
+    return [_inverse(ratio) for ratio in shown] if comparison.verdict.answer == "slower" else shown
+
+
+def _inverse(ratio: Ratio) -> Ratio:
+    return replace(ratio, value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
 
 
 def no_change(verdict: Verdict) -> str:

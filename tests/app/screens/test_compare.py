@@ -101,6 +101,14 @@ def test_selecting_another_run_changes_the_address(pair, app_data, tmp_path):
     assert "Cannot tell whether before or third is faster" in words_of(test)
 
 
+def test_two_runs_of_one_name_are_told_apart(pair, app_data, tmp_path):
+    again = add(app_data, tmp_path, "after", step_us=900, matmul_us=500)
+    test = opened(a=pair[1], b=again)
+    (before,) = (m for m in test.multiselect if m.label == "A, before")
+    assert sorted(before.options) == ["after #1", "before"]
+    assert "after #1" in words_of(test) and "after #2" in words_of(test)
+
+
 def test_the_address_restores_the_view(pair):
     test = opened(a=pair[0], b=pair[1], changed="Operators", named="add")
     table = next(f.value for f in test.dataframe if "matched_by" in f.value.columns)

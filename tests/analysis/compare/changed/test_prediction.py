@@ -187,3 +187,11 @@ def test_a_missed_prediction_names_the_part_that_differs():
     ):  # fmt: skip
         found = compare(with_loader(a, "inline"), with_loader(of("b" * 16, wait, kernels), "in workers"))
         assert setup_changes.tested_prediction(found).replace("\u00a0", " ").endswith(said)
+
+
+def test_the_ratio_of_a_slower_run_is_how_many_times_as_long_its_step_takes():
+    short, long = (run_of(id_ * 16, best_ms=ms, source="user") for id_, ms in (("a", 20.0), ("b", 50.0)))
+    (faster,), (slower,) = (intervals.ratios(compare(side(a), side(b))) for a, b in ((long, short), (short, long)))
+    assert (faster.value, slower.value) == (pytest.approx(2.5), pytest.approx(2.5))
+    assert 1 < slower.low < slower.value < slower.high
+    assert (slower.low, slower.high) == (pytest.approx(faster.low), pytest.approx(faster.high))
