@@ -12,11 +12,16 @@
   };
   // What a chart draws under a text: bars, slices and dots are no ancestors of it, so the one that holds its middle is looked for.
   const marks = [...document.querySelectorAll(".js-plotly-plot :is(.point path, path.point, path.surface)")].map((path) => [path, path.getBoundingClientRect()]);
+  const filled = (path) => { // a textured bar is filled with a pattern, whose rectangle has the colour
+    const fill = getComputedStyle(path).fill, pattern = fill.match(/^url\("?[^"#]*#([^")]+)/);
+    const area = pattern && document.getElementById(pattern[1])?.querySelector("rect");
+    return pattern ? area && rgb(getComputedStyle(area).fill) : rgb(fill);
+  };
   const mark = (box) => {
     const x = box.left + box.width / 2, y = box.top + box.height / 2;
-    const found = marks.filter(([path, at]) => at.left <= x && x <= at.right && at.top <= y && y <= at.bottom && rgb(getComputedStyle(path).fill)).pop();
+    const found = marks.filter(([path, at]) => at.left <= x && x <= at.right && at.top <= y && y <= at.bottom && filled(path)).pop();
     if (!found) return null;
-    const style = getComputedStyle(found[0]), [r, g, b] = rgb(style.fill);
+    const style = getComputedStyle(found[0]), [r, g, b] = filled(found[0]);
     return over([r, g, b, Number(style.fillOpacity) * opacity(found[0])], backdrop(found[0].closest(".js-plotly-plot")));
   };
   const opacity = (element) => { let o = 1; for (let e = element; e; e = above(e)) o *= Number(getComputedStyle(e).opacity); return o; };
