@@ -16,6 +16,9 @@ from sawtooth.analysis.run.model import Finding
 LEADS = 0.5  # A rank that causes at most this share of all waiting is only one of several late ranks.
 # If the peers lose at most this share of the rank's loss to a cause, most of the loss belongs to the rank alone.
 PEERS_LOSE = 0.5
+# Causes whose own finding has the change for the whole delay of a late rank, so that both findings are one.
+SAME_WORK = frozenset({"blocking_copy"})
+WAITS = "the other ranks wait for it"
 BOUNDED = "The other ranks hardly lose this time. The job's gain is at most that of “{title}”, which includes the same time."
 
 
@@ -37,9 +40,31 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
     """
     late_finding = _late_finding(findings)
     single = _lost_alone(context) if late_finding is not None else frozenset()
+    if (one := _same_work(findings, late_finding, single & SAME_WORK)) is not None:
+        return [*(finding for finding in findings if finding not in one), _as_one(*one)]
     return [
         _limit_finding(f, late_finding) if late_finding is not None and single & set(f.explains.causes) else f for f in findings
     ]
+
+
+def _same_work(findings: Sequence[Finding], late: Finding | None, causes: frozenset[str]) -> tuple[Finding, Finding] | None:
+    """Return the late rank's own finding with the largest gain about ``causes``, and ``late``."""
+    own = [each for each in findings if causes & set(each.explains.causes) and each.predicted_step_ms is not None]
+    largest = max(own, key=lambda finding: finding.gain_ms, default=None)
+    return (largest, late) if largest is not None and late is not None and largest is not late else None
+
+
+def _as_one(own: Finding, late: Finding) -> Finding:
+    """Return the late rank's own finding as the finding on the late rank: its change removes the delay."""
+    limited = _limit_finding(own, late)
+    return replace(
+        limited,
+        title=f"{own.title}; {WAITS}",
+        severity=min(limited.severity, late.severity, key=SEVERITIES.index),
+        explains=replace(own.explains, topics=own.explains.topics | late.explains.topics),
+        evidence=(*own.evidence, *late.evidence),
+        prediction_note=" ".join(filter(None, (limited.prediction_note, f"{late.title}."))),
+    )
 
 
 def is_seen_to_be_late(context: RuleContext, late_finding: Finding, _host: Finding) -> bool:

@@ -29,6 +29,8 @@ MAX_SLOWDOWN = 2.0
 MIN_INTERRUPTION_NS = 500_000
 MIN_INTERRUPTION_FACTOR = 3.0
 
+HOST_COPY = r"(?i)^Memcpy (HtoD|DtoH)|^Copy(HostToDevice|DeviceToHost)"  # Names of copies between host and GPU.
+
 # A kernel's name, and a text with its grid, its block and its bytes. If FLOPs are counted, the text has a digest of the
 # operator's inputs too.
 Shape = tuple[str, str]
@@ -40,8 +42,8 @@ Quiet = Mapping[Shape, tuple[float, int]]
 class Kernels:
     """The GPU work of one rank without communication.
 
-    ``ops`` has gpu_op_id, start_ns, end_ns, dur_ns, step, name, shape and overlaps_communication (whether communication runs at
-    the same time). ``communication`` has the gpu_op_id of the communication kernels. ``quiet`` has, by shape, the median time in
+    ``ops`` has gpu_op_id, call_id, start_ns, end_ns, dur_ns, step, name, shape, copies (whether it copies between host and GPU)
+    and overlaps_communication (whether communication runs at the same time). ``communication`` has the gpu_op_id of the communication kernels. ``quiet`` has, by shape, the median time in
     ns and the number of kernels that run without communication.
     """
 
@@ -56,13 +58,13 @@ def kernels_of(recording: Recording, device: int) -> Kernels:
     The inputs of operators with FLOPs are part of a kernel's shape, because persistent kernels have the same grid for any size.
     """
     table = recording.frame(
-        "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS is_communication, "
-        "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes, i.inputs) AS shape "
+        "SELECT g.gpu_op_id, g.call_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS is_communication, "
+        "n.name AS name, g.kind = 'memcpy' AND regexp_matches(n.name, $copies) AS copies, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes, i.inputs) AS shape "
         "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) "
         "LEFT JOIN cpu_ops o ON o.cpu_op_id = s.flop_op_id "
         "LEFT JOIN (SELECT signature_id, left(md5(input_dims), 8) AS inputs FROM signatures) i ON i.signature_id = o.signature_id "
-        "WHERE g.device = ?",
-        [device],
+        "WHERE g.device = $device",
+        {"device": device, "copies": HOST_COPY},
     )
     is_communication = table["is_communication"].to_numpy(bool)
     ops = table[~is_communication & table["step"].notna()].drop(columns="is_communication").reset_index(drop=True)

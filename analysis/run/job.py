@@ -116,7 +116,7 @@ class Straggler:
 
     ``own_ms`` is the time per step that each takes beyond its peers (the median over them), without the profiler. ``gain_ms``
     is the gain of the job's step if they were as fast, or if work of different batch sizes were shared equally. ``reason`` is a
-    cause of lost time, "work" (more kernel time), "turns" (another process on its GPU), or "clock" or "power" (slower GPU by
+    cause of lost time, "work" (more kernel time), "copies" (more copies), "turns" (another process on its GPU), or "clock" or "power" (slower GPU by
     telemetry). It is None if it is not known or the reasons differ. ``kernel_ratio`` is how many times as long equal kernels
     take, where that is the reason.
 

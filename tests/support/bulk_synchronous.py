@@ -22,7 +22,8 @@ class Planted:
     """Planted times of each rank, in µs per step.
 
     ``loader_us`` is the time of its loader. ``host_us`` is host time outside any operator. ``slow_gpu`` is a factor for the
-    length of its kernels. ``own_kernel_us`` is the time of a kernel that only this rank runs. ``late_in`` are the steps with
+    length of its kernels. ``own_kernel_us`` is the time of a kernel that only this rank runs. ``copy_us`` is the time of a copy from
+    pageable memory, before the step's kernels. ``late_in`` are the steps with
     these loader, host and kernel times (all steps if empty). ``clock_us`` is the offset of each host's clock. ``launch_us`` is
     the host time of each of LAUNCHES small launches.
     """
@@ -31,6 +32,7 @@ class Planted:
     host_us: Mapping[int, float] = field(default_factory=dict)
     slow_gpu: Mapping[int, float] = field(default_factory=dict)
     own_kernel_us: Mapping[int, float] = field(default_factory=dict)
+    copy_us: Mapping[int, float] = field(default_factory=dict)
     clock_us: Mapping[int, float] = field(default_factory=dict)
     launch_us: Mapping[int, float] = field(default_factory=dict)
     late_in: frozenset[int] = frozenset()
@@ -91,6 +93,10 @@ def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Pl
     if loader := planted.loader_us.get(rank, 0.0) if late else 0.0:
         trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + loader)
     at += loader
+    if copy := planted.copy_us.get(rank, 0.0) if late else 0.0:
+        size = {"bytes": round(10_000 * copy)}
+        trace.launch((at, at + copy + 3), (at + 3, at + copy + 2), "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", **size)
+        at += copy + 5
     for _ in range(LAUNCHES if planted.launch_us else 0):
         at += planted.launch_us[rank]
         trace.launch((at - 3, at - 1), (at, at + 2), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])

@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from sawtooth.analysis.ranks.contention import MAX_SLOWDOWN, Shape
-from sawtooth.analysis.ranks.stragglers.own_time import DEVICE_ERROR, F64, WORK, OwnTime
+from sawtooth.analysis.ranks.stragglers.gpu_work import F64
+from sawtooth.analysis.ranks.stragglers.own_time import DEVICE_ERROR, WORK, OwnTime
 
 MIN_LOUD_SHARE = 0.1  # Share of a rank's work. Less loud work does not change the comparison of ranks.
 # Share of a peer's kernel time. If equally frequent kernels cover less of it, their ratio does not represent the whole work.

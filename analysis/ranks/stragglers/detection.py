@@ -25,7 +25,7 @@ from sawtooth.analysis.ranks.stragglers.excess import (
     wait_unrecorded,
 )
 from sawtooth.analysis.ranks.stragglers.excess_time import ExcessTime
-from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, UNRECORDED, WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, OF_GPU, UNRECORDED, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.pacing import with_equal_hosts
 from sawtooth.analysis.ranks.stragglers.reasons import (
     needed_for_gain,
@@ -109,7 +109,7 @@ def recorded_stragglers(
     late = [
         replace(
             rank,
-            excess={p: ns for p, ns in rank.excess.items() if p.long or p.cause == WORK or not CAUSE_OF[p.cause].slowed},
+            excess={p: ns for p, ns in rank.excess.items() if p.long or p.cause in OF_GPU or not CAUSE_OF[p.cause].slowed},
         )
         for rank in late
     ]
@@ -131,12 +131,12 @@ def recorded_stragglers(
 def _hidden_by_slow_hosts(
     job: JointReplay, late: Sequence[ExcessTime], ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
-    """Return the rank with the largest excess kernel time, if it delays a job with faster hosts.
+    """Return the rank with the largest excess GPU time, if it delays a job with faster hosts.
 
     The hosts are replayed as fast as the error of their times (HOST_ERROR) allows. The result is empty if the job gains too
     little without the excess.
     """
-    works = [(ns, rank, part) for rank in late for part, ns in rank.excess.items() if part.cause == WORK]
+    works = [(ns, rank, part) for rank in late for part, ns in rank.excess.items() if part.cause in OF_GPU]
     if not works:
         return ()
     ns, worst, part = max(works, key=lambda work: work[0])
@@ -191,7 +191,7 @@ def _peers_wait_unrecorded(late: ExcessTime) -> bool:
     waits for the late rank one step later, while its GPU works again. Such a wait may have no recorded call.
     """
     part = max(late.excess, key=lambda p: late.excess[p])
-    if part.cause == WORK or CAUSE_OF[part.cause].slowed:
+    if part.cause in OF_GPU or CAUSE_OF[part.cause].slowed:
         return False
     theirs = float(np.median([peer.long_gaps_ns.get(UNRECORDED, 0.0) for peer in late.peers]))
     return theirs - late.own.long_gaps_ns.get(UNRECORDED, 0.0) >= MIN_HIDDEN_SHARE * late.excess[part]

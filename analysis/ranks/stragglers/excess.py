@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
-from sawtooth.analysis.ranks.stragglers.own_time import F64, HOST_ERROR, LONG_GAP_NS, UNRECORDED, WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.gpu_work import F64
+from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, LONG_GAP_NS, OF_GPU, UNRECORDED, OwnTime, OwnTimePart
 
 OUTLIER_MADS = 6.0  # Median absolute deviations (as sigma) above the median. Of 1,000 equal ranks, none exceeds this limit.
 MIN_PEERS_FOR_SPREAD = 4  # With fewer peers, their spread cannot be measured.
@@ -88,10 +89,10 @@ def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least
     )
     usual = np.median(table, axis=0)
     excess: F64 = part.ns[at] - usual
-    limit = np.median(errors, axis=0) if part.cause == WORK else part.error_ns[at] + np.median(errors, axis=0)
+    limit = np.median(errors, axis=0) if part.cause in OF_GPU else part.error_ns[at] + np.median(errors, axis=0)
     if len(others) >= MIN_PEERS_FOR_SPREAD:
         limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
-    if part.cause != WORK and not CAUSE_OF[part.cause].slowed:
+    if part.cause not in OF_GPU and not CAUSE_OF[part.cause].slowed:
         long = excess > np.maximum(limit, least_ns)
         recurs, is_single_stall = _stalls_recur(long, mine, excess)
         return (

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT_SHARE
-from sawtooth.analysis.ranks.stragglers.own_time import WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.own_time import COPIES, WORK, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.reasons import Reason, reason_of_work, shares_work
 from sawtooth.analysis.replay.edits import Edit
+
+BLOCKING_COPY = "blocking_copy"  # The cause of copies that block the host.
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,16 @@ class ExcessTime:
         """Return the edits that remove the excess, except for shared work."""
         shared_work_ns = {WORK: self.shared_work_ms * 1e6}
         return [
-            self.own.edit_of(part, 1 - (ns - shared_work_ns.get(part.cause, 0.0)) / float(part.ns.mean()))
+            edit
             for part, ns in self.excess.items()
+            for edit in self.own.edits_of(part, 1 - (ns - shared_work_ns.get(part.cause, 0.0)) / float(part.ns.mean()))
         ]
 
     @cached_property
     def _reason(self) -> Reason:
         part = max(self.excess, key=lambda p: self.excess[p])
+        if part.cause == COPIES:
+            return BLOCKING_COPY if self.own.copies is not None and self.own.copies.block else COPIES, None
         if part.cause != WORK:
             return part.cause, None
         return reason_of_work(self.own, self.peers, float(part.ns.mean()) / 1e6, self.excess[part] / 1e6)

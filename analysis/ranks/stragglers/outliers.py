@@ -20,7 +20,8 @@ from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape, held_ms
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE
 from sawtooth.analysis.ranks.stragglers.excess import MIN_STALLS, OUTLIER_MADS, PERSISTENT_SHARE
-from sawtooth.analysis.ranks.stragglers.own_time import LONG_GAP_NS, UNRECORDED, WORK, kernel_work
+from sawtooth.analysis.ranks.stragglers.gpu_work import kernel_work
+from sawtooth.analysis.ranks.stragglers.own_time import LONG_GAP_NS, UNRECORDED, WORK
 from sawtooth.analysis.ranks.stragglers.reasons import reason_of_work, shared_work_ms, shares_work, stragglers_of
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.run.model import RankResult

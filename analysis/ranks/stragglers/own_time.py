@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import Intervals, overlaps, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
 from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape
 from sawtooth.analysis.ranks.joint_replay import Member
-from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
+from sawtooth.analysis.ranks.stragglers.gpu_work import F64, HostCopies, host_copies, kernel_work, without_host_copies
+from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayProblem
 
 WORK = "work"  # The cause of kernel time, which excludes communication.
+COPIES = "copies"  # The cause of the time of copies between host and GPU.
+OF_GPU = (WORK, COPIES)  # These causes are times of the GPU, not of the host.
 LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a slow host under the profiler may.
 COST_ERROR = 0.5  # Error as a share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
 # Error as a share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
@@ -33,7 +34,6 @@ MIN_KEPT_SHARE = (
     1e-9  # Share of a host cause that an edit keeps. With 0, the edit would also remove the host's waits for the GPU.
 )
 
-F64 = NDArray[np.float64]
 # The cause of a long gap, and whether this is the part of the gap after the start of a step.
 Pause = tuple[str, bool]
 
@@ -60,6 +60,7 @@ class OwnTime:
     * ``quiet``: by shape, the median time in ns and the number of kernels that run without communication
     * ``loud``: by shape, the time in ns and the number per step of kernels that run only during communication
     * ``compute``: the gpu_op_id of all kernels except communication
+    * ``copies``: the copies between host and GPU, None without copies
     * ``held_ms``: the time per step for which kernels are interrupted (see ``contention.held_ms``)
 
     Host:
@@ -85,13 +86,14 @@ class OwnTime:
     hidden_ns: float
     held_ms: float = 0.0
     longest_ns: Mapping[Pause, tuple[F64, ...]] = field(default_factory=dict)
+    copies: HostCopies | None = None
     slow_share: float = 0.0
     slow_ns: float = 0.0
 
     @property
     def short_ns(self) -> float:
         """The host time per step in short gaps of any cause, in ns. It shows the host's speed."""
-        return sum(float(part.ns.mean()) for part in self.parts if part.cause != WORK and not part.long)
+        return sum(float(part.ns.mean()) for part in self.parts if part.cause not in OF_GPU and not part.long)
 
     @property
     def shapes(self) -> Set[Shape]:
@@ -116,11 +118,18 @@ class OwnTime:
         """The number of slow steps that the step marks predict for the profiled steps."""
         return self.slow_share * len(self.steps)
 
-    def edit_of(self, part: OwnTimePart, keep_share: float) -> Edit:
-        """Return the edit that leaves ``keep_share`` of ``part``."""
+    def edits_of(self, part: OwnTimePart, keep_share: float) -> Sequence[Edit]:
+        """Return the edits that leave ``keep_share`` of ``part``.
+
+        If most copies are removed, the host does not wait for copies.
+        """
         if part.cause == WORK:
-            return ScaledOps(self.compute, keep_share)
-        return WithoutHostCause(part.cause, max(keep_share, MIN_KEPT_SHARE), self.long_calls if part.long else self.short_calls)
+            return [ScaledOps(self.compute, keep_share)]
+        if part.cause == COPIES and self.copies is not None:
+            waits = [WithoutWaits(self.copies.blocking_calls)] if 2 * keep_share < 1 else []
+            return [ScaledOps(self.copies.operations, keep_share), *waits]
+        calls = self.long_calls if part.long else self.short_calls
+        return [WithoutHostCause(part.cause, max(keep_share, MIN_KEPT_SHARE), calls)]
 
 
 def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
@@ -131,7 +140,8 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     """
     problem = member.problem
     steps = tuple(int(s) for s in member.counted if s in problem.steps)
-    work, compute, loud = kernel_work(kernels, steps)
+    work, compute, loud = kernel_work(without_host_copies(kernels), steps)
+    copies = host_copies(kernels, steps)
     node_step = _steps_of_nodes(problem)
     host = problem.host
     long = (host.gap >= LONG_GAP_NS) & (host.pred >= 0)
@@ -140,6 +150,8 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     communicates = np.isin(problem.ops.op, kernels.communication)
     idle = _drained_share(problem, np.ones(len(communicates), bool))
     parts = [OwnTimePart(WORK, work, DEVICE_ERROR * work)]
+    if copies.operations:
+        parts.append(OwnTimePart(COPIES, copies.by_step, HOST_ERROR * copies.by_step))
     unrecorded = host.gap_parts[:, HOST_CAUSES.index(UNRECORDED)]
     linked = host.pred >= 0
     cost = COST_ERROR * _by_step(reduction, node_step, linked, steps)
@@ -179,6 +191,7 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
         hidden_ns=hidden_ns,
         held_ms=held_ms,
         longest_ns=longest,
+        copies=copies if copies.operations else None,
     )
 
 
@@ -242,51 +255,3 @@ def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
     step[problem.ops.node[launched]] = problem.ops.step[launched]
     linked = np.maximum.accumulate(np.where(step >= 0, np.arange(len(step)), -1)) if len(step) else step
     return np.where(linked >= 0, step[np.maximum(linked, 0)], -1).astype(np.int32)
-
-
-class StepKernelWork(NamedTuple):
-    """Kernel time in ns by step, the kernels' gpu_op_id, and the loud kernels (as in ``OwnTime``)."""
-
-    by_step: F64
-    operations: tuple[int, ...]
-    loud: dict[Shape, tuple[F64, F64]]
-
-
-def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> StepKernelWork:
-    """Return the kernel time of a rank in ``steps``.
-
-    Communication slows kernels that run at the same time, most on the rank that waits. So the time of these kernels is limited to
-    that of the same kernels without communication.
-    """
-    ops = kernels.ops[kernels.ops["step"].isin(steps)]
-    overlapping = ops["overlaps_communication"].to_numpy(bool)
-    shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
-    usual = np.array([kernels.quiet.get(shape, (np.nan, 0))[0] for shape in shapes], np.float64)
-    took = ops["dur_ns"].to_numpy(np.float64)
-    took = np.where(overlapping & ~np.isnan(usual), np.fmin(took, usual), took)
-    by_step = pd.Series(took).groupby(ops["step"].to_numpy()).sum()
-    work = np.array([float(by_step.get(step, 0.0)) for step in steps])
-    unknown = ops[overlapping & np.isnan(usual)]
-    sums = unknown.groupby(["name", "shape", "step"])["dur_ns"].agg(["sum", "size"]).reset_index()
-    loud = {
-        (str(name), str(shape)): tuple(
-            mine.set_index("step")[c].reindex(steps, fill_value=0).to_numpy(np.float64) for c in ("sum", "size")
-        )
-        for (name, shape), mine in sums.groupby(["name", "shape"])
-    }
-    return StepKernelWork(work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud)
-
-
-def same_kernels_ratio(mine: Quiet, theirs: Quiet) -> tuple[float, float]:
-    """Return the time ratio of kernels that both run in the same shape, and their share of ``mine``."""
-    shared = mine.keys() & theirs.keys()
-    own_ns = sum(mine[key][0] * mine[key][1] for key in shared)
-    other_ns = sum(theirs[key][0] * mine[key][1] for key in shared)
-    total = sum(median * n for median, n in mine.values())
-    return (own_ns / other_ns if other_ns else 1.0), (own_ns / total if total else 0.0)
-
-
-def same_launches_share(mine: Quiet, theirs: Set[Shape]) -> float:
-    """Return the share of the kernels of ``mine``, by count, whose name and shape are among ``theirs``."""
-    total = sum(n for _, n in mine.values())
-    return sum(n for shape, (_, n) in mine.items() if shape in theirs) / total if total else 1.0

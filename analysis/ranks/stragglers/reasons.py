@@ -9,7 +9,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from sawtooth.analysis.ranks.contention import Quiet, Shape
-from sawtooth.analysis.ranks.stragglers.own_time import WORK, same_kernels_ratio, same_launches_share
+from sawtooth.analysis.ranks.stragglers.gpu_work import same_kernels_ratio, same_launches_share
+from sawtooth.analysis.ranks.stragglers.own_time import WORK
 from sawtooth.analysis.run.job import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 

@@ -10,7 +10,13 @@ from sawtooth.analysis.run.model import RankResult
 
 NAMED_RANKS = 4  # Largest number of ranks that a sentence names. For more ranks, their number is more useful.
 TURNS = "kernels interrupted for milliseconds, as by another process on its GPU"
-REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit", "turns": TURNS}
+REASONS = {
+    "work": "more kernel work",
+    "copies": "more copies between its host and its GPU",
+    "clock": "a lower GPU clock",
+    "power": "its GPU's power limit",
+    "turns": TURNS,
+}
 
 
 def who(straggler: Straggler | RankGroup, ranks: Sequence[RankResult]) -> str:

@@ -65,6 +65,23 @@ def test_gain_of_a_late_rank_is_limited_to_removing_its_delay() -> None:
     assert loader.prediction_note == BOUNDED.format(title=LATE.title)
 
 
+def test_copies_of_the_late_rank_alone_are_one_finding_with_its_delay() -> None:
+    causes = [("idle", "blocking_copy", 12_000_000, 12.0), ("other_compute", None, 28_000_000, 28.0)]
+    copying = context(reason="blocking_copy")
+    late = replace(copying.rank, ledger=run_of(ledger=causes).lead.ledger)  # type: ignore[union-attr]
+    job = replace(copying.run, ranks=[copying.run.ranks[0], late])
+    copies = Finding("pageable-copies", "warning", "Copies block the host", act("Pin it"), "high", 12.0, 37.0, 36.0, 38.0, 40 / 37,
+                     edits=(WithoutHostCause("blocking_copy"),), explains=Explains(("blocking_copy",)))  # fmt: skip
+    pace, one = bounded_by_late(RuleContext(job, late, NoGaps()), [LATE, copies, PACE])  # type: ignore[arg-type]
+    assert pace is PACE
+    assert (one.rule, one.predicted_step_ms, one.edits) == ("pageable-copies", 37.0, copies.edits), "a pinned copy remains"
+    assert one.title == "Copies block the host; the other ranks wait for it"
+    assert one.explains == Explains(("blocking_copy",), topics=frozenset({"late_rank"}))
+    assert one.prediction_note.endswith("Rank 1 is late.")
+    both = RuleContext(replace(job, ranks=[late, late]), late, NoGaps())  # type: ignore[arg-type]
+    assert bounded_by_late(both, [LATE, copies]) == [LATE, copies], "its peer copies as much"
+
+
 def test_losses_shared_by_peers_or_unrelated_to_the_delay_are_not_limited() -> None:
     run = context().run
     both = replace(context(), run=replace(run, ranks=[run.ranks[1], run.ranks[1]]))

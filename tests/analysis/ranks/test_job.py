@@ -72,6 +72,19 @@ def test_a_rank_late_once_is_chance_unless_its_marks_show_other_long_steps(tmp_p
     assert once.own_ms == pytest.approx(2.0 / 8, rel=0.3)
 
 
+def test_pageable_copies_of_one_rank_are_its_reason_and_removing_them_frees_its_host(tmp_path: Path) -> None:
+    planted = Planted(copy_us={0: 800.0}, launch_us={0: 5.0, 1: 5.0})
+    (late,) = communication_of_job(tmp_path, planted, ranks=2, per_host=2, mesh=False).stragglers
+    assert (late.ranks, late.reason) == ((0,), "blocking_copy")
+    assert (late.own_ms, late.gain_ms) == (pytest.approx(0.8, abs=0.02), pytest.approx(0.8, abs=0.02))
+
+
+def test_more_kernels_beside_equal_copies_are_more_work(tmp_path: Path) -> None:
+    planted = Planted(copy_us={0: 400.0, 1: 400.0}, own_kernel_us={0: 800.0})
+    (late,) = communication_of_job(tmp_path, planted, ranks=2, per_host=2, mesh=False).stragglers
+    assert (late.ranks, late.reason) == ((0,), "work")
+
+
 def test_pause_in_every_step_of_one_rank_belongs_to_it(tmp_path: Path) -> None:
     """Every rank's host pauses 1 ms a step, and rank 1's 1.6 ms.
 
