@@ -10,9 +10,11 @@ from statistics import median
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import SEVERITIES
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import Finding
 
+PROFILED_FACTOR = 2.0  # The largest ratio of host time in the profile to the same time outside it.
 LEADS = 0.5  # A rank that causes at most this share of all waiting is only one of several late ranks.
 # If the peers lose at most this share of the rank's loss to a cause, most of the loss belongs to the rank alone.
 PEERS_LOSE = 0.5
@@ -30,6 +32,29 @@ def waited_for_ms(communication: Communication, straggler: Straggler) -> float:
     waits = {rank.position: rank.late_ms for rank in communication.ranks}
     of_late = math.fsum(waits.get(position, 0.0) for position in straggler.positions)
     return of_late if of_late > LEADS * math.fsum(waits.values()) else 0.0
+
+
+def waits_apart_ms(communication: Communication) -> float | None:
+    """Return the largest difference of the ranks' replayed waits, ms per step; None if one is missing."""
+    waits = [waits.unprofiled_wait_ms for waits in communication.ranks]
+    known_ms = [ms for ms in waits if ms is not None]
+    return max(known_ms) - min(known_ms) if len(known_ms) == len(waits) else None
+
+
+def knows_run(context: RuleContext) -> bool:
+    """Return whether the run's own step time is known, from telemetry, marks or a stopwatch.
+
+    The ranks are compared at this step time, so telemetry would show no more about them.
+    """
+    return context.telemetry is not None or STEP_SOURCES[context.rank.best.source].timed
+
+
+def explained_by_pauses(context: RuleContext, late: Straggler) -> bool:
+    """Return whether evaluations or checkpoints that only ``late`` marks explain that it is late."""
+    return any(
+        pause.ranks and set(late.ranks) <= set(pause.ranks) and late.own_ms <= PROFILED_FACTOR * pause.ms_per_step
+        for pause in context.rank.best.pauses
+    )
 
 
 def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Finding]:

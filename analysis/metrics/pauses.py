@@ -39,7 +39,8 @@ class Pauses:
 
     ``steps`` are the numbers of the steps that follow the pauses. ``ms`` are the pauses' lengths: the time of the span minus the
     mean step time, both without waits for epochs' first batches if the step time includes these. ``among`` is the number of all
-    steps. ``in_step`` is whether the step time includes the pauses.
+    steps. ``in_step`` is whether the step time includes the pauses. ``ranks`` are the job's ranks that do this while the others
+    wait for them; empty if all ranks do, or in a run with one rank.
     """
 
     reason: Reason
@@ -47,6 +48,7 @@ class Pauses:
     ms: tuple[float, ...]
     among: int
     in_step: bool
+    ranks: tuple[int, ...] = ()
 
     @property
     def period(self) -> float | None:

@@ -56,7 +56,7 @@ class StepTimeEvidence:
       the profile.
     * ``timed_s``: the length of the marked steps that count.
     * ``marked_ms``: the interval of these steps alone, if ``low_ms`` and ``high_ms`` also include the host's drift.
-    * ``slow``: the share of slow steps, and their mean excess over the median in ms (see ``pauses.slow_steps``).
+    * ``slow``: the share of slow steps without evaluations and checkpoints, and their mean excess over the median in ms (see ``pauses.slow_steps``).
     """
 
     source: StepSource

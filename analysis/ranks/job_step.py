@@ -25,6 +25,8 @@ from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, other_time_n
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
+# Share of a rank's pauses. If the steps of the other ranks are shorter by at least this share, these ranks do not wait for it.
+SAME_LENGTH = 0.5
 WAIT_FOR_RANKS = ("exposed_comm", "comm_wait")  # This owner and cause in the ledger is a rank's wait for other ranks.
 PIPELINE_REASON = "in a pipeline, every stage waits at times"
 SHARED_GPU_REASON = "another process shares one of the GPUs"
@@ -173,7 +175,7 @@ def job_step_time(
         user,
         work=work,
         telemetry=telemetry or _longest_step(w for w in candidates if w.source == "telemetry" and w.ms is None),
-        marks=_longest_step(w for w in candidates if w.source == "marks"),
+        marks=marks_of_job([(rank.rank, w) for rank in ranks for w in rank.best.evidence if w.source == "marks"]),
     )
 
 
@@ -194,6 +196,33 @@ def ledger_at_job_step(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[
     elif waited:
         rows.append(LedgerRow(rows[0].device, *WAIT_FOR_RANKS, 0, 0.0, waited, 0.0))
     return at_best(scaled_to(rows, job_ms), best)
+
+
+def marks_of_job(by_rank: Sequence[tuple[int | None, StepTimeEvidence]]) -> StepTimeEvidence | None:
+    """Return the step time of the job's marks, with the ranks of pauses that not all ranks have.
+
+    It is that of a rank with the most kinds of known pauses, because ranks that wait for an evaluation cannot name it. Among
+    equals, the longest step decides.
+    """
+    kinds = [{pause.reason for pause in marks.pauses} - {"unknown"} for _, marks in by_rank]
+    if not by_rank:
+        return None
+    chosen = max(range(len(by_rank)), key=lambda i: (len(kinds[i]), by_rank[i][1].ms or 0.0))
+    marks, pauses = by_rank[chosen][1], []
+    for pause in marks.pauses:
+        pausing = [rank for (rank, _), reasons in zip(by_rank, kinds, strict=True) if pause.reason in reasons]
+        waiting = [w for (_, w), reasons in zip(by_rank, kinds, strict=True) if pause.reason not in reasons]
+        as_long = _with_pauses_ms(marks) - SAME_LENGTH * pause.ms_per_step
+        others_wait = pause.reason != "unknown" and waiting and all(_with_pauses_ms(w) >= as_long for w in waiting)
+        pauses.append(replace(pause, ranks=tuple(rank for rank in pausing if rank is not None)) if others_wait else pause)
+    # In a job with rounds all ranks make rollouts, so the evaluation of some ranks begins no round.
+    of_some = any(pause.ranks for pause in pauses) and marks.round is not None and marks.round.evaluates
+    return replace(marks, pauses=tuple(pauses), round=None if of_some else marks.round)
+
+
+def _with_pauses_ms(marks: StepTimeEvidence) -> float:
+    """Return the mean step including the pauses between steps, in ms."""
+    return (marks.ms or 0.0) + sum(pause.ms_per_step for pause in marks.pauses if not pause.in_step)
 
 
 def _longest_step(candidates: Iterable[StepTimeEvidence]) -> StepTimeEvidence | None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.pauses import (
     MIN_PAUSES,
+    REASONS,
     WAIT_RATIO,
     Pauses,
     Round,
@@ -28,7 +29,7 @@ from sawtooth.analysis.metrics.pauses import (
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
-from sawtooth.analysis.telemetry.signal.warm_up import MIN_STEPS, without_queue_filling, without_warm_up
+from sawtooth.analysis.telemetry.signal.warm_up import MIN_STEPS, first_times, without_queue_filling, without_warm_up
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_boundary import step_in_words
 from sawtooth.ingest.loop.step_parts import step_parts, with_first_waits
@@ -86,19 +87,26 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = 
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
     earlier = [span for span in spans if not profiled or span.step < profiled[0]]
     later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING_STEPS]
+    first = first_times([*earlier, *later], REASONS)
+    earlier, later = ([span for span in spans if span not in first] for spans in (earlier, later))
     separate_phases = rare_phases([*earlier, *later], RARE_STEPS_CPU if cpu_only else RARE_STEPS)
     earlier, later = (with_first_waits(spans, separate_phases) for spans in (earlier, later))
     before, after = (stretches(spans, separate_phases) for spans in (earlier, later))
     counted = _count_cpu_steps(before, after) if cpu_only else _count_gpu_steps(before, after, detached=detached)
     if counted is None:
         return None
+    counted.notes.extend(
+        f"The first {REASONS[span.phase]}, {in_words(span.ns / 1e6)}, is left out as warm-up." for span in first
+    )
     together = [*earlier, *later]
     counted = counted.with_epochs([span.ns for span in (earlier if counted.left_out else together) if span.begins_epoch])
     pauses = pauses_of(together, counted.steps_ns, counted.pauses_ns)
     rounds = round_of(max(earlier, later, key=len), counted.steps_ns)
     in_step = set(counted.steps_ns.tolist())
     parts = step_parts([span for span in together if span.ns in in_step], in_profile, cpu_only=cpu_only)
-    return replace(_mean_evidence(counted, pauses, rounds, " outside the profile" if profiled else ""), parts=parts)
+    evidence = _mean_evidence(counted, pauses, rounds, " outside the profile" if profiled else "")
+    of_training = np.array([span.ns for span in together if span.ns in in_step and span.phase not in REASONS], np.float64)
+    return replace(evidence, parts=parts, slow=slow_steps(of_training) if len(of_training) else evidence.slow)
 
 
 class _CountedSteps(NamedTuple):

@@ -91,7 +91,9 @@ def between_steps(result: RunResult) -> str | None:
     best, step_ms = result.lead.best, result.lead.best.ms
     if not step_ms:
         return None
-    pauses = [_not_included(pause, step_ms) for pause in best.pauses if pause.ms_per_step >= MIN_SAID_SHARE * step_ms]
+    # A finding reports the pauses of some ranks, for which the others wait.
+    of_all = [pause for pause in best.pauses if not pause.ranks and pause.ms_per_step >= MIN_SAID_SHARE * step_ms]
+    pauses = [_not_included(pause, step_ms) for pause in of_all]
     return " ".join([*([best.round.sentence] if best.round is not None else ()), *pauses]) or None
 
 

@@ -10,7 +10,7 @@ from sawtooth.analysis.derive.host_only import LOADING
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import CountedEvents
 from sawtooth.analysis.findings.recorded.interval_sql import reach
-from sawtooth.analysis.run.model import Action
+from sawtooth.analysis.run.model import Action, CodeChange
 
 PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # Matches the names of pageable copies to the GPU.
 
@@ -88,6 +88,11 @@ SAVE_LESS = Action(
     "Save",
     "checkpoints less often",
     ", and in the background: async_save copies the state once and writes it during the training.",
+)
+SAVE_BESIDE = CodeChange(
+    "PyTorch",
+    "if step % 2 == 0:\n    torch.save(state, path)",
+    "from torch.distributed.checkpoint import async_save\nif step % 1000 == 0:\n    if pending: pending.result()\n    pending = async_save(state, checkpoint_id=path)   # pending = None before the loop; needs init_process_group('cpu:gloo,cuda:nccl')",
 )
 LOSES_MORE = (
     "With fewer checkpoints, a crash loses more steps. Saving in the background needs a copy of the state in host memory."

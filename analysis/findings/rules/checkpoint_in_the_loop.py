@@ -23,17 +23,13 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_calls, checkpoint_copies
+from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_BESIDE, SAVE_LESS, checkpoint_calls, checkpoint_copies
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_bytes, in_words
 
 CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "if step % 2 == 0:\n    torch.save(state, path)",
-        "from torch.distributed.checkpoint import async_save\nif step % 1000 == 0:\n    if pending: pending.result()\n    pending = async_save(state, checkpoint_id=path)   # pending = None before the loop; needs init_process_group('cpu:gloo,cuda:nccl')",
-    ),
+    SAVE_BESIDE,
     CodeChange("Lightning", "ModelCheckpoint(every_n_train_steps=2)", "ModelCheckpoint(every_n_train_steps=1000)"),
     CodeChange("Transformers", "TrainingArguments(save_steps=2)", "TrainingArguments(save_steps=1000)"),
 )

@@ -3,12 +3,14 @@
 What it checks
     Pauses between training steps, by the loop's own step marks: those for a checkpoint, and those too rare to be part of the
     loop's normal work (evaluation is shown next to the step time). Then the counted steps of the profile: steps that take at
-    least 1.5 times the median.
+    least 1.5 times the median, unless an evaluation or a checkpoint explains them. An evaluation that only some ranks do, while
+    the others wait for them, is reported as well.
 Why it costs time
     Work that happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) adds to the average
     step.
 What to do
-    Look at the host's work in the slow steps. Do it less often, or in parallel with the loop. If the slow steps have more GPU
+    Evaluate on all ranks, each with a share of the data. Save in the background. Otherwise, look at the host's work in the slow
+    steps. Do it less often, or in parallel with the loop. If the slow steps have more GPU
     work, look at the kernels that they add.
 When it is wrong
     There are few profiled steps, so one slow step says little about how often it happens. The same is true for two pauses
@@ -20,14 +22,15 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
 from sawtooth.analysis.findings.policy import RARE_EVENTS
-from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_copies
+from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_BESIDE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import of_first_read
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.metrics.pauses import Pauses
@@ -38,6 +41,13 @@ SLOWER = 1.5  # Multiple of the median step. Clocks and batches change steps by 
 MIN_STEPS = 4  # Among three steps, any one can be the median.
 SEVERE = 0.1  # Share of the mean step. From it on, the finding is a warning.
 MOSTLY = 0.5  # Share of the slow steps' cost. From it on, waits for data explain the slow steps.
+
+# The largest ratio of a pause in the profile to one outside it. Profiled host work takes up to twice as long.
+PROFILED_FACTOR = 2.0
+EVALUATE_ON_ALL = Action("Evaluate", "on all ranks, with a share of the data each", ", or less often.")
+SHARED = "Predicted for an evaluation whose data the {world} ranks share. If the run evaluates less often, it gains up to the whole time."
+AT_MOST = "The gain is at most this time: a checkpoint in the background still copies the state once."
+NOT_IN_STEP = "Not part of the step time: without it, the run does more steps per hour."
 
 LOOK_THERE = Action(
     "Look",
@@ -64,6 +74,15 @@ CHANGES = (
 )
 
 
+EVALUATING = (
+    CodeChange(
+        "PyTorch",
+        "if rank == 0 and step % 100 == 0:\n    loss = evaluate(model, data)",
+        "if step % 100 == 0:   # on every rank\n    share = torch.utils.data.Subset(data, range(rank, len(data), world_size))\n    loss = evaluate(model, share)\n    torch.distributed.all_reduce(loss)\n    loss /= world_size",
+    ),
+)
+
+
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if pauses between steps cost a relevant share of the mean step.
 
@@ -73,12 +92,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     pauses = [
         pause
         for pause in context.rank.best.pauses
-        if pause.reason != "evaluation" and pause.share(step_ms) >= RARE_EVENTS.share
+        if (pause.reason != "evaluation" or pause.ranks) and pause.share(step_ms) >= RARE_EVENTS.share
     ]
     if len(checkpoint_copies(context).frame):
-        return  # Another rule reports the cost of checkpoints.
+        pauses = [pause for pause in pauses if pause.reason == "evaluation"]  # Another rule reports the cost of checkpoints.
+        if not pauses:
+            return
     if pauses:
-        yield _between_steps(context, max(pauses, key=lambda pause: pause.ms_per_step), step_ms)
+        most = max(pauses, key=lambda pause: pause.ms_per_step)
+        yield _on_some_ranks(context, most, step_ms) if most.ranks else _between_steps(context, most, step_ms)
     # In a loop with rounds, the first step of each round is longer because of the round's own work.
     elif context.rank.best.round is None and acting(context) is None:
         yield from _in_profile(context)
@@ -109,6 +131,32 @@ def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evid
     )
 
 
+def _on_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float) -> Evidence:
+    """Return a finding on an evaluation or a checkpoint of some ranks, for which the other ranks wait."""
+    one = pauses.ranks[0] if len(pauses.ranks) == 1 else None
+    ranks = f"rank {one}" if one is not None else f"ranks {', '.join(map(str, pauses.ranks))}"
+    is_checkpoint, world = pauses.reason == "checkpoint", max(len({rank.rank for rank in context.run.ranks}), 2)
+    what = "Writing a checkpoint" if is_checkpoint else "Evaluation"
+    spread = pauses.ms_per_step * (1 - len(pauses.ranks) / world)
+    shared = Predicted(step_ms - spread, (max(step_ms - pauses.ms_per_step, 0.0), step_ms - spread / 2))
+    frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps."
+    return Evidence(
+        Advice(
+            f"{what} takes {ranks} {in_words(pauses.mean_ms)}, {pauses.often}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
+            SAVE_LESS if is_checkpoint else EVALUATE_ON_ALL,
+            note=f"{frequency} {NOT_IN_STEP if not pauses.in_step else AT_MOST if is_checkpoint else SHARED.format(world=world)}",
+            risk=LOSES_MORE if is_checkpoint else "A batch metric must be averaged over all ranks.",
+            changes=(SAVE_BESIDE,) if is_checkpoint else EVALUATING,
+        ),
+        lost_ms=pauses.ms_per_step if pauses.in_step else None,
+        predicted=shared if pauses.in_step and not is_checkpoint else None,
+        confidence="high" if pauses.period is not None else "medium",
+        severity=None if pauses.in_step else "warning" if pauses.share(step_ms) >= SEVERE else "info",
+        rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
+        samples_per_second_times=None if pauses.in_step else 1 / (1 - pauses.share(step_ms)),
+    )
+
+
 def _how_often(pauses: Pauses, step_ms: float) -> str:
     """Return in words how often pauses come and how certain that is.
 
@@ -133,6 +181,8 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
     lost = context.of_run(recorded_ms)
     if not slow or len(slow) * 2 >= len(times) or context.is_trifle(lost):
         return
+    if any(_explains(pauses, [ms - median for ms in slow], len(times)) for pauses in context.rank.best.pauses):
+        return
     waits = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
     if waits >= MOSTLY * recorded_ms and of_first_read(context):
         return  # In later epochs, the data that these steps wait for is in memory.
@@ -155,6 +205,12 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
             for r in rows.itertuples(index=False)
         ],
     )
+
+
+def _explains(pauses: Pauses, longer_ms: list[float], steps: int) -> bool:
+    """Return whether ``pauses`` explain the profiled steps that are longer by ``longer_ms``."""
+    as_long = all(min(pauses.ms) / PROFILED_FACTOR <= ms <= max(pauses.ms) * PROFILED_FACTOR for ms in longer_ms)
+    return pauses.reason != "unknown" and as_long and len(longer_ms) <= ceil(steps / pauses.every)
 
 
 def _more_work_ms(context: RuleContext, slow_ms: float) -> float:

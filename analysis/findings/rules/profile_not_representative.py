@@ -66,7 +66,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     hidden = hidden_time(context)
     if hidden is None or loader_may_limit(context) or slower_in_run(context):
         return  # The rule tensors-made-on-cpu reports the same time.
-    saving_ms = sum(pause.ms_per_step for pause in context.rank.best.pauses if pause.in_step and pause.reason == "checkpoint")
+    saving_ms = sum(
+        pause.ms_per_step
+        for pause in context.rank.best.pauses
+        if pause.in_step and (pause.reason == "checkpoint" or pause.ranks)
+    )
     if (parts := context.rank.best.parts) is not None:
         saving_ms += parts.first_ms  # the rule workers-start-again
     if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):

@@ -25,7 +25,14 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import CRITICAL_SHARE, SURE_CRITICAL_SHARE, Step, judge
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Predicted, Relation, Row, Rule
 from sawtooth.analysis.findings.policy import Threshold
-from sawtooth.analysis.findings.straggler_limits import LEADS, is_seen_to_be_late, waited_for_ms
+from sawtooth.analysis.findings.straggler_limits import (
+    LEADS,
+    explained_by_pauses,
+    is_seen_to_be_late,
+    knows_run,
+    waited_for_ms,
+    waits_apart_ms,
+)
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.heatmap import stalls_of
 from sawtooth.analysis.ranks.job_step import own_works
@@ -36,7 +43,6 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains, RankResult
 from sawtooth.analysis.units import in_words
 
 SKEW_SHARE = 0.03  # Share of a step. A smaller delay is not reported.
-
 EXPLAINED = 0.5  # Share of the late ranks' delay that their traces show and the other ranks' traces do not.
 MAX_ADVICE = 3  # At most this many late ranks have their own advice.
 MAX_ROWS = 16  # Rows of evidence. A job may have thousands of ranks.
@@ -61,10 +67,8 @@ CHANGES_OF: dict[str | None, tuple[CodeChange, ...]] = {
     "turns": (),
 }
 
-PERHAPS = (
-    "This gain is an upper limit: in a replay from the traces alone, slow hosts hide the difference between the ranks' kernels. Telemetry "
-    "(`sawtooth sample`) during the run would show it."
-)
+PERHAPS = "This gain is an upper limit: in the replay, slow hosts hide the difference between the ranks' kernels."
+TELEMETRY_SHOWS = "Telemetry (`sawtooth sample`) during the run would show it."
 SHARED = (
     "Predicted by a replay of all ranks together, without the profiler. Work of a different batch size is spread evenly over the ranks. "
     "Kernels that only the late ranks run are removed."
@@ -103,6 +107,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     rows = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
     if communication.stragglers and (whole := communication.paced_ms or communication.step_ms or context.step_ms):
         straggler = communication.stragglers[0]
+        if explained_by_pauses(context, straggler):
+            return  # The rule periodic-stalls reports the same time.
         name, reason = who(straggler, context.run.ranks), why(straggler)
         takes = "take" if straggler.kind == "set" else "takes"
         much = f"{takes} {in_words(straggler.own_ms)} per step longer than the others"
@@ -114,7 +120,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Advice(
                 f"{name[0].upper()}{name[1:]} {much}{f': {reason}' if reason else ''}",
                 _action(communication.stragglers, context.run.ranks),
-                note=_note(straggler),
+                note=_note(context, straggler),
                 risk="Moving work between ranks changes which samples each of them sees.",
                 changes=changes,
             ),
@@ -130,13 +136,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         yield _of_split(context, communication.split, [*waits, *rows])
     elif (skewed := _skewed_rank(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
-        apart_ms = _waits_apart_ms(communication)
+        apart_ms = waits_apart_ms(communication)
+        if apart_ms is not None and knows_run(context):
+            return  # The comparison at the run's own step found no late rank.
         similar = apart_ms is not None and apart_ms < SKEW_SHARE * context.step_ms
         yield Evidence(
             Advice(
                 f"Under the profiler, {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
                 + ("without it, all ranks take about the same time" if similar else "without it, the difference is not known"),
-                _advice_on_skew(name.lower(), apart_ms, similar),
+                _advice_on_skew(context, name.lower(), apart_ms, similar),
                 note=NOT_TOGETHER
                 if apart_ms is None
                 else WITHIN_ERROR
@@ -148,19 +156,20 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         )
 
 
-def _advice_on_skew(name: str, apart_ms: float | None, similar: bool) -> Action:
+def _advice_on_skew(context: RuleContext, name: str, apart_ms: float | None, similar: bool) -> Action:
     """Return the advice on a rank that is late only in the profiled steps."""
     action = _find_the_difference(name) if apart_ms is None else SKEW if similar else PERHAPS_SKEW
-    return replace(action, how=f"{action.how} `sawtooth sample` during the run would show whether any wait remains.")
+    more = "" if knows_run(context) else " `sawtooth sample` during the run would show whether any wait remains."
+    return replace(action, how=f"{action.how}{more}")
 
 
 def _find_the_difference(name: str) -> Action:
     return Action("Look", f"at what {name} {'do' if name.startswith('ranks') else 'does'} that the others do not")
 
 
-def _note(straggler: Straggler) -> str:
+def _note(context: RuleContext, straggler: Straggler) -> str:
     if straggler.at_most:
-        return PERHAPS
+        return PERHAPS if knows_run(context) else f"{PERHAPS} {TELEMETRY_SHOWS}"
     if straggler.reason == "work":
         return SHARED if not straggler.as_recorded else f"{AS_RECORDED} {SHARED_OUT}"
     return (
@@ -265,13 +274,6 @@ def judge_straggler(evidence: Evidence, step: Step, threshold: Threshold | None)
         if is_visible and step.share(evidence.lost_ms or 0.0) >= SURE_CRITICAL_SHARE:
             evidence = replace(evidence, severity="critical")
     return judge(evidence, step, threshold)
-
-
-def _waits_apart_ms(communication: Communication) -> float | None:
-    """Return the largest difference of the ranks' replayed waits, ms per step; None if one is missing."""
-    waits = [waits.unprofiled_wait_ms for waits in communication.ranks]
-    known_ms = [ms for ms in waits if ms is not None]
-    return max(known_ms) - min(known_ms) if len(known_ms) == len(waits) else None
 
 
 def _skewed_rank(communication: Communication, step_ms: float) -> RankWaits | None:

@@ -130,3 +130,7 @@ def test_ranks_with_equal_waits_in_the_joint_replay_are_equally_long(of_other_ms
     job = replace(late.run, communication=replace(late.run.communication, ranks=waits, stragglers=()))
     (found,) = found_by(RULE, RuleContext(job, late.rank, NoGaps()))  # type: ignore[arg-type]
     assert (found.severity, found.title.endswith(said), found.prediction_note) == ("info", True, note)
+    marked = replace(late.rank, best=replace(late.rank.best, source="marks"))
+    of_run = found_by(RULE, RuleContext(job, marked, NoGaps()))  # type: ignore[arg-type]
+    assert len(of_run) == (of_other_ms is None), "else the ranks were compared at the run's own step"
+    assert not any("sawtooth sample" in each.fix for each in of_run)

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "fsdp_prefetch PyTorch 1": "process group",
     "fsdp_reshard PyTorch 1": "process group",
     "gradients_reduced_after PyTorch 1": "process group",
+    "periodic_stalls PyTorch 2": "process group",
     "pipeline_bubble PyTorch 1": "process group",
     "pipeline_bubble PyTorch 2": "process group",
     "small_collectives PyTorch 1": "process group",

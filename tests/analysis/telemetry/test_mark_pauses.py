@@ -151,3 +151,19 @@ def test_queue_filling_after_an_evaluation_is_left_out() -> None:
     stretch = [1.0] * 8 + [9.0] * 142
     evidence = by_marks(evaluated(stretch * 6, 150, 400.0))
     assert evidence is not None and evidence.ms == pytest.approx(9.0)
+
+
+def every_fifteenth(*ms: float) -> list[Mark]:
+    """Return marks of steps of 30 ms, with an evaluation in each fifteenth step that takes so long."""
+    gaps = [gap for pause in ms for gap in [*[30.0] * 14, 30.0 + pause]]
+    return [mark._replace(phase="eval") if mark.step and not mark.step % 15 else mark for mark in marks(*gaps)]
+
+
+def test_the_first_evaluation_is_warm_up_if_all_later_ones_are_much_shorter() -> None:
+    first = by_marks(every_fifteenth(600, 80, 100, 80, 90))
+    assert first is not None and first.ms == pytest.approx((30 * 74 + 350) / 74, rel=0.05), "not 42.7"
+    assert first.pauses[0].steps == (30, 45, 60, 75)
+    assert any("The first evaluation, 630" in note and "left out as warm-up" in note for note in first.notes)
+    for pauses in ((600, 80, 100, 400, 90), (600, 80, 100)):
+        slow = by_marks(every_fifteenth(*pauses))
+        assert slow is not None and len(slow.pauses[0].steps) == len(pauses)
