@@ -93,7 +93,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
     names = own_names(context.recording) if context.rank.trace.with_stack else {}
-    findings = [_with_ranks(context, _with_names_of_the_run(finding, rules, names)) for finding in findings]
+    findings = [_with_ranks(context, _with_names_of_the_run(finding, rules, names, context.trainer)) for finding in findings]
     doubt = GPU_MAY_LIMIT if context.rank.best.gpu_may_limit else None
     if any("captures_graph" in finding.explains.topics for finding in findings):
         doubt = ONCE
@@ -102,7 +102,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
     findings = bounded_by_late(context, [_less_sure_if_distorted(context, finding) for finding in findings])
     findings = ordered(context, findings, rules)
     later = [
-        _with_ranks(context, _with_names_of_the_run(finding_later, rules, names))
+        _with_ranks(context, _with_names_of_the_run(finding_later, rules, names, context.trainer))
         for finding_later in later_findings(context, findings, small)
     ]
     below: dict[str, float] = {}
@@ -132,9 +132,10 @@ def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None
     return (rule.judge or judge)(evidence, step, rule.threshold)
 
 
-def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str]) -> Finding:
-    """Insert the run's own names into the finding's code, and add the rules whose change must come first."""
-    changes = tuple(change.filled(**names) for change in finding.changes)
+def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str], trainer: str) -> Finding:
+    """Insert the run's own names into the finding's code, put the code for its trainer first, and add the rules whose change must come first."""
+    filled = (change.filled(**names) for change in finding.changes)
+    changes = tuple(sorted(filled, key=lambda change: change.framework != trainer if trainer else False))
     return replace(finding, changes=changes, needs_first=changes_needed_first(finding.rule, rules))
 
 

@@ -116,6 +116,11 @@ class RuleContext:
         return self.rank.best.ms
 
     @property
+    def trainer(self) -> str:
+        """The library whose training loop makes the steps, Transformers or Lightning; "" if the loop is the user's, or unknown."""
+        return next((evidence.trainer for evidence in self.rank.best.evidence if evidence.trainer), "")
+
+    @property
     def by_estimate(self) -> bool:
         """Whether the ledger's column of the unprofiled estimate represents the run."""
         return uses_estimate(self.rank)

@@ -56,6 +56,7 @@ class StepTimeEvidence:
       the profile.
     * ``timed_s``: the length of the marked steps that count.
     * ``marked_ms``: the interval of these steps alone, if ``low_ms`` and ``high_ms`` also include the host's drift.
+    * ``trainer``: the library whose loop makes the steps (Transformers or Lightning); "" if the loop is the user's, or unknown.
     * ``slow``: the share of slow steps without evaluations and checkpoints, and their mean excess over the median in ms (see ``pauses.slow_steps``).
     """
 
@@ -72,6 +73,7 @@ class StepTimeEvidence:
     marked_ms: tuple[float, float] | None = None
     parts: StepParts | None = None
     slow: tuple[float, float] = (0.0, 0.0)
+    trainer: str = ""
 
     @property
     def even_steps(self) -> bool:

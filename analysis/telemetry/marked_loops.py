@@ -58,12 +58,13 @@ class Loop(NamedTuple):
 class ChosenLoop(NamedTuple):
     """The marks of the analysed loop in time order, and a sentence about other loops ("" if none).
 
-    ``line`` is the innermost line that ends the steps, None if unknown.
+    ``line`` is the innermost line that ends the steps, and ``site`` the text of its call site; None if unknown.
     """
 
     marks: list[Mark]
     others: str
     line: str | None = None
+    site: str | None = None
 
 
 def spans_between(marks: Sequence[Mark], phases: Collection[str]) -> list[StepSpan]:
@@ -100,7 +101,7 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
     optimizer = leading((number, phase) for _, number, phase in in_order)
     chosen = max((loop for loop in loops if loop.optimizer == optimizer), key=lambda loop: _weight(loops[loop]))
     line = next(iter(lines_of(chosen.site)), None)
-    return ChosenLoop(loops[chosen], _others_in_words(chosen, loops), line)
+    return ChosenLoop(loops[chosen], _others_in_words(chosen, loops), line, chosen.site)
 
 
 def _sites(rows: Sequence[MarkRow]) -> list[str | None]:

@@ -70,7 +70,8 @@ def step_mark_evidence(
         if evidence is not None:
             summary, *details = evidence.notes
             loop_notes = filter(None, [step_in_words(fields.get("sign"), fields.get("of"), loop.line), loop.others])
-            return replace(evidence, notes=(summary, *loop_notes, *details))
+            trainer = fields.get("trainers", {}).get(loop.site, "")
+            return replace(evidence, notes=(summary, *loop_notes, *details), trainer=trainer)
     return None
 
 

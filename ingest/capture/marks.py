@@ -18,6 +18,7 @@ or batch), and ``of`` is the class of the called module. Each further line is th
     o   number of the optimizer, in the order of first steps (a GAN has two optimizers); 0 if the loop itself marks its steps
     l   number of the place in the program that called the step, in the order of first calls; absent for place 0
     at  lines of this place in the user's files, innermost first; only in the place's first mark
+    by  library whose training loop called the step (Transformers or Lightning); only beside ``at``, absent if the loop is the user's
     b   samples in the batch; n is their length in tokens; both are absent if unknown
     d   ns for which the loop waited for DataLoader batches since the previous mark; absent without a wait
     f   the part of d before an epoch's first batch and after its last one; absent if it is 0
@@ -47,7 +48,7 @@ FORMAT_GROUP = 64
 FLUSH_NS = 1_000_000_000  # Lines are written at this interval, so a killed job loses the marks of one second at most.
 
 
-Site = tuple[int, Sequence[str]]  # The number and the lines of a call site.
+Site = tuple[int, Sequence[str], str]  # The number, the lines and the trainer of a call site.
 # The step, monotonic time in ns, phase, optimizer, call site, samples, tokens, and waits in ns (d, f and s above) of a mark.
 NotedMark = tuple[int, int, str, int, Site | None, float | None, float | None, tuple[int, int, int] | None]
 
@@ -92,7 +93,7 @@ class MarkWriter:
     ) -> None:
         """Note that step ``index`` ended now, by the monotonic clock.
 
-        ``site`` is the number and lines of its call site. The step had ``batch`` samples of ``length`` tokens, if known. ``waited`` are the
+        ``site`` is the number, lines and trainer of its call site. The step had ``batch`` samples of ``length`` tokens, if known. ``waited`` are the
         ns d, f and s of the format.
         """
         if now_ns is None:
@@ -110,7 +111,7 @@ class MarkWriter:
             known = ""
             if site is not None and site[0] not in self._sites:
                 self._sites.add(site[0])
-                known = f', "l": {site[0]}, "at": {json.dumps(site[1])}'
+                known = f', "l": {site[0]}, "at": {json.dumps(site[1])}' + (f', "by": "{site[2]}"' if site[2] else "")
             elif site is not None and site[0]:
                 known = f', "l": {site[0]}'
             if batch is not None:

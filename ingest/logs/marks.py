@@ -25,6 +25,7 @@ from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
+TRAINERS = ("Transformers", "Lightning")
 MAX_LINES, LONGEST_SITE = 16, 1000  # Limits of lines per stack and of characters, because the file may be hostile.
 SIGNATURE = b'{"k": "marks"'
 # The whole line must match, because samples of telemetry have more fields.
@@ -59,6 +60,7 @@ class _MarkLine(msgspec.Struct, rename={"place": "l", "wait": "d", "first": "f",
     first: Step | None = None
     start: Step | None = None
     at: list[str] | None = None
+    by: str | None = None
 
 
 class _PlainMark(msgspec.Struct):
@@ -118,7 +120,14 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
         "host": head.host,
         "rank": head.rank,
         "metadata": msgspec.json.encode(
-            {"recorder": head.recorder, "boot": head.boot, "pid": head.pid, "gpu": head.gpu, **_boundary(head)}
+            {
+                "recorder": head.recorder,
+                "boot": head.boot,
+                "pid": head.pid,
+                "gpu": head.gpu,
+                **_boundary(head),
+                **_trainers(marks),
+            }
         ).decode(),
     }
 
@@ -133,6 +142,13 @@ def _why_no_mark(skipped: int) -> str:
 def _boundary(head: _Head) -> dict[str, str | None]:
     """Return the step boundary of a loop without an optimizer; empty for a loop with one."""
     return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in BOUNDARIES else {}
+
+
+def _trainers(marks: Sequence[_MarkLine]) -> dict[str, dict[str, str]]:
+    """Return the library whose loop calls the steps, by the text of the call site; empty if all loops are the user's."""
+    sites = dict(zip((mark.place for mark in marks), _sites(marks).to_pylist(), strict=True))
+    found = {str(sites[mark.place]): mark.by for mark in marks if mark.by in TRAINERS}
+    return {"trainers": found} if found else {}
 
 
 def _sites(marks: Sequence[_MarkLine]) -> pa.Array:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
+from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.copies import copies
+from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.units import in_words
 
 OLD_GPU_FIX = Action(
     "Launch",
@@ -40,6 +44,8 @@ STAGES_NOTE = "Not predicted: it is not known how many launches compiling remove
 
 # PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+
+PYTHON_SHARE = 0.1  # If Python takes at least this share of the step between operators, the note mentions it.
 
 # Copies of input. Their addresses change in each step, so no graph can contain them.
 FROM_HOST = "(?i)HtoD|HostToDevice"
@@ -113,6 +119,42 @@ STAGES_CHANGES = (
 )
 
 
+# A trainer's loop contains callbacks, logging and the optimizer, so that a graph by hand cannot hold its step.
+TRAINER_FIXES = {
+    trainer: Action(
+        "Launch", "the model's passes as CUDA graphs", f" with {how}; or give each launch more work with a larger batch."
+    )
+    for trainer, how in (
+        ("Transformers", "torch_compile=True and torch_compile_mode='reduce-overhead'"),
+        ("Lightning", "model.compile(mode='reduce-overhead')"),
+    )
+}
+
+
 def one_graph(context: RuleContext, outside: tuple[int, ...] = ()) -> AsGraph:
     """Return the edit that launches a step as one graph, without input copies and without ``outside``."""
     return AsGraph(outside_ops=(*copies(context, FROM_HOST).ids, *outside))
+
+
+def masks_before_graph(context: RuleContext) -> str:
+    """Return a sentence about masks whose size the host must read; empty without such masks."""
+    masks = operators(context, MASK_OPERATORS)
+    waiting = len(waiting_calls(context, MASK_OPERATORS)) if masks.count else 0
+    if not waiting:
+        return ""
+    names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
+    return f" Replace {names} first: the host waits there for a size that only the GPU knows, which no graph can contain."
+
+
+def python_in_graph(context: RuleContext) -> str:
+    """Return a sentence about Python time between the operators; empty if it is short.
+
+    Long stretches have their own rule, and no graph replays them.
+    """
+    lost = context.lost_ms("python_host")
+    if context.share(lost) >= PYTHON_SHARE:
+        long_ns = sum(ns for _, ns, _ in long_python_gaps(context))
+        lost -= long_ns / 1e6 / max(len(context.rank.counted), 1)
+    if context.share(lost) < PYTHON_SHARE:
+        return ""
+    return f" Python outside any operator delays launches for another {in_words(lost)} of each step, which a graph also removes; profile(..., with_stack=True) names its lines."

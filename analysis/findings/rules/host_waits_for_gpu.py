@@ -26,6 +26,7 @@ from sawtooth.analysis.findings.builders import wait_evidence, without_reads
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.read_code import CHANGES, END, POLLING, TENSORS
 from sawtooth.analysis.findings.loops.replayed_graphs import replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
@@ -64,6 +65,10 @@ READ_CHECKS = replace(
     READ_LATER,
     how=": most reads test a tensor in Python (if, assert, validate_args of torch.distributions). Turn such checks off, or run them every N steps.",
 )
+# Trainer tests each loss with isnan and isinf, unless this argument is False.
+TRAINER_CHECKS = replace(
+    READ_LATER, how=": logging_nan_inf_filter=False ends Trainer's tests of each loss for NaN. Run other tests every N steps."
+)
 CHECKS = "^aten::is_nonzero$"
 ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
 SINGLE_VALUE_BYTES = 8  # A copy of more bytes reads a tensor.
@@ -73,48 +78,6 @@ SAMPLES = r"^aten::(argmax|multinomial)$"  # These operators choose the next tok
 # Advice for loops without training, which have no losses or norms.
 READ_TOKENS = replace(READ_LATER, how=": collect tokens in a tensor on the GPU and look for the end every N tokens.")
 READ_RESULTS = replace(READ_LATER, how=": keep results on the GPU and copy those of several batches together.")
-END = CodeChange(
-    "PyTorch",
-    "if token.item() == end: break   # after every token",
-    "ended |= token == end   # on the GPU\nif step % 16 == 0 and ended.all(): stop = True",
-)
-
-CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "running += loss.item()          # every step",
-        "running += loss.detach()        # stays on the GPU\nif step % 100 == 0:\n    log(running.item() / 100); running.zero_()",
-    ),
-    CodeChange(
-        "PyTorch",
-        "norms = [p.grad.norm().item() for p in model.parameters()]",
-        "norms = torch._foreach_norm([p.grad for p in model.parameters()])   # read when you log",
-    ),
-    CodeChange(
-        "Lightning",
-        "self.log('loss', loss.item())",
-        "self.log('loss', loss)          # Lightning reads it when it logs; Trainer(log_every_n_steps=100)",
-    ),
-    CodeChange("Transformers", "TrainingArguments(logging_steps=1)", "TrainingArguments(logging_steps=100)"),
-)
-POLLING = CodeChange(
-    "PyTorch",
-    "done[step % 2].record()\nwhile not done[step % 2].query():   # launches nothing\n    pass",
-    "done[step % 2].record()\ndone[(step - 1) % 2].synchronize()   # waits for the step before",
-)
-COUNTED = CodeChange(
-    "PyTorch",
-    "right += (out.cpu().argmax(1) == y.cpu()).sum()   # every step",
-    "right += (out.argmax(1) == y).sum()   # on the GPU; read it when you log",
-)
-TENSORS = (
-    COUNTED,
-    CodeChange(
-        "PyTorch",
-        "for cost in costs:\n    rows, columns = linear_sum_assignment(cost.cpu())   # a wait for each",
-        "for cost in torch.stack(costs).cpu():   # one copy and one wait\n    rows, columns = linear_sum_assignment(cost)",
-    ),
-)
 COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # ``.cpu()``, ``.numpy()`` and ``.tolist()`` call these operators.
 
 
@@ -213,7 +176,9 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
 def _of_single_values(context: RuleContext, calls: tuple[int, ...]) -> Action:
     """Return the advice on reads of single values, most of which are checks, or losses and norms."""
     checks = set(calls).intersection(waiting_calls(context, CHECKS))
-    return READ_CHECKS if 2 * len(checks) > len(calls) else READ_LATER
+    if 2 * len(checks) <= len(calls):
+        return READ_LATER
+    return TRAINER_CHECKS if context.trainer == "Transformers" else READ_CHECKS
 
 
 def _largest_kind(context: RuleContext, calls: tuple[int, ...]) -> str:

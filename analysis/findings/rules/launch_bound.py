@@ -45,16 +45,16 @@ from sawtooth.analysis.findings.loops.graph_code import (
     STAGES_NOTE,
     TOKEN_FIX,
     TOKEN_NOTE,
+    TRAINER_FIXES,
+    masks_before_graph,
     one_graph,
+    python_in_graph,
 )
-from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
 from sawtooth.analysis.findings.loops.replayed_graphs import outside_graphs, replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
-from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, excess_ms, loads_code, plan_builds
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
@@ -68,7 +68,6 @@ from sawtooth.analysis.units import in_number, in_words, percent
 # Share of the step, the same as in the rule for waits. If waits cost this much and launches at most twice as much, the waits may be
 # the reason for late launches.
 WAITS_FIRST = 0.01
-PYTHON_SHARE = 0.1  # If Python takes at least this share of the step between operators, the note mentions it.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
 MIN_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
@@ -93,7 +92,7 @@ BY_HAND_FIX = (
 )
 PACKED_RISK = " Packed sequences have other lengths in each batch: pad them to one length first."
 STEP_NOTE = "Predicted with each step launched as one graph. Its input is copied as before, and kernels keep their durations."
-MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer}, which cannot be captured, as before. Kernels keep their durations."
+MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer}, which {why}, as before. Kernels keep their durations."
 COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: a step then takes ≈ {ms}. Compiling would also fuse kernels."
 GRAPH_RISK = "Graphs need static shapes and addresses. Code that reads a GPU value must move out of the step."
 AFTER_WAITS = "Not predicted: remove the host's waits first. They delay later launches, and a graph cannot contain them."
@@ -106,30 +105,6 @@ def _of_tokens(context: RuleContext, tokens: Generation) -> str:
     step_ms = context.step_ms or 0.0
     prompt_ms = step_ms * tokens.prompt_share
     return f"; after {in_words(prompt_ms)} for the prompt, each of {tokens.per_step:.0f} tokens takes {in_words((step_ms - prompt_ms) / tokens.per_step)}"
-
-
-def _masks(context: RuleContext) -> str:
-    """Return a sentence about masks whose size the host must read; empty without such masks."""
-    masks = operators(context, MASK_OPERATORS)
-    waiting = len(waiting_calls(context, MASK_OPERATORS)) if masks.count else 0
-    if not waiting:
-        return ""
-    names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
-    return f" Replace {names} first: the host waits there for a size that only the GPU knows, which no graph can contain."
-
-
-def _python(context: RuleContext) -> str:
-    """Return a sentence about Python time between the operators; empty if it is short.
-
-    Long stretches have their own rule, and no graph replays them.
-    """
-    lost = context.lost_ms("python_host")
-    if context.share(lost) >= PYTHON_SHARE:
-        long_ns = sum(ns for _, ns, _ in long_python_gaps(context))
-        lost -= long_ns / 1e6 / max(len(context.rank.counted), 1)
-    if context.share(lost) < PYTHON_SHARE:
-        return ""
-    return f" Python outside any operator delays launches for another {in_words(lost)} of each step, which a graph also removes; profile(..., with_stack=True) names its lines."
 
 
 def _gpu_may_limit(context: RuleContext) -> bool:
@@ -234,7 +209,7 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
         return _GraphAdvice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)
     if unlike_steps(context) is not None:
         return _GraphAdvice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
-    additions = f"{_masks(context)}{_python(context)}"
+    additions = f"{masks_before_graph(context)}{python_in_graph(context)}"
     layer = recurrent_layer(context)
     if layer is None:
         return _of_step(context, additions)
@@ -258,16 +233,24 @@ def _of_step(context: RuleContext, additions: str) -> _GraphAdvice:
     model_alone = one_graph(context, updates)
     foreign = [name for name in optimizers(context.recording) if name not in CAPTURABLE]
     if foreign:
-        note = MODEL_NOTE.format(kernels=kernels, optimizer=foreign[0])
+        note = MODEL_NOTE.format(kernels=kernels, optimizer=foreign[0], why="cannot be captured")
         return _GraphAdvice(MODEL_FIX, note + additions, changes=compiled, edits=(model_alone,))
+    if context.trainer:
+        note = MODEL_NOTE.format(kernels=kernels, optimizer="the optimizer", why=f"{context.trainer} calls")
+        return _GraphAdvice(
+            TRAINER_FIXES[context.trainer],
+            note,
+            changes=compiled,
+            edits=(AsGraph(waits_stay=True, outside_ops=model_alone.outside_ops),),
+        )
     compiled_ms = context.predict_ms([model_alone])
     compiled_note = COMPILED_NOTE.format(kernels=kernels, ms=in_words(compiled_ms)) if compiled_ms is not None else ""
     return _GraphAdvice(STEP_FIX, STEP_NOTE + compiled_note + additions, edits=(one_graph(context),))
 
 
-def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:
-    """Return whether the step is one graph; between two graphs the host may wait."""
-    return not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
+def _is_one_graph(context: RuleContext, _waits: Finding, graph: Finding) -> bool:
+    """Return whether the step is one graph; between two graphs the host may wait, and so may a trainer's loop between a model's passes."""
+    return not context.trainer and not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
 
 
 def _waits_split_the_graph(context: RuleContext, waits: Finding, graph: Finding) -> bool:

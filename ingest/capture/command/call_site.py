@@ -22,6 +22,8 @@ GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC
 MAX_LINES = 8  # Only the innermost lines of a stack are written. Two loops differ in at least one of them.
 RECORDER = str(Path(__file__).resolve().parents[1])
 STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - must equal the beginning of its modules' file names
+# Libraries whose training loop calls the optimizer, by the beginning of their modules' names. The user changes such a loop by its arguments.
+TRAINERS = (("transformers.trainer", "Transformers"), ("pytorch_lightning.", "Lightning"), ("lightning.pytorch.", "Lightning"))
 INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
 # This folder has scripts such as pytest, which start a program that is elsewhere.
 CONSOLE_SCRIPTS = os.path.dirname(sys.executable or __file__)  # noqa: PTH120
@@ -31,10 +33,12 @@ class CallSite(NamedTuple):
     """A place in the program that calls an optimizer's step.
 
     ``number`` counts places in order of first appearance. ``lines`` are in the user's own files, such as train.py:12, innermost first.
+    ``trainer`` is the library whose loop makes the call (see ``TRAINERS``); "" if the loop is the user's.
     """
 
     number: int = 0
     lines: tuple[str, ...] = ()
+    trainer: str = ""
 
 
 class _FrameMark:
@@ -93,7 +97,7 @@ class CallSites:
         """Find the call site from the whole stack above ``innermost``, and store the call path."""
         frames = _stack(innermost)
         indices = _users_frames(frames)
-        site = self._site([frames[at] for at in indices])
+        site = self._site([frames[at] for at in indices], frames)
         first = optimizer not in self._paths or self._paths[optimizer] is not None
         self._paths[optimizer] = None if first else _call_path(frames, indices, depth, site)
         for frame in frames:
@@ -101,13 +105,13 @@ class CallSites:
                 frame.f_trace = _FrameMark()
         return site
 
-    def _site(self, frames: Sequence[FrameType]) -> CallSite:
+    def _site(self, frames: Sequence[FrameType], stack: Sequence[FrameType]) -> CallSite:
         key = tuple((id(frame.f_code), frame.f_lasti) for frame in frames)
         site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= MAX_SITES:
                 return CallSite(MAX_SITES)  # All further call sites share this number.
-            site = self._sites[key] = CallSite(len(self._sites), tuple(map(_line, frames[:MAX_LINES])))
+            site = self._sites[key] = CallSite(len(self._sites), tuple(map(_line, frames[:MAX_LINES])), _trainer(stack))
         return site
 
 
@@ -119,6 +123,12 @@ def _stack(innermost: FrameType) -> list[FrameType]:
         frames.append(frame)
         frame = frame.f_back
     return frames
+
+
+def _trainer(stack: Sequence[FrameType]) -> str:
+    """Return the name of the library whose training loop is on the stack; "" without one."""
+    modules = [str(frame.f_globals.get("__name__", "")) for frame in stack]
+    return next((name for start, name in TRAINERS if any(module.startswith(start) for module in modules)), "")
 
 
 def line_at(innermost: FrameType) -> str:
