@@ -142,8 +142,8 @@ def test_call_sites_are_stored_and_may_be_missing(folder: DataFolder, tmp_path: 
     path = tmp_path / "marks.jsonl"
     writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000)
     for step in range(4):
-        writer.mark(step, site=(step // 2, [f"train.py:{step // 2}", "train.py:9"]))
-    writer.mark(4, site=(64, []))  # beyond the number of places that are distinguished
+        writer.mark(step, site=(step // 2, [f"train.py:{step // 2}", "train.py:9"], ""))
+    writer.mark(4, site=(64, [], ""))  # beyond the number of places that are distinguished
     writer.close()
     cut = tmp_path / "cut.jsonl"
     head, *lines = path.read_text().splitlines()

@@ -192,3 +192,22 @@ def test_a_debugger_keeps_its_trace_functions() -> None:
     traced()
     entered_later()
     assert ("step", "line") in lines and ("step", "return") in lines
+
+
+@pytest.mark.parametrize(
+    ("module", "trainer"),
+    [
+        ("transformers.trainer", "Transformers"),
+        ("pytorch_lightning.loops.fit_loop", "Lightning"),
+        ("lightning.pytorch.loops.fit_loop", "Lightning"),
+        ("lightning.fabric.wrappers", ""),  # Fabric's user writes the loop.
+        ("transformers.optimization", ""),
+    ],
+)
+def test_the_library_that_owns_the_loop_is_known(module: str, trainer: str) -> None:
+    made: dict[str, object] = {"__name__": module}
+    exec(compile("def call(here): return here()", f"/env/lib/site-packages/{module}.py", "exec"), made)
+    call = made["call"]
+    assert callable(call)
+    site = call(CallSites().here)
+    assert site.trainer == trainer and site.lines[0].startswith(f"{HERE}:"), "lines are the user's"
