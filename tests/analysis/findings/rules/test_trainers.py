@@ -50,7 +50,9 @@ def test_a_trainers_step_is_not_captured_by_hand(tmp_path: Path, trainer: str, w
     assert {change.framework for change in launches.changes} >= {framework, "Lightning", "Transformers"}
     assert launches.changes[0].framework == framework
     assert launches.predicted_step_ms is not None
-    others = [finding.changes[0].framework for finding in result.findings if any(c.framework == framework for c in finding.changes)]
+    others = [
+        finding.changes[0].framework for finding in result.findings if any(c.framework == framework for c in finding.changes)
+    ]
     assert set(others) == {framework}, "the code of the trainer stands first in each finding"
     library.close()
 
