@@ -133,7 +133,10 @@ def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None
 
 
 def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str], trainer: str) -> Finding:
-    """Insert the run's own names into the finding's code, put the code for its trainer first, and add the rules whose change must come first."""
+    """Adapt the finding's code to the run, and add the rules whose change must come first.
+
+    The run's own names are inserted, and the code for its ``trainer`` comes first.
+    """
     filled = (change.filled(**names) for change in finding.changes)
     changes = tuple(sorted(filled, key=lambda change: change.framework != trainer if trainer else False))
     return replace(finding, changes=changes, needs_first=changes_needed_first(finding.rule, rules))

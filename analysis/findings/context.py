@@ -117,7 +117,7 @@ class RuleContext:
 
     @property
     def trainer(self) -> str:
-        """The library whose training loop makes the steps, Transformers or Lightning; "" if the loop is the user's, or unknown."""
+        """The library whose training loop makes the steps, such as Lightning; "" if it is the user's."""
         return next((evidence.trainer for evidence in self.rank.best.evidence if evidence.trainer), "")
 
     @property

@@ -145,7 +145,10 @@ def _boundary(head: _Head) -> dict[str, str | None]:
 
 
 def _trainers(marks: Sequence[_MarkLine]) -> dict[str, dict[str, str]]:
-    """Return the library whose loop calls the steps, by the text of the call site; empty if all loops are the user's."""
+    """Return the library whose loop calls the steps, by the text of the call site.
+
+    It is empty if all loops are the user's.
+    """
     sites = dict(zip((mark.place for mark in marks), _sites(marks).to_pylist(), strict=True))
     found = {str(sites[mark.place]): mark.by for mark in marks if mark.by in TRAINERS}
     return {"trainers": found} if found else {}

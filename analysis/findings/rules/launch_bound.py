@@ -249,7 +249,10 @@ def _of_step(context: RuleContext, additions: str) -> _GraphAdvice:
 
 
 def _is_one_graph(context: RuleContext, _waits: Finding, graph: Finding) -> bool:
-    """Return whether the step is one graph; between two graphs the host may wait, and so may a trainer's loop between a model's passes."""
+    """Return whether the step is one graph.
+
+    The host may wait between two graphs, and a trainer's loop between the model's passes.
+    """
     return not context.trainer and not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
 
 
