@@ -150,8 +150,8 @@ def _trainers(marks: Sequence[_MarkLine]) -> dict[str, dict[str, str]]:
     It is empty if all loops are the user's.
     """
     sites = dict(zip((mark.place for mark in marks), _sites(marks).to_pylist(), strict=True))
-    found = {str(sites[mark.place]): mark.by for mark in marks if mark.by in TRAINERS}
-    return {"trainers": found} if found else {}
+    trainers = {str(sites[mark.place]): mark.by for mark in marks if mark.by in TRAINERS}
+    return {"trainers": trainers} if trainers else {}
 
 
 def _sites(marks: Sequence[_MarkLine]) -> pa.Array:

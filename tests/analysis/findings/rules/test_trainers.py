@@ -39,7 +39,7 @@ def marks_of(path: Path, trainer: str) -> Path:
     ],
 )
 def test_a_trainers_step_is_not_captured_by_hand(tmp_path: Path, trainer: str, words: str, framework: str) -> None:
-    """The optimizer and the trainer's own work stay outside of the graph, so it saves less than one graph of the step."""
+    # The optimizer and the trainer's own work stay outside of the graph, so it saves less than one graph of the step.
     trace, marks = RECORDINGS / RECORDED / "trace.json.gz", marks_of(tmp_path / "marks.jsonl", trainer)
     folder = DataFolder(tmp_path / "data").create()
     (run,) = bring_in(folder, [(trace, "trace.json.gz"), (marks, "marks.jsonl")]).runs
