@@ -26,8 +26,10 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not the folder above it.
     sys.path.insert(0, str(ROOT))
 
-from sawtooth.sample_traces.process_loops import LOOPS  # noqa: E402 - after the path is set
+from sawtooth.sample_traces.process_gpu_loops import GPU_LOOPS  # noqa: E402 - after the path is set
+from sawtooth.sample_traces.process_host_loops import HOST_LOOPS  # noqa: E402
 
+LOOPS = {**GPU_LOOPS, **HOST_LOOPS}
 RECORDER = [sys.executable, "-c", "from sawtooth.ingest.capture.commands import main; main()", "run"]
 WARM_STEPS = 10
 WATCH_S = 1.0  # Shortest duration of each stopwatch, s.

@@ -36,7 +36,7 @@ class DeviceMeasurements:
     * ``kernels``: one row per category and kind of operation (kernel, memcpy, memset). Columns: category, kind, ns, launches,
       sm_ns (Σ min(blocks per SM, 1) × duration), occupancy_pct (time-weighted mean), occupancy_unseen_ns (time without an
       estimate), undecided_ns (time of kernels whose use of tensor cores is unknown).
-    * ``works_ms``: the GPU's work in one step of the run; None if ``best`` is the profile's step time.
+    * ``works_ms``: the GPU's work in the run's step; None if ``best`` is the profile's step time.
     * ``allocated_bytes``: peak memory according to the allocator.
     * ``sampled``: the device's telemetry. ``other_time_note``: how far it is from the trace, if recorded at another time.
     * ``outlier_doubts``: doubts about means that one step of the profile decides.

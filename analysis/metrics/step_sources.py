@@ -12,7 +12,7 @@ StepSource = Literal["user", "marks", "telemetry", "estimate", "profile"]
 class Provenance:
     """A source's ``name`` in a sentence, and how it gets the step time.
 
-    ``timed`` means that it measured many steps of the run, ``of_trace`` that it uses only the trace.
+    ``timed`` means that it measured many of the run's steps, ``of_trace`` that it uses only the trace.
     """
 
     name: str

@@ -17,7 +17,7 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
 SLOWED = 1.5  # Ratio of profiled to own step time. From it on, profiled times are not shown next to the run's own.
-UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
+UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so the run's step is shorter."
 OF_A_RHYTHM = 1.25  # Times the median step. Longer steps are slow, and a mean above it is more than jitter.
 MIN_SLOW = 2  # One slow step may be a warm-up or chance.
 RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."

@@ -37,7 +37,7 @@ from sawtooth.app.words.savings import between_predicted
 
 MARKER = "<!-- sawtooth-report -->"  # Lets a bot find and replace its own comment.
 BUSY_OF_RUN = "GPU busy"
-HEADS: dict[Column, str] = {"unprofiled": "step of the run", "recorded": "profiled step"}
+HEADS: dict[Column, str] = {"unprofiled": "run's step", "recorded": "profiled step"}
 ADVISED = 3  # Changes that are shown with their code, as on the page.
 BLOCKS = 40  # Width of a bar in Markdown: together with its time it fits into a comment.
 WORK, LOST = "█", "░"

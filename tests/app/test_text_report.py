@@ -30,7 +30,7 @@ def test_numbers_of_the_run_come_before_those_of_the_profile() -> None:
     assert busy[0][:2] == ["GPU", "busy"] and "90" in busy[0][2]
     assert busy[1][2] == "profiled" or busy[1][1] == "busy,"
     table = _table(lines)
-    assert table[0].split("  ")[-1].strip() == "profiled step" and "step of the run" in table[0]
+    assert table[0].split("  ")[-1].strip() == "profiled step" and "run's step" in table[0]
     idle = next(line for line in table if "idle" in line)
     assert idle.index("1.00") < idle.index("10") < idle.index("11.0")  # ms of the run, its share in percent, ms of the profile
 
@@ -47,7 +47,7 @@ def _table(lines: list[str]) -> list[str]:
 
 def test_markdown_has_the_same_columns() -> None:
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics={"gpu_busy_share": 0.45})
-    assert "| parts of a step | step of the run | share | profiled step |" in markdown(run)
+    assert "| parts of a step | run's step | share | profiled step |" in markdown(run)
     assert "| GPU busy, profiled | 45" in markdown(run)
     plain = run_of(ledger=[(o, c, ns, None) for o, c, ns, _ in LEDGER])
     assert "| parts of a step | profiled step | share |" in markdown(plain)

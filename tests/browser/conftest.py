@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.support.chromium import PageLog, executable, log_in
 from tests.support.servers import Server, start_server, without_bundled
+from tests.support.timeline_page import run_named, serving_examples
 
 # ms. Playwright's default of 5 s is too short if two servers and two browsers share two cores.
 expect.set_options(timeout=30_000)
@@ -37,6 +38,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = start_server(without_bundled(tmp_path_factory.mktemp("served") / "data"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def example_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Start a server for the tests of a module, with two of the bundled recordings."""
+    with serving_examples(tmp_path_factory.mktemp("timeline")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gpt_run(example_server: Server) -> str:
+    """Return the id of the run "gpt" of the server with examples."""
+    return run_named(example_server, "gpt")
 
 
 @pytest.fixture

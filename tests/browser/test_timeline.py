@@ -10,25 +10,14 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from tests.support.chromium import PageLog, log_in
 from tests.support.servers import Server
-from tests.support.timeline_page import opened, run_named, serving_examples, until, view
+from tests.support.timeline_page import opened, until, view
 
 pytestmark = pytest.mark.browser
 PLACE = re.compile(r"[?&]t0=[\d.]+&t1=[\d.]+")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving_examples(tmp_path_factory.mktemp("timeline")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def run(server: Server) -> str:
-    return run_named(server, "gpt")
-
-
-def test_the_mouse_zooms_pans_and_selects(server: Server, run: str, page: Page, seen: PageLog) -> None:
-    opened(page, server, run)
+def test_the_mouse_zooms_pans_and_selects(example_server: Server, gpt_run: str, page: Page, seen: PageLog) -> None:
+    opened(page, example_server, gpt_run)
     picture = page.locator("canvas.lanes")
     box = picture.bounding_box()
     assert box is not None
@@ -80,12 +69,12 @@ def test_the_mouse_zooms_pans_and_selects(server: Server, run: str, page: Page, 
     assert there[0] < near[0]
     page.keyboard.press("d")  # The overview takes no focus, so the picture still gets the keys.
     assert view(page)[0] > there[0]
-    assert seen.foreign(server.url) == []
+    assert seen.foreign(example_server.url) == []
     assert seen.errors == []
 
 
-def test_the_keyboard_can_search_move_and_read(server: Server, run: str, page: Page) -> None:
-    opened(page, server, run)
+def test_the_keyboard_can_search_move_and_read(example_server: Server, gpt_run: str, page: Page) -> None:
+    opened(page, example_server, gpt_run)
     page.keyboard.press("/")
     page.keyboard.type("softmax")
     page.keyboard.press("Enter")
@@ -127,8 +116,8 @@ def test_the_keyboard_can_search_move_and_read(server: Server, run: str, page: P
 
 
 @pytest.mark.slow
-def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page) -> None:
-    opened(page, server, run)
+def test_lanes_fold_and_are_pinned_by_name(example_server: Server, gpt_run: str, page: Page) -> None:
+    opened(page, example_server, gpt_run)
     rows = "sawtoothTimeline.scene.lanes.map(lane => lane.id + lane.rows).join()"
     before = page.evaluate(rows)
     page.get_by_role("button", name=re.compile("operators: all rows")).first.click()
@@ -147,8 +136,8 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
 
 
 @pytest.mark.slow
-def test_nested_lanes_have_only_needed_rows_and_do_not_move(server: Server, run: str, page: Page) -> None:
-    opened(page, server, run)
+def test_nested_lanes_have_only_needed_rows_and_do_not_move(example_server: Server, gpt_run: str, page: Page) -> None:
+    opened(page, example_server, gpt_run)
     rows = "sawtoothTimeline.scene.lanes.filter(l => l.folds && !l.folded).map(l => l.rows)"
     tops = "sawtoothTimeline.scene.lanes.map(l => l.top)"
     whole = page.evaluate(rows)
@@ -217,8 +206,8 @@ class Fingers:
 
 
 @pytest.mark.slow  # It failed once in three runs with four workers.
-def test_touch_zooms_moves_and_selects(server: Server, run: str, phone: Page) -> None:
-    opened(phone, server, run)
+def test_touch_zooms_moves_and_selects(example_server: Server, gpt_run: str, phone: Page) -> None:
+    opened(phone, example_server, gpt_run)
     fingers, whole = Fingers(phone), view(phone)
     middle = fingers.width / 2
     lost, y = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +14,14 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.servers import Server, fetch
-from tests.support.timeline_page import opened, run_named, serving_examples, settled, until, view
+from tests.support.timeline_page import opened, settled, until, view
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving_examples(tmp_path_factory.mktemp("timeline")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def run(server: Server) -> str:
-    return run_named(server, "gpt")
-
-
 @pytest.mark.slow
-def test_one_key_opens_the_longest_and_the_next_lost_time(server: Server, run: str, page: Page) -> None:
-    opened(page, server, run)
+def test_one_key_opens_the_longest_and_the_next_lost_time(example_server: Server, gpt_run: str, page: Page) -> None:
+    opened(page, example_server, gpt_run)
     whole = view(page)
     page.keyboard.press("l")  # without focus on the picture
     details = page.get_by_role("region", name="Details")
@@ -60,12 +48,12 @@ def test_one_key_opens_the_longest_and_the_next_lost_time(server: Server, run: s
 
 
 def test_a_finding_opens_with_all_its_places_and_has_a_link(
-    server: Server, run: str, page: Page, context: BrowserContext
+    example_server: Server, gpt_run: str, page: Page, context: BrowserContext
 ) -> None:
-    findings = json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"]
+    findings = json.loads(fetch(example_server, f"/api/v1/runs/{gpt_run}/report"))["findings"]
     rule = next(f["rule"] for f in findings if any("start_ns" in row for row in f["evidence"]))
-    page.goto(f"{server.url}/verdict?run={run}")
-    opened(page, server, run, f"&finding={rule}")
+    page.goto(f"{example_server.url}/verdict?run={gpt_run}")
+    opened(page, example_server, gpt_run, f"&finding={rule}")
     card = page.locator(".finding")
     expect(card).to_be_visible()
     expect(card.get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
@@ -86,9 +74,13 @@ def test_a_finding_opens_with_all_its_places_and_has_a_link(
 
 
 @pytest.mark.slow
-def test_changes_are_above_the_timeline_and_one_key_steps_through_them(server: Server, run: str, page: Page) -> None:
-    findings = [f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"]]
-    opened(page, server, run)
+def test_changes_are_above_the_timeline_and_one_key_steps_through_them(
+    example_server: Server, gpt_run: str, page: Page
+) -> None:
+    findings = [
+        f for f in json.loads(fetch(example_server, f"/api/v1/runs/{gpt_run}/report"))["findings"] if f["predicted_step_ms"]
+    ]
+    opened(page, example_server, gpt_run)
     changes, card = page.get_by_role("group", name="What to change"), page.locator(".finding")
     expect(changes.get_by_role("button")).to_have_count(min(len(findings), 3))
     expect(changes.get_by_role("button").first).to_have_attribute("title", re.compile(re.escape(findings[0]["title"])))
@@ -114,8 +106,8 @@ def test_changes_are_above_the_timeline_and_one_key_steps_through_them(server: S
 
 
 @pytest.mark.slow
-def test_a_table_row_opens_its_place(server: Server, run: str, page: Page) -> None:
-    opened(page, server, run, "&in_view=Lost+time+in+view")
+def test_a_table_row_opens_its_place(example_server: Server, gpt_run: str, page: Page) -> None:
+    opened(page, example_server, gpt_run, "&in_view=Lost+time+in+view")
     grid = page.get_by_test_id("stDataFrame")
     expect(grid).to_be_visible()
     grid.scroll_into_view_if_needed()
@@ -125,7 +117,7 @@ def test_a_table_row_opens_its_place(server: Server, run: str, page: Page) -> No
     until(page, "sawtoothTimeline.scene.selected?.source === 'gaps'")
     start, end = page.evaluate("(({start, end}) => [start, end])(sawtoothTimeline.scene.selected)")
     first = page.evaluate(
-        f"fetch('/api/v1/runs/{run}/timeline/longest?recording=' + sawtoothTimeline.data.tracks[0].recording"
+        f"fetch('/api/v1/runs/{gpt_run}/timeline/longest?recording=' + sawtoothTimeline.data.tracks[0].recording"
         " + '&device=0&start=0&end=' + sawtoothTimeline.data.extent + '&nth=0').then(a => a.json())"
     )
     assert (start, end) == (first["slice"]["start"], first["slice"]["end"]), "the longest is first"
@@ -136,10 +128,10 @@ def test_a_table_row_opens_its_place(server: Server, run: str, page: Page) -> No
 
 
 @pytest.mark.slow
-def test_a_second_run_is_below_the_first_and_both_have_a_link(server: Server, run: str, page: Page) -> None:
-    runs = {each["name"]: each["id"] for each in json.loads(fetch(server, "/api/v1/runs"))["runs"]}
-    other = next(id_ for name, id_ in runs.items() if id_ != run)
-    opened(page, server, run)
+def test_a_second_run_is_below_the_first_and_both_have_a_link(example_server: Server, gpt_run: str, page: Page) -> None:
+    runs = {each["name"]: each["id"] for each in json.loads(fetch(example_server, "/api/v1/runs"))["runs"]}
+    other = next(id_ for name, id_ in runs.items() if id_ != gpt_run)
+    opened(page, example_server, gpt_run)
     page.get_by_role("button", name="With another run").click()
     page.get_by_role("combobox", name="Another run, under this one").click()
     page.get_by_role("option", name=next(name for name, id_ in runs.items() if id_ == other)).first.click()
@@ -147,7 +139,7 @@ def test_a_second_run_is_below_the_first_and_both_have_a_link(server: Server, ru
     until(page, "sawtoothTimeline.data.tracks.length === 2 && sawtoothTimeline.tiles.settled()")
     page.keyboard.press("Escape")
     address = page.url
-    page.goto(f"{server.url}/runs")
+    page.goto(f"{example_server.url}/runs")
     page.goto(address)
     settled(page)
     steps = page.evaluate(
@@ -165,11 +157,11 @@ def test_a_second_run_is_below_the_first_and_both_have_a_link(server: Server, ru
     )
 
 
-def test_a_click_on_a_rank_and_step_opens_that_rank(server: Server, page: Page, tmp_path: Path) -> None:
+def test_a_click_on_a_rank_and_step_opens_that_rank(example_server: Server, page: Page, tmp_path: Path) -> None:
     traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
     files = [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]
-    ranks = bring_in(DataFolder(server.data), files, name="four ranks").runs[0].id
-    page.goto(f"{server.url}/ranks?run={ranks}")
+    ranks = bring_in(DataFolder(example_server.data), files, name="four ranks").runs[0].id
+    page.goto(f"{example_server.url}/ranks?run={ranks}")
     # A square of a rank that is not the slowest. The slowest is the default and does not appear in the address.
     square = page.locator(".js-plotly-plot .scatterlayer .points path").first
     expect(square).to_be_attached(timeout=60_000)
@@ -181,12 +173,16 @@ def test_a_click_on_a_rank_and_step_opens_that_rank(server: Server, page: Page, 
 
 
 @pytest.mark.slow
-def test_the_overview_of_a_run_without_gpu_shows_threads(server: Server, page: Page, tmp_path: Path) -> None:
+def test_the_overview_of_a_run_without_gpu_shows_threads(example_server: Server, page: Page, tmp_path: Path) -> None:
     trace = ChromeTrace()
     for i in range(20):
         trace.op(f"aten::op{i}", i * 100.0, i * 100.0 + 60)
-    host = bring_in(DataFolder(server.data), [(trace.write(tmp_path / "host.json"), "host.json")], name="host only").runs[0].id
-    opened(page, server, host)
+    host = (
+        bring_in(DataFolder(example_server.data), [(trace.write(tmp_path / "host.json"), "host.json")], name="host only")
+        .runs[0]
+        .id
+    )
+    opened(page, example_server, host)
     painted = """() => { const map = sawtoothTimeline.root.querySelector('.map');
         const pixels = map.getContext('2d').getImageData(4, 6, map.width - 8, map.height - 12).data;
         return pixels.filter((value, i) => i % 4 === 3 && value > 0).length; }"""

@@ -24,7 +24,7 @@ SCALED = " (profiled steps scaled to the run's own)"
 WIDENED = "The interval also includes the uncertainty of the step times themselves."
 NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
 BY_MARKS = (
-    "Both sides marked the steps of the run itself. The interval combines the uncertainty of both step times with the 2 % by which two "
+    "Both sides marked the run's steps. The interval combines the uncertainty of both step times with the 2 % by which two "
     "runs of one program differ."
 )
 BY_TIMES = "The interval combines the uncertainty of both step times with the 2 % by which two runs of one program differ."

@@ -132,7 +132,7 @@ class Breaks:
         return self._lost_ms(self._first_launches(self.rows)) if self.host_ms else None
 
     def _lost_ms(self, calls: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return the extra host time before each of ``calls``, ms per step of the run.
+        """Return the extra host time before each of ``calls``, in ms of the run's step.
 
         0 if a call is not a node of the counted steps.
         """

@@ -49,7 +49,7 @@ def plan_builds(context: RuleContext) -> CountedEvents:
 
 
 def excess_ms(context: RuleContext, builds: CountedEvents) -> float:
-    """Return the time of ``builds`` beyond the usual, ms per step of the run.
+    """Return by how many ms ``builds`` take longer than usual in the run's step.
 
     The recorded time is used, because the profiler slows operators and launches, but not plan building. If the run's step is
     shorter than the profiled step without the profiler's cost, the time is reduced by the same factor.

@@ -64,7 +64,7 @@ def _worst(steps: list[list[Any]], most: int) -> list[list[Any]]:
 
 
 def scale(rank: RankResult | None) -> dict[str, Any] | None:
-    """Return the run's and the profiled step in ms, and a sentence; None if only one of them is known."""
+    """Return the run's step and the profiled step in ms, and a sentence. None if only one of them is known."""
     best = rank.best if rank is not None else None
     if best is None or best.ms is None or best.mean_ms is None or best.source == "profile":
         return None
@@ -73,11 +73,11 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
         spread = f" ({fmt.span_ms(best.reading.low, best.reading.high)})" if best.reading.low and best.reading.high else ""
         sentence = f"The same step by {STEP_SOURCES[best.source].name}{spread} and in the profile that the lanes show."
     elif more < 0:
-        sentence = f"A step of the run takes {fmt.duration_ms(-more)} longer than the profiled steps that the lanes show."
+        sentence = f"The run's steps take {fmt.duration_ms(-more)} longer than the profiled steps that the lanes show."
     elif best.represented:
         sentence = f"The profiler adds ≈\u00a0{fmt.duration_ms(more)} to each step here. The lanes show the profile."
     else:
-        sentence = f"The profiled steps that the lanes show take {fmt.duration_ms(more)} longer than the steps of the run."
+        sentence = f"The profiled steps that the lanes show take {fmt.duration_ms(more)} longer than the run's steps."
     return {
         "run": best.ms,
         "profiled": best.mean_ms,

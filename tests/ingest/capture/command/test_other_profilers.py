@@ -26,7 +26,8 @@ from sawtooth.ingest.capture.in_process.postponed import (
     sentence_of,
 )
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
-from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
+from tests.benchmarks.other_profiler_patterns import PATTERNS, lacks
+from tests.benchmarks.other_profilers import compare, forked
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Feed hostile files to the whole product for a given time.
 
-    python -m tests.fuzz.through [--seconds 600] [--seed 1] [--kinds trace,bundle] [--pages 3] [--keep FOLDER]
+    python -m tests.fuzz.whole_product [--seconds 600] [--seed 1] [--kinds trace,bundle] [--pages 3] [--keep FOLDER]
 
 The product is ingest, report, comparison, HTML, Markdown, text, the API and the pages. A file must be refused in one
 sentence or read to the end. A failure is any error but ours, a page that failed, an impossible figure with trust "ok",
@@ -13,20 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import os
 import random
-import re
 import shutil
 import sys
 import tempfile
 import time
 import traceback
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from starlette.applications import Starlette
@@ -55,17 +51,13 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run
 from sawtooth.ingest.schema import DataFolder
 from tests.fuzz.hostile import MAKERS, MARKUP, Files
+from tests.fuzz.impossible import ImpossibleError, finite, harmless, possible
 from tests.fuzz.ingest import corpus, mutated
 from tests.support import sound_trace
 from tests.support.pages import opened_at
 
 SLOW_SECONDS = 60.0  # of a processor
 PAGES = [screen.name for screen in SCREENS if screen.name not in ("reference", "logins")]
-# Largest values of metrics whose values start at 0. They are repeated here on purpose, because the registry must not check itself.
-MOST = {
-    "gpu_busy_share": 1, "gpu_idle_share": 1, "tensor_core_time_share": 1, "exposed_comm_share": 1, "mfu": 1.001, "flop_coverage": 1,
-    "mean_gpu_utilization_pct": 100, "step_time_ms": 7 * 86_400_000, "best_step_time_ms": 7 * 86_400_000,
-}  # fmt: skip
 TIMELINE = (
     "tiles?sources=gpu&level={n}&index={n}", "tiles?sources=gpu,cpu,gaps,python&level=3&index=0", "slice?source=gpu&id={n}", "slice?source=gaps&id={n}",
     "stretch?start={n}&end=999999999", "find?q={q}&at={n}", "occurrences?rule={q}", "longest?start={n}&end=999999999&nth={n}", "slice?source={q}&id=0",
@@ -78,62 +70,6 @@ def processor_seconds() -> float:
     Other work on the machine does not count.
     """
     return sum(os.times()[:4])
-
-
-class ImpossibleError(AssertionError):
-    """A figure, a page or a text that must not be."""
-
-
-def finite(value: Any, where: str = "") -> None:
-    """Raise ImpossibleError if a report has a number that is not finite."""
-    for place, number in numbers(value, where):
-        if not math.isfinite(number):
-            raise ImpossibleError(f"{place} is {number}")
-
-
-def numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
-    """Return every number of a report with its place."""
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield from numbers(part, f"{where}.{key}")
-    elif isinstance(value, list):
-        for part in value:
-            yield from numbers(part, where)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield where, value
-
-
-def possible(report: dict[str, Any]) -> None:
-    """Raise ImpossibleError for a trusted value that no machine can have."""
-    finite(report, "report")
-    for key, reading in report["metrics"].items():
-        value, low, high = reading["value"], reading.get("low"), reading.get("high")
-        if (value is None) is not bool(reading["why_missing"]):
-            raise ImpossibleError(f"{key}: a value and a reason why there is none, or neither")
-        if value is None or reading["trust"] != "ok":
-            continue
-        if value < 0 or value > MOST.get(key, 1 if key.endswith("_share") else math.inf):
-            raise ImpossibleError(f"{key} = {value} with trust ok")
-        if (low is not None and low > value * (1 + 1e-9)) or (high is not None and high < value * (1 - 1e-9)):
-            raise ImpossibleError(f"{key} = {value} lies outside its interval {low} to {high}")
-    owned = Counter[int]()
-    for row in report["ledger"]:
-        owned[row["device"]] += row["ns"]
-        if row["ns"] < 0:
-            raise ImpossibleError(f"a ledger row of {row['ns']} ns")
-    if owned and report["window_ns"] not in owned.values():
-        raise ImpossibleError(f"the ledger sums to {dict(owned)}, the window is {report['window_ns']}")
-
-
-def harmless(text: str, form: str) -> None:
-    """Raise ImpossibleError if a name in a report became markup or control characters."""
-    if form == "html" and (MARKUP in text or re.search(r"<script|<iframe|javascript:alert\(1\)['\"]", text)):
-        raise ImpossibleError("a name became markup in the HTML report")
-    if form == "md" and MARKUP in re.sub(r"```.*?```", "", text, flags=re.DOTALL):
-        raise ImpossibleError("a name became markup in the Markdown report")
-    signs = {c for c in text if unicodedata.category(c) in ("Cc", "Cs") or c in "‪‫‬‭‮⁦⁧⁨⁩\u200e\u200f"}
-    if form in ("text", "md") and signs - {"\n"}:
-        raise ImpossibleError(f"{sorted(map(hex, map(ord, signs)))} in the {form} report")
 
 
 class Stage:
@@ -251,7 +187,7 @@ def main() -> int:
     parser.add_argument("--pages", type=int, default=3)
     parser.add_argument("--keep", type=Path, default=Path("fuzz_failures"))
     chosen = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="sawtooth-through-"))
+    root = Path(tempfile.mkdtemp(prefix="sawtooth-fuzz-"))
     dice, seeds = random.Random(chosen.seed), corpus()
     counts: Counter[str] = Counter()
     failures, slowest = Counter[str](), 0.0
