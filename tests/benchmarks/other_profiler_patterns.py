@@ -1,4 +1,4 @@
-"""Trainings that use a profiler themselves, as scripts, and what the recorder's own profile becomes in each."""
+"""Scripts of trainings that use a profiler, and for each the expected outcome of the recorder's own profile."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ GPU, PLAIN = torch.cuda.is_available(), "SAWTOOTH_RUN_FOLDER" not in os.environ
 device = "cuda" if GPU else "cpu"
 model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-LIMIT = time.monotonic() + 60
-def train(after, least=0):  # until after() is true
+DEADLINE = time.monotonic() + 60
+def train(after, min_steps=0):  # ends once after() is true
     for number in itertools.count(1):
         optimizer.zero_grad()
         loss = model(torch.ones(8, 32, device=device)).square().mean()
         loss.backward()
         optimizer.step()
-        if time.monotonic() > LIMIT:
-            raise TimeoutError("the recorder did not get where this training expects it")
-        if after() and number >= least:
+        if time.monotonic() > DEADLINE:
+            raise TimeoutError("the recorder did not reach the state that this training waits for")
+        if after() and number >= min_steps:
             break
     print("trained", f"{loss.item():.6f}")
 def steps(count, then=lambda: None):
@@ -38,72 +38,75 @@ def steps(count, then=lambda: None):
         then()
         return next(left, None) is None
     return after
-def in_turn(*parts):  # each is (whether its time has come, what is done then), one after the other
+def one_after_another(*parts):  # each part is (condition, action); the next part follows when the action is done
     parts = list(parts)
     def after():
         if parts and parts[0][0]():
             parts.pop(0)[1]()
         return not parts
     return after
-def counted(count):  # steps since it was asked first
+def after_steps(count):  # true from the count-th call on
     left = iter(range(count))
     return lambda: next(left, None) is None
 def nothing(): pass
 def recorders():
     return getattr(sys.modules.get("_sawtooth_in_this_process"), "profilers", None)
-def ours_runs():
+def recorder_profiles():
     return PLAIN or recorders().ours is not None
-def ours_waits():
+def recorder_waits():
     return PLAIN or bool(glob.glob(os.environ["SAWTOOTH_RUN_FOLDER"] + "/other_profiler-*.json"))
-def ours_is_taken():
+def recorder_has_trace():
     return PLAIN or bool(glob.glob(os.environ["SAWTOOTH_RUN_FOLDER"] + "/trace-*.json"))
-def own_capture():
+def capture_in_script():
     if PLAIN:
         return contextlib.nullcontext(type("Nothing", (), {"step": lambda self: None})())
     from sawtooth.capture import profile as capture
     return capture("own", sampler=False, skip=3, seconds=0.001, warmup=1, active=5)
-def counts(prof):
+def print_counts(prof):
     print(sorted((each.key, each.count) for each in prof.key_averages()))
 """
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A training, the outcome of the recorder's profile in it, and its requirements besides PyTorch."""
+    """A training that uses a profiler, and the expected outcome of the recorder's own profile.
+
+    ``needs`` is what the training requires besides PyTorch.
+    """
 
     script: str
     profile: str
     needs: str = ""
-    steps: int = 3  # number of steps that the recorder profiles
+    steps: int = 3  # Number of profiled steps.
     environment: dict[str, str] = field(default_factory=dict)
     exit_code: int = 0
-    or_postponed: bool = False
+    or_postponed: bool = False  # The profile may also be postponed.
 
 
 PATTERNS = {
-    "no other profiler": Pattern("train(ours_is_taken, 50)", TAKEN),
+    "no other profiler": Pattern("train(recorder_has_trace, 50)", TAKEN),
     "around the loop": Pattern(
-        "with profile() as prof:\n    train(steps(150))\nprof.export_chrome_trace('theirs.json')\ncounts(prof)", NONE
+        "with profile() as prof:\n    train(steps(150))\nprof.export_chrome_trace('theirs.json')\nprint_counts(prof)", NONE
     ),
     "fails in its profile": Pattern(
         "with profile() as prof:\n    train(steps(150))\n    raise KeyError('x')", NONE, exit_code=1
     ),
     "after ours": Pattern(
         "prof = profile(record_shapes=True)\n"
-        "train(in_turn((ours_is_taken, prof.start), (counted(60), prof.stop)))\nprof.export_chrome_trace('theirs.json')\ncounts(prof)",
+        "train(one_after_another((recorder_has_trace, prof.start), (after_steps(60), prof.stop)))\nprof.export_chrome_trace('theirs.json')\nprint_counts(prof)",
         TAKEN,
     ),
     "begins during ours, then ends": Pattern(
         "prof = profile(record_shapes=True)\n"
-        "train(in_turn((ours_runs, prof.start), (counted(60), prof.stop), (ours_is_taken, nothing)))\n"
-        "prof.export_chrome_trace('theirs.json')\ncounts(prof)",
+        "train(one_after_another((recorder_profiles, prof.start), (after_steps(60), prof.stop), (recorder_has_trace, nothing)))\n"
+        "prof.export_chrome_trace('theirs.json')\nprint_counts(prof)",
         POSTPONED,
         steps=100,
     ),
     "begins during ours, with stacks": Pattern(
         "prof = profile(with_stack=True)\n"
-        "train(in_turn((ours_runs, prof.start), (counted(60), prof.stop), (ours_is_taken, nothing)))\n"
-        "prof.export_chrome_trace('theirs.json')",  # Its Python calls include those of the recorder.
+        "train(one_after_another((recorder_profiles, prof.start), (after_steps(60), prof.stop), (recorder_has_trace, nothing)))\n"
+        "prof.export_chrome_trace('theirs.json')",  # No counts: its Python calls include those of the recorder.
         POSTPONED,
         steps=100,
     ),
@@ -118,28 +121,28 @@ PATTERNS = {
     "schedule, repeat=2": Pattern(
         "def ready(prof): prof.export_chrome_trace(f'theirs-{prof.step_num}.json.gz')\n"
         "with profile(schedule=schedule(wait=2, warmup=20, active=20, repeat=2), on_trace_ready=ready) as prof:\n"
-        "    def step():\n        if prof.step_num != 10 or ours_waits(): prof.step()\n"
-        "    train(lambda: step() or (prof.step_num > 90 and ours_is_taken()))",
+        "    def step():\n        if prof.step_num != 10 or recorder_waits(): prof.step()\n"
+        "    train(lambda: step() or (prof.step_num > 90 and recorder_has_trace()))",
         POSTPONED,
     ),
     "torch.autograd.profiler": Pattern(
-        "with torch.autograd.profiler.profile() as prof:\n    train(steps(150))\ncounts(prof)\nprof.export_chrome_trace('theirs.json')",
+        "with torch.autograd.profiler.profile() as prof:\n    train(steps(150))\nprint_counts(prof)\nprof.export_chrome_trace('theirs.json')",
         NONE,
     ),
     "another thread's profile": Pattern(
-        "def other():\n    with profile() as prof:\n        torch.ones(9).sum(); time.sleep(0.2)\n    counts(prof)\n"
+        "def other():\n    with profile() as prof:\n        torch.ones(9).sum(); time.sleep(0.2)\n    print_counts(prof)\n"
         "thread = threading.Thread(target=other)\n"
-        "train(in_turn((ours_runs, thread.start), (lambda: not thread.is_alive(), nothing), (ours_is_taken, nothing)))",
+        "train(one_after_another((recorder_profiles, thread.start), (lambda: not thread.is_alive(), nothing), (recorder_has_trace, nothing)))",
         POSTPONED,
         steps=100,
     ),
     "capture inside a profile": Pattern(
-        "with profile() as prof, own_capture() as capture:\n    train(steps(150, capture.step))\n"
-        "prof.export_chrome_trace('theirs.json')\ncounts(prof)",
+        "with profile() as prof, capture_in_script() as capture:\n    train(steps(150, capture.step))\n"
+        "prof.export_chrome_trace('theirs.json')\nprint_counts(prof)",
         NONE,
     ),
-    "two recorders": Pattern(  # The one that sees a steady loop first begins, and the other one waits.
-        "with own_capture() as capture:\n    train(lambda: capture.step() or (ours_is_taken() and getattr(capture, 'done', True)), 50)",
+    "two recorders": Pattern(  # The recorder that detects a steady loop first begins, and the other one waits.
+        "with capture_in_script() as capture:\n    train(lambda: capture.step() or (recorder_has_trace() and getattr(capture, 'done', True)), 50)",
         TAKEN,
         steps=100,
         or_postponed=True,
@@ -149,7 +152,7 @@ PATTERNS = {
     "execution trace": Pattern(
         "from torch.profiler import ExecutionTraceObserver\n"
         "observer = ExecutionTraceObserver().register_callback('theirs.et.json')\n"
-        "train(in_turn((ours_runs, observer.start), (counted(40), observer.stop), (ours_is_taken, nothing)))\n"
+        "train(one_after_another((recorder_profiles, observer.start), (after_steps(40), observer.stop), (recorder_has_trace, nothing)))\n"
         "observer.unregister_callback()",
         TAKEN,
         steps=100,
@@ -157,12 +160,12 @@ PATTERNS = {
     "memory history": Pattern(
         "def report():\n    snapshot = torch.cuda.memory._snapshot()\n"
         "    print(sorted(Counter(each['action'] for trace in snapshot['device_traces'] for each in trace).items()))\n"
-        "train(in_turn((ours_runs, torch.cuda.memory._record_memory_history), (counted(40), report), (ours_is_taken, nothing)))",
+        "train(one_after_another((recorder_profiles, torch.cuda.memory._record_memory_history), (after_steps(40), report), (recorder_has_trace, nothing)))",
         TAKEN,
         needs="GPU",
         steps=100,
     ),
-    "CUPTI taken (simulated)": Pattern("train(ours_waits, 50)", NONE, environment={"NSYS_PROFILING_SESSION_ID": "1"}),
+    "CUPTI taken (simulated)": Pattern("train(recorder_waits, 50)", NONE, environment={"NSYS_PROFILING_SESSION_ID": "1"}),
     "Lightning's profiler": Pattern(
         "import lightning\nfrom lightning.pytorch.profilers import PyTorchProfiler\n"
         "class Task(lightning.LightningModule):\n"
@@ -179,15 +182,15 @@ PATTERNS = {
     "Accelerate's profiler": Pattern(
         "from accelerate import Accelerator\nfrom accelerate.utils import ProfileKwargs\n"
         "kwargs = ProfileKwargs(activities=['cpu'], output_trace_dir='theirs')\n"
-        "with Accelerator(cpu=not GPU, kwargs_handlers=[kwargs]).profile() as prof:\n    train(steps(150))\ncounts(prof)",
+        "with Accelerator(cpu=not GPU, kwargs_handlers=[kwargs]).profile() as prof:\n    train(steps(150))\nprint_counts(prof)",
         NONE,
         needs="accelerate",
     ),
 }
 
 
-def lacks(pattern: Pattern) -> str | None:
-    """Return what this machine lacks for a pattern, without importing PyTorch."""
+def missing_requirement(pattern: Pattern) -> str | None:
+    """Return what this machine lacks for a pattern, or None. PyTorch is not imported."""
     if pattern.needs == "GPU":
         return None if Path("/dev/nvidiactl").exists() else "no GPU"
     if pattern.needs == "ITT":

@@ -1,12 +1,12 @@
-"""Flip single bits in a data folder; each must be reported or change nothing that anybody reads.
+"""Flip single bits in a data folder. Each flip must be reported, or change nothing that the product reads.
 
     python -m tests.fuzz.bits [--flips 1000] [--seed 1]
 
 The folder has a run with telemetry and step marks, a job with the summaries of its ranks, a bundle's proposals, cached
-analyses, measurements of a GPU, a tested prediction, a pushed session, a login and both tokens. After each flip all of
-it is read as the product reads it: report, card, proposal, trace, session, login. A flip is reported by one of our
-errors, a diagnostic, a line in the log or a login that has ended. Everything else must be as before. A silent
-difference is printed and ends the run with code 1.
+analyses, measurements of a GPU, a tested prediction, a pushed session, a login and both tokens. After each flip the
+product reads the whole folder: report, card, proposal, trace, session, login. A flip is reported by one of our
+errors, a diagnostic, a line in the log or a login that has ended. Everything else must be as before. A
+difference that is not reported is printed, and the run ends with code 1.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ SESSION, LOGIN, PUSH = "pushed", "a-login-of-this-fuzz", "push_token"
 Readings = dict[str, Any]
 
 
-class Told(logging.Handler):
-    """Records whether anything was logged."""
+class LogLines(logging.Handler):
+    """Keeps the lines that are logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -67,8 +67,8 @@ class Told(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def prepared(folder: DataFolder) -> tuple[str, str]:
-    """Fill the folder; return the ids of the run and of the job."""
+def fill(folder: DataFolder) -> tuple[str, str]:
+    """Fill the folder, and return the ids of the run and of the job."""
     trace = folder.root.parent / "trace.json.gz"
     trace.write_bytes(gzip.compress(sound_trace.text(sound_trace.sound(sound_trace.sound_events(40)))))
     telemetry = folder.root.parent / "nvml.jsonl"
@@ -81,7 +81,7 @@ def prepared(folder: DataFolder) -> tuple[str, str]:
     ranks = folder.root.parent / "ranks"
     for number, row in enumerate(summaries.rows()):
         place_of(str(ranks)).write(f"{number}{SUFFIX}", pack([row]))
-    whole = bring_in_job(folder, str(ranks), sources=[tempfile.gettempdir()]).manifest
+    job_run = bring_in_job(folder, str(ranks), sources=[tempfile.gettempdir()]).manifest
     propose(folder, Proposal(run.id, "a bundle", [], name="another name", notes="notes"))
     source = folder.root.parent / "sampled"
     start = sound_trace.BASE
@@ -91,32 +91,32 @@ def prepared(folder: DataFolder) -> tuple[str, str]:
     for i in range(50):
         writer.write({"k": "tick", "m": i * 10**8, "w": start + i * 10**8, "g": [[100.0 + i]]})
     writer.sync(0)
-    taker = Receiver(folder.live)
+    receiver = Receiver(folder.live)
     for number, path in enumerate([source / "meta.json", *sorted(source.glob("samples-*"))]):
-        taker.append(SESSION, number, 0, path.read_bytes())
-    taker.note_clock(SESSION, 123_456_789)
+        receiver.append(SESSION, number, 0, path.read_bytes())
+    receiver.note_clock(SESSION, 123_456_789)
     calibration.keep(folder, "NVIDIA H200", (1.1, 1.3, 1.5))
     prediction_record.remember(folder, run.id, "another", Prediction(("missing_compile",), 10.0, 12.5))
     stored_token(folder.root, VIEWERS, "The token")
     stored_token(folder.root, PUSH, "The push token")
-    return run.id, whole.id
+    return run.id, job_run.id
 
 
 def login(folder: DataFolder) -> str:
-    """Log somebody in; return the cookie."""
+    """Log a viewer in, and return the cookie."""
     sessions = Sessions(folder.access)
     return sessions.open(sessions.new("token", "a browser", "192.0.2.1", None, None))
 
 
 def readings(folder: DataFolder, run: str, whole_job: str, cookie: str) -> Readings:
-    """Read everything; one of our errors counts as a reading."""
+    """Read the whole folder. One of our errors counts as a reading."""
     library = Library(folder)
     reads: dict[str, Callable[[], Any]] = {
         "report": lambda: json.loads(json.dumps(report_json(result_of(folder.read_manifest(run), library)))),
         "job": lambda: _job(folder.read_manifest(whole_job), library),
         "manifest": lambda: msgspec.to_builtins(folder.read_manifest(run)),
         "card": lambda: msgspec.to_builtins(card_of(folder.read_manifest(run), library)),
-        "proposal": lambda: _proposed(folder, run),
+        "proposal": lambda: _proposal_text(folder, run),
         "sources": lambda: {path.name: zlib.crc32(gzip.decompress(path.read_bytes())) for path in folder.sources.iterdir()},
         "session": lambda: _session(folder),
         "clock": lambda: clock_offset_ns(folder.live / SESSION),
@@ -135,13 +135,13 @@ def readings(folder: DataFolder, run: str, whole_job: str, cookie: str) -> Readi
     return found
 
 
-def _proposed(folder: DataFolder, run: str) -> Any:
+def _proposal_text(folder: DataFolder, run: str) -> Any:
     proposal = proposal_for(folder, run)
     return "told: no proposal" if proposal is None else repr(changes_of(folder.read_manifest(run), proposal))
 
 
 def _job(manifest: Manifest, library: Library) -> Any:
-    """Read a job after its cached analysis is gone: its summaries are read for a new analysis only."""
+    """Read the summaries of a job and its analysis. Only a new analysis reads the summaries, so they are read here too."""
     if manifest.summaries is None:
         return "told: no summaries"
     JobTables(library.folder.summaries_file(manifest.summaries))
@@ -156,8 +156,8 @@ def _session(folder: DataFolder) -> Any:
     return f"told: {reader.damaged} lines" if reader.damaged else [reader.meta, records]
 
 
-def silent(before: Readings, after: Readings) -> list[str]:
-    """Return what differs without being reported."""
+def silent_changes(before: Readings, after: Readings) -> list[str]:
+    """Return the names of readings that differ although no error was reported."""
     return [
         name
         for name, value in after.items()
@@ -166,39 +166,39 @@ def silent(before: Readings, after: Readings) -> list[str]:
 
 
 def main() -> int:
-    """Flip, read, restore."""
+    """Flip one bit after the other, and read the folder after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flips", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    dice, reported = random.Random(given.seed), Told()
+    options = parser.parse_args()
+    rng, reported = random.Random(options.seed), LogLines()
     logging.getLogger("sawtooth").addHandler(reported)
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="sawtooth-bits-") as place:
         sound, folder = Path(place) / "sound", DataFolder(Path(place) / "data").create()
-        of_folder = (*prepared(folder), login(folder))
-        before = readings(folder, *of_folder)
+        ids = (*fill(folder), login(folder))
+        before = readings(folder, *ids)
         shutil.copytree(folder.root, sound)
         files = sorted(path.relative_to(sound) for path in sound.rglob("*") if path.is_file() and path.stat().st_size)
         print(f"{len(files)} files: {', '.join(sorted({path.parts[0] for path in files}))}", flush=True)
-        for number in range(given.flips):
+        for number in range(options.flips):
             shutil.rmtree(folder.root)
             shutil.copytree(sound, folder.root)
             file = files[number % len(files)]
-            bit = _flip(folder.root / file, dice)
+            bit = _flip(folder.root / file, rng)
             reported.lines.clear()
-            wrong = silent(before, readings(folder, *of_folder))
+            wrong = silent_changes(before, readings(folder, *ids))
             outcome = "told in the log" if reported.lines else "silent" if wrong else "told or unchanged"
             outcomes[outcome] += 1
             if outcome == "silent":
                 print(f"SILENT: bit {bit} of {file} changed {', '.join(wrong)}", flush=True)
-    print(f"{given.flips} flips, seed {given.seed}: {dict(outcomes)}")
+    print(f"{options.flips} flips, seed {options.seed}: {dict(outcomes)}")
     return int(outcomes["silent"] > 0)
 
 
-def _flip(path: Path, dice: random.Random) -> int:
+def _flip(path: Path, rng: random.Random) -> int:
     content = bytearray(path.read_bytes())
-    bit = dice.randrange(len(content) * 8)
+    bit = rng.randrange(len(content) * 8)
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
     return bit

@@ -1,7 +1,7 @@
-"""Make files with impossible values: intact ones with some numbers, texts and shapes replaced.
+"""Make files with impossible values: intact files in which some numbers, texts and nested values are replaced.
 
-Byte mutations (``tests.fuzz.ingest``) mostly break the syntax. These files keep it, so that the values reach analysis,
-reports and pages.
+Byte mutations (``tests.fuzz.ingest``) mostly break the syntax. These files stay valid JSON, so that the
+values reach the analysis, the reports and the pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.support import nsight_export, sound_trace
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.paths import GRAPH_BREAKS
 
-LOGGED = (b"compilation_metrics", b"dynamo_graph_break_reason", b"recompile_reasons")
+# Entries of a torch.compile log that the product reads.
+LOG_ENTRIES = (b"compilation_metrics", b"dynamo_graph_break_reason", b"recompile_reasons")
 MARKUP = "<img src=x onerror=alert(1)>"
 NUMBERS: list[Any] = [
     0, -0.0, 1, -1, 0.5, 1e-9, 5e-324, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**40,
@@ -49,116 +50,116 @@ NAMES = [
     "aten::_scaled_dot_product_flash_attention", "CompiledFunctionBackward", "cudaGraphLaunch", "Torch-Compiled Region: 0/0", "ProfilerStep#1",
     "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cublas", "Memset (Device)", "Memcpy DtoH (Device -> Pageable)", "nn.Module: Linear_0",
 ]  # fmt: skip
-KINDS = [
+CATEGORIES = [
     "kernel", "gpu_memcpy", "gpu_memset", "cpu_op", "user_annotation", "gpu_user_annotation", "cuda_runtime", "cuda_driver", "overhead",
     "python_function", "cpu_instant_event", "cuda_sync", "ac2g", "fwdbwd", "Trace", "cuda_profiler_range",
 ]  # fmt: skip
-TOP = {
+TOP_LEVEL = {
     "baseTimeNanoseconds": NUMBERS, "deviceProperties": SHAPES, "distributedInfo": SHAPES, "schemaVersion": NUMBERS, "host_name": TEXTS,
     "trace_id": TEXTS, "traceName": TEXTS, "torch_version": TEXTS, "displayTimeUnit": TEXTS, "record_shapes": NUMBERS, "with_flops": SHAPES,
 }  # fmt: skip
-DEVICE = ["id", "name", "totalGlobalMem", "computeMajor", "computeMinor", "numSms", "warpSize", "maxThreadsPerMultiprocessor", "regsPerMultiprocessor"]  # fmt: skip
-JOB = ["rank", "world_size", "backend", "nccl_version", "pg_config", "pg_count"]
-SAMPLED = {
+DEVICE_KEYS = ["id", "name", "totalGlobalMem", "computeMajor", "computeMinor", "numSms", "warpSize", "maxThreadsPerMultiprocessor", "regsPerMultiprocessor"]  # fmt: skip
+JOB_KEYS = ["rank", "world_size", "backend", "nccl_version", "pg_config", "pg_count"]
+SAMPLE = {
     "gpu_util": 50, "mem_used": 5e9, "power_w": 300.0, "sm_mhz": 1980, "mem_mhz": 2600, "temp": 60, "throttle": 4, "tensor_activity": 0.2, "sm_activity": 0.5,
 }  # fmt: skip
 
 Files = list[tuple[str, bytes]]
 
 
-def odd(dice: random.Random) -> Any:
-    """Return a value that nothing should hold."""
-    return copy.deepcopy(dice.choice(dice.choice((NUMBERS, NUMBERS, TEXTS, SHAPES))))
+def odd_value(rng: random.Random) -> Any:
+    """Return a value that no field of a recording should have."""
+    return copy.deepcopy(rng.choice(rng.choice((NUMBERS, NUMBERS, TEXTS, SHAPES))))
 
 
 def encoded(value: Any) -> bytes:
-    """Return JSON, with NaN and Infinity as Python writes them, and sometimes a key twice."""
+    """Return JSON, with NaN and Infinity as Python writes them."""
     return json.dumps(value).encode()
 
 
-def one_trace(dice: random.Random) -> Files:
+def odd_trace(rng: random.Random) -> Files:
     """Return an intact trace with a few odd values."""
-    events = sound_trace.sound_events(dice.choice((1, 2, 6, 12)))
+    events = sound_trace.sound_events(rng.choice((1, 2, 6, 12)))
     document = sound_trace.sound(events)
     document["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150e9, "computeMajor": 9, "numSms": 132}]
-    for _ in range(dice.choice((1, 2, 4, 30))):
-        _spoil(document, dice)
+    for _ in range(rng.choice((1, 2, 4, 30))):
+        _corrupt(document, rng)
     return [("trace.json", encoded(document))]
 
 
-def _spoil(document: dict[str, Any], dice: random.Random) -> None:
+def _corrupt(document: dict[str, Any], rng: random.Random) -> None:
     events = document["traceEvents"]
-    event = dice.choice(events)
-    match dice.randrange(9):
+    event = rng.choice(events)
+    match rng.randrange(9):
         case 0 | 1:
-            event[dice.choice(("ts", "dur", "pid", "tid", "ph", "cat", "name", "id"))] = odd(dice)
+            event[rng.choice(("ts", "dur", "pid", "tid", "ph", "cat", "name", "id"))] = odd_value(rng)
         case 2 | 3:
-            event.setdefault("args", {})[dice.choice(ARGUMENTS)] = odd(dice)
+            event.setdefault("args", {})[rng.choice(ARGUMENTS)] = odd_value(rng)
         case 4:
-            key = dice.choice(list(TOP))
-            document[key] = dice.choice(TOP[key]) if dice.random() < 0.7 else odd(dice)
+            key = rng.choice(list(TOP_LEVEL))
+            document[key] = rng.choice(TOP_LEVEL[key]) if rng.random() < 0.7 else odd_value(rng)
         case 5:
-            device = {"id": 0, "name": "NVIDIA H200", dice.choice(DEVICE): odd(dice)}
-            document["deviceProperties"] = [device] * dice.choice((1, 1, 3))
+            device = {"id": 0, "name": "NVIDIA H200", rng.choice(DEVICE_KEYS): odd_value(rng)}
+            document["deviceProperties"] = [device] * rng.choice((1, 1, 3))
         case 6:
-            document["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 2, dice.choice(JOB): odd(dice)}
+            document["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 2, rng.choice(JOB_KEYS): odd_value(rng)}
         case 7:
             more = copy.deepcopy(event)
-            more |= {"name": dice.choice(NAMES), "cat": dice.choice(KINDS)}
+            more |= {"name": rng.choice(NAMES), "cat": rng.choice(CATEGORIES)}
             if isinstance(more.get("ts"), float):
-                more["ts"] += dice.choice((-1e12, -2000.0, -1.0, 0.0, 0.001, 3.0, 1e5, 1e12))
-            events.insert(dice.randrange(len(events)), more)
+                more["ts"] += rng.choice((-1e12, -2000.0, -1.0, 0.0, 0.001, 3.0, 1e5, 1e12))
+            events.insert(rng.randrange(len(events)), more)
         case 8:
             for other in events:
                 if other.get("cat") == event.get("cat"):
-                    other.setdefault("args", {})[(key := dice.choice(ARGUMENTS))] = odd(dice) if dice.random() < 0.5 else 1
+                    other.setdefault("args", {})[(key := rng.choice(ARGUMENTS))] = odd_value(rng) if rng.random() < 0.5 else 1
 
 
-def ranks_of_a_job(dice: random.Random) -> Files:
+def ranks_of_a_job(rng: random.Random) -> Files:
     """Return the traces of a job, with odd values in some ranks."""
-    planted = Planted(loader_us={1: 400.0}, clock_us={0: 0.0, 1: dice.choice((0.0, 70.0, 1e9, -1e15))})
-    traces = job(dice.choice((2, 4)), 2, planted, mesh=dice.random() < 0.5)
+    planted = Planted(loader_us={1: 400.0}, clock_us={0: 0.0, 1: rng.choice((0.0, 70.0, 1e9, -1e15))})
+    traces = job(rng.choice((2, 4)), 2, planted, mesh=rng.random() < 0.5)
     documents = [{**trace.top, "traceEvents": trace.events} for trace in traces]
-    for _ in range(dice.choice((0, 1, 3, 10))):
-        _spoil(dice.choice(documents), dice)
+    for _ in range(rng.choice((0, 1, 3, 10))):
+        _corrupt(rng.choice(documents), rng)
     return [(f"rank{i}.json", encoded(document)) for i, document in enumerate(documents)]
 
 
-def telemetry(dice: random.Random) -> Files:
-    """Samples in one of the formats, some values odd."""
-    form = dice.choice((_nvml_lines, _prometheus, _session, _smi))
-    return [form(dice)]
+def telemetry(rng: random.Random) -> Files:
+    """Return samples in one of the formats, with some odd values."""
+    form = rng.choice((_nvml_lines, _prometheus, _session, _smi))
+    return [form(rng)]
 
 
-def _times(dice: random.Random) -> list[int]:
-    step = dice.choice((10**8, 10**8, 10**9, 1, 10**15))
+def _times(rng: random.Random) -> list[int]:
+    step = rng.choice((10**8, 10**8, 10**9, 1, 10**15))
     return [sound_trace.BASE + i * step for i in range(60)]
 
 
-def _nvml_lines(dice: random.Random) -> tuple[str, bytes]:
-    rows: list[Any] = [{"meta": True, "name": "NVIDIA H200", "hz": 10}, *({"t_ns": t, **SAMPLED} for t in _times(dice))]
-    for _ in range(dice.choice((1, 3, 20))):
-        row = dice.choice(rows)
-        row[dice.choice(["t_ns", "gpu", "index", "uuid", "name", "hz", *SAMPLED])] = odd(dice)
+def _nvml_lines(rng: random.Random) -> tuple[str, bytes]:
+    rows: list[Any] = [{"meta": True, "name": "NVIDIA H200", "hz": 10}, *({"t_ns": t, **SAMPLE} for t in _times(rng))]
+    for _ in range(rng.choice((1, 3, 20))):
+        row = rng.choice(rows)
+        row[rng.choice(["t_ns", "gpu", "index", "uuid", "name", "hz", *SAMPLE])] = odd_value(rng)
     return "nvml.jsonl", b"\n".join(map(encoded, rows))
 
 
-def _prometheus(dice: random.Random) -> tuple[str, bytes]:
+def _prometheus(rng: random.Random) -> tuple[str, bytes]:
     names = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_DEV_FB_USED")
     series = [
-        {"metric": {"__name__": name, "gpu": "0", "Hostname": "a"}, "values": [[t / 1e9, "50"] for t in _times(dice)]}
+        {"metric": {"__name__": name, "gpu": "0", "Hostname": "a"}, "values": [[t / 1e9, "50"] for t in _times(rng)]}
         for name in names
     ]
-    for _ in range(dice.choice((1, 3, 20))):
-        one: Any = dice.choice(series)
-        if dice.random() < 0.4:
-            one["metric"][dice.choice(("__name__", "gpu", "Hostname", "UUID", "modelName"))] = odd(dice)
+    for _ in range(rng.choice((1, 3, 20))):
+        one: Any = rng.choice(series)
+        if rng.random() < 0.4:
+            one["metric"][rng.choice(("__name__", "gpu", "Hostname", "UUID", "modelName"))] = odd_value(rng)
         else:
-            dice.choice(one["values"])[dice.randrange(2)] = odd(dice)
+            rng.choice(one["values"])[rng.randrange(2)] = odd_value(rng)
     return "prometheus.json", encoded({"status": "success", "data": {"resultType": "matrix", "result": series}})
 
 
-def _session(dice: random.Random) -> tuple[str, bytes]:
+def _session(rng: random.Random) -> tuple[str, bytes]:
     head = {
         "k": "head",
         "v": 1,
@@ -174,119 +175,119 @@ def _session(dice: random.Random) -> tuple[str, bytes]:
     }
     rows: list[Any] = [head]
     rows += [{"k": "tick", "q": i, "m": i * 10**8, "w": sound_trace.BASE + i * 10**8, "g": [[50, 300.0, 4]]} for i in range(60)]
-    for _ in range(dice.choice((1, 3, 20))):
-        row = dice.choice(rows)
-        if row.get("g") and isinstance(row["g"], list) and dice.random() < 0.6:
-            row["g"] = [[odd(dice), odd(dice)]] if dice.random() < 0.8 else odd(dice)
+    for _ in range(rng.choice((1, 3, 20))):
+        row = rng.choice(rows)
+        if row.get("g") and isinstance(row["g"], list) and rng.random() < 0.6:
+            row["g"] = [[odd_value(rng), odd_value(rng)]] if rng.random() < 0.8 else odd_value(rng)
         else:
-            row[dice.choice([*row, "s", "p"])] = odd(dice)
+            row[rng.choice([*row, "s", "p"])] = odd_value(rng)
     return "session.jsonl", b"".join(map(_sealed_line, rows))
 
 
 def _sealed_line(record: dict[str, Any]) -> bytes:
-    """Return a line with a sampler's checksum and content that it never writes."""
+    """Return a line with a valid checksum, as a sampler writes it. Its content may be odd."""
     body = json.dumps(record, separators=(",", ":")).encode()[:-1]
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 
-def _smi(dice: random.Random) -> tuple[str, bytes]:
+def _smi(rng: random.Random) -> tuple[str, bytes]:
     lines = ["timestamp, index, utilization.gpu [%], power.draw [W], memory.used [MiB]"]
     lines += [f"2026/01/02 03:04:{i:02d}.000, 0, 50 %, 300.00 W, 5000 MiB" for i in range(60)]
-    for _ in range(dice.choice((1, 3, 20))):
-        cells = lines[(at := dice.randrange(len(lines)))].split(", ")
-        cells[dice.randrange(len(cells))] = str(odd(dice))
+    for _ in range(rng.choice((1, 3, 20))):
+        cells = lines[(at := rng.randrange(len(lines)))].split(", ")
+        cells[rng.randrange(len(cells))] = str(odd_value(rng))
         lines[at] = ", ".join(cells)
     return "smi.csv", "\n".join(lines).encode(errors="replace")
 
 
-def marks(dice: random.Random) -> Files:
+def marks(rng: random.Random) -> Files:
     """Return an intact trace with step marks and some odd values."""
     head = {"k": "marks", "v": 1, "host": "h", "rank": 0}
     rows: list[Any] = [
         head,
         *({"i": i, "w": sound_trace.BASE + i * 10**7, "p": "train", "o": i, "b": 8, "n": 64} for i in range(60)),
     ]
-    for _ in range(dice.choice((1, 3, 20))):
-        row = dice.choice(rows)
-        row[dice.choice(list(row))] = odd(dice)
-    return [*one_trace(dice), ("marks.jsonl", b"\n".join(map(encoded, rows)))]
+    for _ in range(rng.choice((1, 3, 20))):
+        row = rng.choice(rows)
+        row[rng.choice(list(row))] = odd_value(rng)
+    return [*odd_trace(rng), ("marks.jsonl", b"\n".join(map(encoded, rows)))]
 
 
-def compile_log(dice: random.Random) -> Files:
+def compile_log(rng: random.Random) -> Files:
     """Return an intact trace with a torch.compile log and some odd values."""
     lines = gzip.decompress((GRAPH_BREAKS / "breaks_1.log.gz").read_bytes()).split(b"\n")
-    entries = [i for i, line in enumerate(lines) if b"] {" in line and any(word in line for word in LOGGED)]
-    for _ in range(dice.choice((1, 3, 20))):
-        at = dice.choice(entries)
+    entries = [i for i, line in enumerate(lines) if b"] {" in line and any(word in line for word in LOG_ENTRIES)]
+    for _ in range(rng.choice((1, 3, 20))):
+        at = rng.choice(entries)
         head, _, entry = lines[at].partition(b"] ")
         document = json.loads(entry)
-        part = dice.choice([document, *(value for value in document.values() if isinstance(value, dict) and value)])
-        part[dice.choice(list(part))] = odd(dice)
+        part = rng.choice([document, *(value for value in document.values() if isinstance(value, dict) and value)])
+        part[rng.choice(list(part))] = odd_value(rng)
         lines[at] = head + b"] " + encoded(document)
-    return [*one_trace(dice), ("dedicated_log_torch_trace_x.log", b"\n".join(lines))]
+    return [*odd_trace(rng), ("dedicated_log_torch_trace_x.log", b"\n".join(lines))]
 
 
-def bundle(dice: random.Random, place: Path) -> Files:
+def bundle(rng: random.Random, place: Path) -> Files:
     """Return a bundle of an intact run with an odd manifest."""
     recording: dict[str, Any] = {"member": "sources/0001.gz", "source_name": "t.json", "kind": "trace"}
     run: dict[str, Any] = {"name": "r", "recordings": [recording], "facts": {"step_time_ms": 10.0}}
     manifest: dict[str, Any] = {"runs": [run]}
     facts = ("flops_per_step", "parameters", "tokens_per_step", "samples_per_step", "step_time_ms", "peak_tflops", "price_per_gpu_hour", "loader_workers", "loader_sample_ms")  # fmt: skip
-    for _ in range(dice.choice((1, 2, 5))):
-        match dice.randrange(5):
+    for _ in range(rng.choice((1, 2, 5))):
+        match rng.randrange(5):
             case 0 | 1:
-                run["facts"] = {**(run["facts"] if isinstance(run["facts"], dict) else {}), dice.choice(facts): odd(dice)}
+                run["facts"] = {**(run["facts"] if isinstance(run["facts"], dict) else {}), rng.choice(facts): odd_value(rng)}
             case 2:
-                run[dice.choice(("name", "notes", "tags", "settings", "facts"))] = odd(dice)
+                run[rng.choice(("name", "notes", "tags", "settings", "facts"))] = odd_value(rng)
             case 3:
-                recording[dice.choice(("member", "source_name", "kind", "rank", "host", "offset_ns", "interval_ns"))] = odd(
-                    dice
+                recording[rng.choice(("member", "source_name", "kind", "rank", "host", "offset_ns", "interval_ns"))] = (
+                    odd_value(rng)
                 )
             case 4:
-                manifest[dice.choice(("format", "tool_version", "compare", "more"))] = odd(dice)
+                manifest[rng.choice(("format", "tool_version", "compare", "more"))] = odd_value(rng)
     path, source = place / "bundle.sawtooth", place / "source.gz"
     source.write_bytes(gzip.compress(sound_trace.text(sound_trace.sound(sound_trace.sound_events(6)))))
     write_archive(path, encoded(manifest), {"sources/0001.gz": source})
     return [(path.name, path.read_bytes())]
 
 
-def nsight(dice: random.Random, place: Path) -> Files:
-    """An export of Nsight Systems with odd rows."""
+def nsight(rng: random.Random, place: Path) -> Files:
+    """Return an export of Nsight Systems with odd rows."""
     made = nsight_export.tables()
     nsight_export.add_metrics(made)
-    for _ in range(dice.choice((1, 3, 20))):
-        rows = made[dice.choice([name for name, rows in made.items() if rows])]
-        row, value = dice.choice(rows), odd(dice)
+    for _ in range(rng.choice((1, 3, 20))):
+        rows = made[rng.choice([name for name, rows in made.items() if rows])]
+        row, value = rng.choice(rows), odd_value(rng)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             value = float(value)
-        row[dice.choice(list(row))] = value.encode(errors="replace") if isinstance(value, str) else repr(value) if isinstance(value, list | dict) else value  # fmt: skip
-    if dice.random() < 0.3:  # a version without a table, or with another column name
-        table = dice.choice([name for name, rows in made.items() if rows])
-        column = dice.choice(list(made[table][0]))
+        row[rng.choice(list(row))] = value.encode(errors="replace") if isinstance(value, str) else repr(value) if isinstance(value, list | dict) else value  # fmt: skip
+    if rng.random() < 0.3:  # As from an Nsight version that lacks a table or names a column differently.
+        table = rng.choice([name for name, rows in made.items() if rows])
+        column = rng.choice(list(made[table][0]))
         made[table] = [{("other" if key == column else key): value for key, value in row.items()} for row in made[table]]
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             del made[table]
     path = place / "nsys.sqlite"
     try:
         nsight_export.write(path, made)
-    except Exception:  # SQLite itself refuses this one, so another is made
-        return nsight(dice, place)
+    except Exception:  # SQLite refuses these rows, so another export is made.
+        return nsight(rng, place)
     return [(path.name, path.read_bytes())]
 
 
-def trace_with_telemetry(dice: random.Random) -> Files:
-    """Return a trace and telemetry, so that one explains the other."""
-    return [*one_trace(dice), *telemetry(dice)]
+def trace_with_telemetry(rng: random.Random) -> Files:
+    """Return a trace and telemetry of the same run."""
+    return [*odd_trace(rng), *telemetry(rng)]
 
 
 MAKERS: dict[str, Callable[[random.Random, Path], Files]] = {
-    "trace": lambda dice, _: one_trace(dice),
-    "telemetry": lambda dice, _: telemetry(dice),
-    "both": lambda dice, _: trace_with_telemetry(dice),
-    "ranks": lambda dice, _: ranks_of_a_job(dice),
-    "marks": lambda dice, _: marks(dice),
-    "compile": lambda dice, _: compile_log(dice),
+    "trace": lambda rng, _: odd_trace(rng),
+    "telemetry": lambda rng, _: telemetry(rng),
+    "both": lambda rng, _: trace_with_telemetry(rng),
+    "ranks": lambda rng, _: ranks_of_a_job(rng),
+    "marks": lambda rng, _: marks(rng),
+    "compile": lambda rng, _: compile_log(rng),
     "bundle": bundle,
     "nsight": nsight,
-    "summaries": lambda dice, _: summaries.files(dice),
+    "summaries": lambda rng, _: summaries.files(rng),
 }

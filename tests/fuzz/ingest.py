@@ -3,8 +3,8 @@
     python -m tests.fuzz.ingest [--seconds 300] [--seed 1] [--keep FOLDER]
 
 Every input must be read or refused in a sentence. Inputs are made from the bad inputs of the tests by cutting, copying,
-splicing and flipping bytes. An input that raises anything but SourceError, takes longer than SLOW_SECONDS or leaves a
-file behind is saved and ends the run with code 1.
+splicing and flipping bytes. An input is saved, and the run ends with code 1, if it raises any other error
+than SourceError, takes longer than SLOW_SECONDS or leaves a file behind.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tests.support import bad_traces as bad
 from tests.support import sound_trace
 from tests.support.paths import TELEMETRY
 
-SLOW_SECONDS = 10.0  # of one input; each is at most some hundred KB
-LARGEST = 400_000  # bytes of a corpus entry; compression bombs are tested elsewhere
-WORDS = [
+SLOW_SECONDS = 10.0  # Longest time to ingest an input. Each input has at most some hundred KB.
+MAX_BYTES = 400_000  # Largest entry of the corpus. Other tests check compression bombs.
+SNIPPETS = [
     b'"',
     b"\\",
     b"{",
@@ -52,7 +52,7 @@ WORDS = [
     b"\x1f\x8b",
     b"null",
 ]
-WORDS += [
+SNIPPETS += [
     b'"traceEvents": [',
     b'"args": {',
     b"9" * 40,
@@ -68,7 +68,7 @@ WORDS += [
 
 
 def corpus() -> list[bytes]:
-    """Return what inputs are made of."""
+    """Return the files that are changed to make inputs: bad inputs of the tests, and telemetry."""
     lines = [
         {"meta": True, "name": "NVIDIA H200"},
         *({"t_ns": sound_trace.BASE + i * 10**8, "gpu_util": i, "mem_used": 5} for i in range(20)),
@@ -77,34 +77,34 @@ def corpus() -> list[bytes]:
     folder = TELEMETRY
     files = [p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix != ".py"] if folder.is_dir() else []
     cases = [case.content for case in (*bad.REFUSED, *bad.REPAIRED, *bad.ODD)]
-    return [content for content in (*cases, telemetry, *files) if len(content) <= LARGEST]
+    return [content for content in (*cases, telemetry, *files) if len(content) <= MAX_BYTES]
 
 
-def mutated(chance: random.Random, seeds: list[bytes]) -> bytes:
-    """Return one input."""
-    content = bytearray(chance.choice(seeds))
-    if content[:2] == b"\x1f\x8b" and chance.random() < 0.5:
+def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
+    """Return one input: a random file of ``seeds`` with random changes."""
+    content = bytearray(rng.choice(seeds))
+    if content[:2] == b"\x1f\x8b" and rng.random() < 0.5:
         with contextlib.suppress(OSError, EOFError, zlib.error):
             content = bytearray(gzip.decompress(content))
-    for _ in range(chance.choice((1, 1, 2, 3, 5, 20))):
-        at = chance.randrange(len(content) + 1)
-        to = min(len(content), at + chance.choice((1, 1, 4, 30, 400)))
-        match chance.randrange(6):
+    for _ in range(rng.choice((1, 1, 2, 3, 5, 20))):
+        at = rng.randrange(len(content) + 1)
+        to = min(len(content), at + rng.choice((1, 1, 4, 30, 400)))
+        match rng.randrange(6):
             case 0:
                 content[at:to] = b""
             case 1:
-                content[at:at] = chance.choice(WORDS)
+                content[at:at] = rng.choice(SNIPPETS)
             case 2:
-                content[at:to] = bytes(chance.randrange(256) for _ in range(to - at))
+                content[at:to] = bytes(rng.randrange(256) for _ in range(to - at))
             case 3:
-                content[at:at] = content[at:to] * chance.choice((1, 2, 50))
+                content[at:at] = content[at:to] * rng.choice((1, 2, 50))
             case 4:
-                other = chance.choice(seeds)
-                start = chance.randrange(len(other) + 1)
+                other = rng.choice(seeds)
+                start = rng.randrange(len(other) + 1)
                 content[at:to] = other[start : start + 300]
             case 5:
-                content[at:to] = chance.choice(WORDS)
-    return gzip.compress(bytes(content)) if chance.random() < 0.1 else bytes(content)
+                content[at:to] = rng.choice(SNIPPETS)
+    return gzip.compress(bytes(content)) if rng.random() < 0.1 else bytes(content)
 
 
 def outcome(content: bytes, root: Path) -> str:
@@ -133,11 +133,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path("fuzz_failures"))
     given = parser.parse_args()
-    chance, seeds, counts, failures = random.Random(given.seed), corpus(), Counter[str](), 0
+    rng, seeds, counts, failures = random.Random(given.seed), corpus(), Counter[str](), 0
     root = Path(tempfile.mkdtemp())
     end = time.monotonic() + given.seconds
     while time.monotonic() < end:
-        content = mutated(chance, seeds)
+        content = mutated(rng, seeds)
         try:
             counts[outcome(content, root)] += 1
         except Exception:

@@ -4,7 +4,7 @@
 
 The product is ingest, report, comparison, HTML, Markdown, text, the API and the pages. A file must be refused in one
 sentence or read to the end. A failure is any error but ours, a page that failed, an impossible figure with trust "ok",
-a name that became markup or moves a terminal's cursor, or more than SLOW_SECONDS. Files that failed are saved, and the
+a name that became markup or moves a terminal's cursor, or a processor time above SLOW_SECONDS. Files that failed are saved, and the
 run ends with code 1.
 """
 
@@ -51,12 +51,12 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.manifests import delete_run
 from sawtooth.ingest.schema import DataFolder
 from tests.fuzz.hostile import MAKERS, MARKUP, Files
-from tests.fuzz.impossible import ImpossibleError, finite, harmless, possible
+from tests.fuzz.impossible import ImpossibleError, check_finite, check_harmless, check_possible
 from tests.fuzz.ingest import corpus, mutated
 from tests.support import sound_trace
 from tests.support.pages import opened_at
 
-SLOW_SECONDS = 60.0  # of a processor
+SLOW_SECONDS = 60.0  # Longest processor time for an input.
 PAGES = [screen.name for screen in SCREENS if screen.name not in ("reference", "logins")]
 TIMELINE = (
     "tiles?sources=gpu&level={n}&index={n}", "tiles?sources=gpu,cpu,gaps,python&level=3&index=0", "slice?source=gpu&id={n}", "slice?source=gaps&id={n}",
@@ -75,11 +75,11 @@ def processor_seconds() -> float:
 class Stage:
     """A data folder with one intact run.
 
-    Hostile files are ingested into it, and what came of them is removed.
+    Hostile files are ingested into it, and the runs that result are deleted again.
     """
 
-    def __init__(self, root: Path, dice: random.Random, pages: int) -> None:
-        self.dice, self.pages = dice, pages
+    def __init__(self, root: Path, rng: random.Random, pages: int) -> None:
+        self.rng, self.pages = rng, pages
         self.folder = DataFolder(root / "data").create()
         os.environ["SAWTOOTH_DATA"] = str(self.folder.root)
         settings.cache_clear()
@@ -94,7 +94,7 @@ class Stage:
         handler.emit = self.log.append  # type: ignore[method-assign]
         logging.getLogger("sawtooth").addHandler(handler)
 
-    def take(self, files: Files, place: Path) -> str:
+    def process(self, files: Files, place: Path) -> str:
         """Process the files to the end and return the result; raise every error that must not happen."""
         paths = []
         for name, content in files:
@@ -102,11 +102,11 @@ class Stage:
             paths.append((place / name, name))
         before = self.folder.read_manifest(self.sound.id)
         try:
-            runs = {run.id: run for run in self._brought(paths, place)}
+            runs = {run.id: run for run in self._ingest(paths, place)}
         except SawtoothError as refusal:
             return refusal.code
         if self.folder.read_manifest(self.sound.id) != before:
-            raise ImpossibleError("the run that was here is another one now")
+            raise ImpossibleError("the intact run has changed")
         try:
             for run in runs.values():
                 self._read(run)
@@ -116,7 +116,7 @@ class Stage:
                     delete_run(self.folder, run.id)
         return "read"
 
-    def _brought(self, paths: list[tuple[Path, str]], place: Path) -> list[Manifest]:
+    def _ingest(self, paths: list[tuple[Path, str]], place: Path) -> list[Manifest]:
         if all(is_summary(name) for _, name in paths):
             return [bring_in_job(self.folder, str(place), sources=[tempfile.gettempdir()]).manifest]
         return bring_in(self.folder, paths, tolerant=True).runs
@@ -124,33 +124,33 @@ class Stage:
     def _read(self, run: Manifest) -> None:
         result = result_of(run, self.library)
         report = report_json(result)
-        possible(json.loads(json.dumps(report, allow_nan=False)))
+        check_possible(json.loads(json.dumps(report, allow_nan=False)))
         card_of(run, self.library)
         forms: dict[str, Callable[[RunResult], str]] = {
             "md": report_text.markdown,
             "text": report_text.text,
             "html": html_report.run_html,
         }
-        for form, made in forms.items():
-            harmless(made(result), form)
+        for format_name, write in forms.items():
+            check_harmless(write(result), format_name)
         self._compare(result)
         self._ask(run)
-        for page in self.dice.sample(PAGES, self.pages):
+        for page in self.rng.sample(PAGES, self.pages):
             self._open(page, run)
 
     def _compare(self, result: RunResult) -> None:
         sides = [side_of([one], self.library) for one in (result_of(self.sound, self.library), result)]
         for a, b in (sides, sides[::-1]):
             comparison = compare(a, b)
-            finite(json.loads(json.dumps(compare_json(comparison), allow_nan=False)), "comparison")
-            harmless(comparison_text.markdown(comparison), "md")
-            harmless(comparison_text.text(comparison), "text")
-            harmless(html_report.comparison_html(comparison), "html")
+            check_finite(json.loads(json.dumps(compare_json(comparison), allow_nan=False)), "comparison")
+            check_harmless(comparison_text.markdown(comparison), "md")
+            check_harmless(comparison_text.text(comparison), "text")
+            check_harmless(html_report.comparison_html(comparison), "html")
 
     def _ask(self, run: Manifest) -> None:
         recording = next((ref.id for ref in run.traces), "")
-        for path in ("", "/report", *(f"/timeline/{one}" for one in self.dice.sample(TIMELINE, 3))):
-            n, q = self.dice.choice((0, -1, 7, 62, 1 << 61)), self.dice.choice(("a", "%25", "%00", "aten%3A%3A", "\\"))
+        for path in ("", "/report", *(f"/timeline/{one}" for one in self.rng.sample(TIMELINE, 3))):
+            n, q = self.rng.choice((0, -1, 7, 62, 1 << 61)), self.rng.choice(("a", "%25", "%00", "aten%3A%3A", "\\"))
             address = f"/api/v1/runs/{run.id}{path}".format(n=n, q=q) + ("&" if "?" in path else "?")
             answer = self.client.get(f"{address}recording={recording}&device=0")
             if answer.status_code >= 500:
@@ -163,47 +163,47 @@ class Stage:
         texts = "\n".join(str(getattr(e.proto, "body", "") or getattr(e.proto, "label", "")) for e in test.main)
         if self.log or len(test.exception) or "This page failed" in texts or "Traceback" in texts or MARKUP in texts:
             cause = self.log[0].exc_info if self.log else None
-            said = "".join(traceback.format_exception(cause[1])) if cause else texts[:300]
-            raise ImpossibleError(f"the page {page} failed: {said}")
+            message = "".join(traceback.format_exception(cause[1])) if cause else texts[:300]
+            raise ImpossibleError(f"the page {page} failed: {message}")
 
 
-def files_for(dice: random.Random, kinds: list[str], seeds: list[bytes], place: Path) -> tuple[str, Files]:
-    """Return one input and its kind."""
-    kind = dice.choice(kinds)
+def files_for(rng: random.Random, kinds: list[str], seeds: list[bytes], place: Path) -> tuple[str, Files]:
+    """Return the kind of an input, and its files."""
+    kind = rng.choice(kinds)
     if kind == "bytes":
-        return kind, [("input", mutated(dice, seeds))]
-    files = MAKERS[kind](dice, place)
-    if dice.random() < 0.1:  # with additional cut or changed bytes
-        files = [(name, mutated(dice, [content])) for name, content in files]
+        return kind, [("input", mutated(rng, seeds))]
+    files = MAKERS[kind](rng, place)
+    if rng.random() < 0.1:  # Some of these files also get cut or changed bytes.
+        files = [(name, mutated(rng, [content])) for name, content in files]
     return kind, files
 
 
 def main() -> int:
-    """Parse the command line and run; return the exit code."""
+    """Parse the command line, feed files, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default=",".join([*MAKERS, "bytes"]))
     parser.add_argument("--pages", type=int, default=3)
     parser.add_argument("--keep", type=Path, default=Path("fuzz_failures"))
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="sawtooth-fuzz-"))
-    dice, seeds = random.Random(chosen.seed), corpus()
+    rng, seeds = random.Random(options.seed), corpus()
     counts: Counter[str] = Counter()
     failures, slowest = Counter[str](), 0.0
     logging.getLogger(
         "streamlit.runtime.scriptrunner_utils.script_run_context"
     ).disabled = True  # pages are opened without a server
     with mock.patch.dict(os.environ):
-        stage = Stage(root, dice, chosen.pages)
-        end = time.monotonic() + chosen.seconds
+        stage = Stage(root, rng, options.pages)
+        end = time.monotonic() + options.seconds
         while time.monotonic() < end:
             place = Path(tempfile.mkdtemp(dir=root))
-            kind, files = files_for(dice, chosen.kinds.split(","), seeds, place)
+            kind, files = files_for(rng, options.kinds.split(","), seeds, place)
             began = processor_seconds()
             try:
-                how = stage.take(files, place)
-                counts[f"{kind}: {'read' if how == 'read' else 'refused'}"] += 1
+                outcome = stage.process(files, place)
+                counts[f"{kind}: {'read' if outcome == 'read' else 'refused'}"] += 1
                 if (seconds := processor_seconds() - began) > SLOW_SECONDS:
                     raise ImpossibleError(f"took {seconds:.0f} s")
             except Exception as error:
@@ -214,7 +214,7 @@ def main() -> int:
                 failures[reported] += 1
                 if failures[reported] == 1:
                     traceback.print_exc()
-                    kept = chosen.keep / f"{chosen.seed}_{sum(counts.values())}_{kind}"
+                    kept = options.keep / f"{options.seed}_{sum(counts.values())}_{kind}"
                     kept.mkdir(parents=True, exist_ok=True)
                     for name, content in files:
                         (kept / name).write_bytes(content)
@@ -224,7 +224,7 @@ def main() -> int:
     for reported, times in failures.most_common():
         print(f"{times:5} × {reported}")
     print(
-        f"seed {chosen.seed}: {sum(counts.values())} inputs, {failures.total()} failures, slowest {slowest:.1f} s of a processor; {dict(sorted(counts.items()))}"
+        f"seed {options.seed}: {sum(counts.values())} inputs, {failures.total()} failures, slowest {slowest:.1f} s of a processor; {dict(sorted(counts.items()))}"
     )
     return int(failures.total() > 0)
 

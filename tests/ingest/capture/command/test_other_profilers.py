@@ -26,7 +26,7 @@ from sawtooth.ingest.capture.in_process.postponed import (
     sentence_of,
 )
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
-from tests.benchmarks.other_profiler_patterns import PATTERNS, lacks
+from tests.benchmarks.other_profiler_patterns import PATTERNS, missing_requirement
 from tests.benchmarks.other_profilers import compare, forked
 
 
@@ -44,7 +44,7 @@ def started() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_training_with_its_own_profiler_is_not_changed(tmp_path: Path, started: tuple[str, str], name: str) -> None:
-    missing = "no GPU" if PATTERNS[name].needs == "GPU" else lacks(PATTERNS[name])
+    missing = "no GPU" if PATTERNS[name].needs == "GPU" else missing_requirement(PATTERNS[name])
     if missing is not None:
         pytest.skip(missing)
     done = compare(PATTERNS[name], tmp_path, *started)
