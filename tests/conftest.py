@@ -25,7 +25,7 @@ os.fsync = lambda file: None  # type: ignore[assignment]
 
 def pytest_configure(config: pytest.Config) -> None:
     # Workers use the folder of their controller.
-    if not hasattr(config, "workerinput") and common_folder.PLACE not in os.environ:
+    if not hasattr(config, "workerinput") and common_folder.FOLDER_VARIABLE not in os.environ:
         config.add_cleanup(common_folder.make())
 
 

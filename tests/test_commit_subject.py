@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commit_subject import LONGEST, main, problems
+from tests.support.commit_subject import MAX_CHARACTERS, main, problems
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,8 @@ from tests.support.commit_subject import LONGEST, main, problems
     [
         ("docs: explain the replay\n\nWhy.\n", None),
         ("# a comment of git\n\ningest/capture: name the folder\n", None),
-        ("docs: " + "x" * (LONGEST - 6), None),
-        ("docs: " + "x" * (LONGEST - 5), "73 characters"),
+        ("docs: " + "x" * (MAX_CHARACTERS - 6), None),
+        ("docs: " + "x" * (MAX_CHARACTERS - 5), "73 characters"),
         ("explain the replay", "area"),
         ("docs:explain", "area"),
         ("", "area"),

@@ -8,9 +8,11 @@ from pathlib import Path
 from tests.support.anti_patterns import FLOAT, op
 from tests.support.chrome_trace import ChromeTrace
 
-UPDATE_ROWS, WIDTH, LAYERS = 128, 64, 10
-ENVIRONMENT_US = 60.0  # Python of the environment between two actions.
-STEPS, HOST_US = 6, 12.0
+UPDATE_ROWS = 128  # Rows of the batch of an update.
+WIDTH, LAYERS = 64, 10
+ENVIRONMENT_US = 60.0  # Time of the environment's Python code between two actions.
+STEPS = 6
+HOST_US = 12.0  # Host time of an operator.
 
 
 def _copy(trace: ChromeTrace, at: float, to_host: bool, size: int) -> float:
@@ -29,7 +31,7 @@ def _layers(trace: ChromeTrace, at: float, rows: int, count: int) -> float:
 
 
 def _pass(trace: ChromeTrace, at: float, rows: int) -> float:
-    """Add one pass of the policy over ``rows`` observations, and the environment's answer."""
+    """Add one pass of the policy over ``rows`` observations, and the environment's Python code."""
     at = _copy(trace, at, to_host=False, size=4 * rows * WIDTH)
     at = op(trace, _layers(trace, at, rows, 3), "aten::argmax", [[rows, WIDTH]], FLOAT, host_us=HOST_US)
     return _copy(trace, at, to_host=True, size=8 * rows) + ENVIRONMENT_US
@@ -47,8 +49,8 @@ def _update(trace: ChromeTrace, at: float) -> float:
     return op(trace, at + 2, "aten::_fused_adam_", [[WIDTH, WIDTH]], FLOAT, host_us=HOST_US) + 20
 
 
-def acts(folder: Path, *, passes: int, every: int = 1, rows: int = 4, loads: bool = False) -> list[Path]:
-    """Write a loop of STEPS updates with ``passes`` of the policy before each ``every``-th update.
+def acting_loop(folder: Path, *, passes: int, every: int = 1, rows: int = 4, loads: bool = False) -> list[Path]:
+    """Write a loop of STEPS updates with ``passes`` passes of the policy before each ``every``-th update.
 
     Each pass reads ``rows`` observations. With ``loads``, it takes its batch from a data loader, as an evaluation does.
     """
@@ -66,9 +68,9 @@ def acts(folder: Path, *, passes: int, every: int = 1, rows: int = 4, loads: boo
 
 
 ACTING_LOOPS = {
-    "acts_before_each_update": partial(acts, passes=2, rows=1),
-    "plays_in_rounds": partial(acts, passes=20, every=3),
-    "evaluates_in_rounds": partial(acts, passes=20, every=3, rows=UPDATE_ROWS),
-    "evaluates_from_a_loader": partial(acts, passes=20, every=3, loads=True),
-    "learns_only": partial(acts, passes=0),
+    "acts_before_each_update": partial(acting_loop, passes=2, rows=1),
+    "plays_in_rounds": partial(acting_loop, passes=20, every=3),
+    "evaluates_in_rounds": partial(acting_loop, passes=20, every=3, rows=UPDATE_ROWS),
+    "evaluates_from_a_loader": partial(acting_loop, passes=20, every=3, loads=True),
+    "learns_only": partial(acting_loop, passes=0),
 }

@@ -19,7 +19,7 @@ FLASH = "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits>"
 OP_US, KERNEL_US = 6.0, 4.0  # Time of one small operator on the host and on the GPU. The kernel begins 3 µs after its launch.
 SLOW_US = 24.0  # Time of one small operator on a host that is slower than the GPU.
 
-Add = Callable[[ChromeTrace, float], float]  # Takes the time of its first operator and returns the end of its last.
+Add = Callable[[ChromeTrace, float], float]  # It takes the start of the first operator, and returns the end of the last one.
 
 
 def op(
@@ -200,7 +200,7 @@ def bias_and_norm(trace: ChromeTrace, at: float, follows: str) -> float:
     return op(trace, at, follows, [image, [64]], HALF, 100)
 
 
-def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
+def graph_capture(trace: ChromeTrace, at: float, captures: bool) -> float:
     """Add products, a graph capture of 400 µs whose launches do not run, a graph launch and a product."""
     for _ in range(4):  # The capture takes less than half of the step. Otherwise, the trace would not show the run.
         at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
@@ -218,7 +218,7 @@ def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
     return op(trace, at + 400, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
 
 
-def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinned -> Device)") -> float:
+def link_copies(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinned -> Device)") -> float:
     """Add 1 ms in which the link to the host is busy for the share ``busy``, and a product of 0.3 ms.
 
     The copies run at 55 GB/s. The product runs at the same time.
@@ -232,13 +232,13 @@ def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinne
 
 
 def both_ways(trace: ChromeTrace, at: float) -> float:
-    """Add ``link`` with copies in both directions at the same time.
+    """Add ``link_copies`` in both directions at the same time.
 
     The copies to the host take 0.9 of the millisecond, the copies from the host 0.8 of it.
     """
     copied = {"bytes": int(0.8e-3 * 55e9)}
     trace.launch((at + 9.2, at + 9.6), (at + 12, at + 812), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", stream=10, **copied)
-    return link(trace, at, 0.9, "DtoH (Device -> Pinned)")
+    return link_copies(trace, at, 0.9, "DtoH (Device -> Pinned)")
 
 
 def compiled_products(trace: ChromeTrace, at: float, kernel_us: float, kernel: str = GEMM) -> float:
@@ -254,7 +254,7 @@ def compiled_products(trace: ChromeTrace, at: float, kernel_us: float, kernel: s
     return at
 
 
-def scripted(trace: ChromeTrace, at: float, name: str) -> float:
+def scripted_functions(trace: ChromeTrace, at: float, name: str) -> float:
     """Add two operators inside an event called ``name``."""
     start = at
     at = op(trace, at, "aten::tanh", [[1024, 1024]])
@@ -283,15 +283,15 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "few_rows": partial(loop, add=partial(rows_one_by_one, count=8)),
     "bias_before_norm": partial(loop, add=partial(bias_and_norm, follows="aten::batch_norm")),
     "bias_before_relu": partial(loop, add=partial(bias_and_norm, follows="aten::relu")),
-    "graph_captured": partial(loop, add=partial(captured, captures=True)),
-    "nothing_captured": partial(loop, add=partial(captured, captures=False)),
-    "link_full": partial(loop, add=partial(link, busy=0.9)),
-    "link_full_to_host": partial(loop, add=partial(link, busy=0.9, pattern="DtoH (Device -> Pinned)")),
+    "graph_captured": partial(loop, add=partial(graph_capture, captures=True)),
+    "nothing_captured": partial(loop, add=partial(graph_capture, captures=False)),
+    "link_full": partial(loop, add=partial(link_copies, busy=0.9)),
+    "link_full_to_host": partial(loop, add=partial(link_copies, busy=0.9, pattern="DtoH (Device -> Pinned)")),
     "link_full_both_ways": partial(loop, add=both_ways),
-    "link_half_used": partial(loop, add=partial(link, busy=0.5)),
+    "link_half_used": partial(loop, add=partial(link_copies, busy=0.5)),
     "slow_compiled_products": partial(loop, add=partial(compiled_products, kernel_us=60)),
     "quick_compiled_products": partial(loop, add=partial(compiled_products, kernel_us=9)),
     "autotuned_products": partial(loop, add=partial(compiled_products, kernel_us=60, kernel="triton_tem_fused_mm_1")),
-    "scripted_functions": partial(loop, add=partial(scripted, name="<forward op>")),
-    "functions_called_forward": partial(loop, add=partial(scripted, name="forward")),
+    "scripted_functions": partial(loop, add=partial(scripted_functions, name="<forward op>")),
+    "functions_called_forward": partial(loop, add=partial(scripted_functions, name="forward")),
 }

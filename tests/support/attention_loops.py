@@ -1,4 +1,4 @@
-"""Hand-built loops whose attention runs one head after the other, and near misses of them."""
+"""Hand-built loops whose attention computes one head after the other, and loops that only look like them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOFTMAX = "void softmax_warp_forward<float, float, float, 8, false, false>(int)"
 QUERIES, KEYS, SCORES = [BATCH, LENGTH, SIZE], [BATCH, SIZE, LENGTH], [BATCH, LENGTH, LENGTH]
 
 
-def projected(trace: ChromeTrace, at: float, columns: int) -> float:
+def projection(trace: ChromeTrace, at: float, columns: int) -> float:
     """Add a product of all tokens with a weight of ``columns`` columns."""
     return op(trace, at, "aten::mm", [[BATCH * LENGTH, WIDTH], [WIDTH, columns]], HALF, kernel=GEMM, host_us=SLOW_US)
 
@@ -22,14 +22,14 @@ def projected(trace: ChromeTrace, at: float, columns: int) -> float:
 def head(trace: ChromeTrace, at: float, own: bool = False) -> float:
     """Add one attention: a product, scaling, softmax and a product.
 
-    If it has its ``own`` projections, that of the values comes after the softmax, as in ``softmax(q(x) @ k(x).T) @ v(x)``.
+    With ``own``, the head has its own projections. That of the values comes after the softmax, as in ``softmax(q(x) @ k(x).T) @ v(x)``.
     """
     for _ in range(2 if own else 0):
-        at = projected(trace, at, SIZE)
+        at = projection(trace, at, SIZE)
     at = op(trace, at, "aten::bmm", [QUERIES, KEYS], HALF, kernel=GEMM, host_us=SLOW_US)
     at = op(trace, at, "aten::div", [SCORES, []], HALF, host_us=SLOW_US)
     at = op(trace, at, "aten::_softmax", [SCORES, [], []], HALF, kernel=SOFTMAX, host_us=SLOW_US)
-    at = projected(trace, at, SIZE) if own else at
+    at = projection(trace, at, SIZE) if own else at
     return op(trace, at, "aten::bmm", [SCORES, QUERIES], HALF, kernel=GEMM, host_us=SLOW_US)
 
 
@@ -49,23 +49,23 @@ def attention(
     joins: str = "cat",
     layers: bool = False,
 ) -> float:
-    """Add a projection, ``heads`` attentions, the operator that ``joins`` them, and another projection.
+    """Add a projection, one attention for each of ``heads``, the operator that joins the results, and another projection.
 
-    Instead of heads, these can be ``layers``: a product follows each attention. Only one of ``cat`` and ``copy`` joins the
-    results; with ``sum``, they are added to each other.
+    ``joins`` is that operator: "cat" and "copy" join the results, "sum" adds them to each other, "" leaves them separate. With
+    ``layers``, each attention is a layer instead of a head: a product follows it.
     """
-    at = projected(trace, at, 3 * WIDTH)
+    at = projection(trace, at, 3 * WIDTH)
     for number in range(heads):
         at = add(trace, at)
         if layers:
-            at = projected(trace, at, WIDTH)
+            at = projection(trace, at, WIDTH)
         if joins == "sum" and number:
             at = op(trace, at, "aten::add_", [QUERIES, QUERIES], HALF, host_us=SLOW_US)
         if joins == "copy":
             at = op(trace, at, "aten::copy_", [QUERIES, QUERIES], HALF, host_us=SLOW_US)
     if joins == "cat":
         at = op(trace, at, "aten::cat", [[QUERIES] * heads, []], HALF, host_us=SLOW_US)
-    return projected(trace, at, WIDTH)
+    return projection(trace, at, WIDTH)
 
 
 ATTENTION_LOOPS: dict[str, Callable[[Path], list[Path]]] = {

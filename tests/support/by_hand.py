@@ -14,7 +14,7 @@ from tests.support.chrome_trace import ChromeTrace
 from tests.support.sampled_loop import write
 
 ADDS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
-FLOAT = ["float", "float"]  # the types of an operator's two inputs
+FLOAT = ["float", "float"]  # Types of the two inputs of an operator.
 
 
 def analysed(folder: Path, trace: ChromeTrace) -> RunResult:

@@ -1,4 +1,4 @@
-"""Build small torch.profiler traces by hand, in microseconds, for ``ingest`` to read."""
+"""Build small traces of torch.profiler by hand. Times are in microseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BASE_NS = 1_790_000_000_000_000_000
 
 
 class ChromeTrace:
-    """Collects events; every time is in µs after the base."""
+    """A trace to which events are added. Each time is in µs after the trace's base time."""
 
     def __init__(self, **top: Any) -> None:
         self.top: dict[str, Any] = {

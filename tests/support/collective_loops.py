@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.pipelined import KERNEL, pipelined
 
-STEPS, MICRO = 5, 4
+STEPS, MICRO_BATCHES = 5, 4
 FORWARD_US, BACKWARD_US, TRANSFER_US = 200.0, 300.0, 150.0
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 
@@ -33,7 +33,7 @@ def _loop() -> ChromeTrace:
     return ChromeTrace(distributedInfo={"backend": "nccl", "rank": 0, "world_size": 2})
 
 
-def _updated(trace: ChromeTrace, step: int, begin: float, host: float, gpu: float) -> float:
+def _end_step(trace: ChromeTrace, step: int, begin: float, host: float, gpu: float) -> float:
     """End a step with the optimizer's kernel and a wait for it, and return when the next step begins.
 
     The kernel is launched at ``host``.
@@ -44,12 +44,12 @@ def _updated(trace: ChromeTrace, step: int, begin: float, host: float, gpu: floa
     return gpu + 50
 
 
-def _written(trace: ChromeTrace, folder: Path) -> Path:
+def _write(trace: ChromeTrace, folder: Path) -> Path:
     trace.top["made_for"] = folder.name
     return trace.write(folder / "trace.json")
 
 
-def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
+def accumulation_loop(folder: Path, *, no_sync: bool) -> list[Path]:
     """Write a loop of four micro-batches of 500 µs per step, with gradient reductions of 150 µs.
 
     The gradients are reduced after each micro-batch, or with ``no_sync`` only after the last one.
@@ -58,21 +58,21 @@ def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
     begin = 0.0
     for step in range(STEPS):
         host, gpu = begin + 10, begin + 250
-        for micro in range(MICRO):
+        for micro in range(MICRO_BATCHES):
             trace.op("DistributedDataParallel.forward", host, host + 8)
             trace.launch((host + 2, host + 4), (gpu, gpu + FORWARD_US), KERNEL)
             trace.op(NODE, host + 10, host + 18)
             gpu += FORWARD_US
             trace.launch((host + 12, host + 14), (gpu, gpu + BACKWARD_US), KERNEL)
             gpu += BACKWARD_US
-            if micro == MICRO - 1 or not no_sync:
+            if micro == MICRO_BATCHES - 1 or not no_sync:
                 gpu = _collective(trace, host + 15, gpu, "AllReduce", 10_000_000) + 1
             host += 24
-        begin = _updated(trace, step, begin, host, gpu)
-    return [_written(trace, folder)]
+        begin = _end_step(trace, step, begin, host, gpu)
+    return [_write(trace, folder)]
 
 
-def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) -> list[Path]:
+def weight_gathering_loop(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) -> list[Path]:
     """Write a loop that gathers the weights of each layer for 150 µs before its forward pass.
 
     Unless ``keep``, the weights are gathered again before the backward pass. With ``ahead``, they are gathered while the
@@ -93,14 +93,14 @@ def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) 
                 gpu += 4 + computes
                 host += 20
         gpu = _collective(trace, host, gpu, "ReduceScatter", 10_000_000) + 1
-        begin = _updated(trace, step, begin, host + 4, gpu)
-    return [_written(trace, folder)]
+        begin = _end_step(trace, step, begin, host + 4, gpu)
+    return [_write(trace, folder)]
 
 
-def communicating(folder: Path, *, elements: int, inside: str) -> list[Path]:
-    """Write a loop of 500 µs of computation and an all-reduce of 1500 µs, inside ``inside``.
+def communication_loop(folder: Path, *, elements: int, inside: str) -> list[Path]:
+    """Write a loop of 500 µs of computation and an all-reduce of 1500 µs.
 
-    The all-reduce has ``elements`` FP32 values.
+    The all-reduce has ``elements`` FP32 values, and is launched inside an event called ``inside``.
     """
     trace = _loop()
     begin = 0.0
@@ -113,11 +113,11 @@ def communicating(folder: Path, *, elements: int, inside: str) -> list[Path]:
         gpu += BACKWARD_US
         trace.host("user_annotation", inside, host + 19, host + 24)
         gpu = _collective(trace, host + 20, gpu, "AllReduce", elements, 1500.0) + 1
-        begin = _updated(trace, step, begin, host + 30, gpu)
-    return [_written(trace, folder)]
+        begin = _end_step(trace, step, begin, host + 30, gpu)
+    return [_write(trace, folder)]
 
 
-def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
+def single_reductions_loop(folder: Path, *, call_us: float) -> list[Path]:
     """Write a loop that all-reduces 24 gradients one by one after the backward pass.
 
     Each call takes the host ``call_us``, and the GPU 5 µs.
@@ -134,11 +134,11 @@ def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
             trace.op("c10d::allreduce_", host, host + call_us)
             _collective(trace, host + call_us - 3, host + call_us, "AllReduce", 2_000_000, 5.0)
             host += call_us + 10
-        begin = _updated(trace, step, begin, host, host + 2)
-    return [_written(trace, folder)]
+        begin = _end_step(trace, step, begin, host, host + 2)
+    return [_write(trace, folder)]
 
 
-def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Path]:
+def pipeline_loop(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Path]:
     """Write the traces of a pipeline from ``pipelined``."""
     paths = []
     for rank, trace in enumerate(pipelined(forward_us, micro)):
@@ -148,17 +148,17 @@ def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Pa
 
 
 COLLECTIVE_LOOPS = {
-    "communicates_most": partial(communicating, elements=100_000_000, inside="DistributedDataParallel.forward"),
-    "communicates_slowly": partial(communicating, elements=1_000_000, inside="DistributedDataParallel.forward"),
-    "optimizer_communicates": partial(communicating, elements=100_000_000, inside="Optimizer.step#Muon.step"),
-    "accumulated_and_reduced": partial(accumulated, no_sync=False),
-    "accumulated_without_sync": partial(accumulated, no_sync=True),
-    "reduced_one_by_one_by_a_slow_host": partial(reduced_one_by_one, call_us=60.0),
-    "weights_gathered_twice": partial(gathered, keep=False),
-    "weights_gathered_late": partial(gathered, keep=True, layers=5),
-    "weights_gathered_ahead": partial(gathered, keep=True, layers=5, ahead=True),
-    "weights_kept": partial(gathered, keep=True),
-    "pipeline_of_two_microbatches": partial(piped, forward_us=(300.0, 300.0), micro=2),
-    "pipeline_of_eight_microbatches": partial(piped, forward_us=(300.0, 300.0), micro=8),
-    "pipeline_of_unequal_stages": partial(piped, forward_us=(200.0, 400.0), micro=8),
+    "communicates_most": partial(communication_loop, elements=100_000_000, inside="DistributedDataParallel.forward"),
+    "communicates_slowly": partial(communication_loop, elements=1_000_000, inside="DistributedDataParallel.forward"),
+    "optimizer_communicates": partial(communication_loop, elements=100_000_000, inside="Optimizer.step#Muon.step"),
+    "accumulated_and_reduced": partial(accumulation_loop, no_sync=False),
+    "accumulated_without_sync": partial(accumulation_loop, no_sync=True),
+    "reduced_one_by_one_by_a_slow_host": partial(single_reductions_loop, call_us=60.0),
+    "weights_gathered_twice": partial(weight_gathering_loop, keep=False),
+    "weights_gathered_late": partial(weight_gathering_loop, keep=True, layers=5),
+    "weights_gathered_ahead": partial(weight_gathering_loop, keep=True, layers=5, ahead=True),
+    "weights_kept": partial(weight_gathering_loop, keep=True),
+    "pipeline_of_two_microbatches": partial(pipeline_loop, forward_us=(300.0, 300.0), micro=2),
+    "pipeline_of_eight_microbatches": partial(pipeline_loop, forward_us=(300.0, 300.0), micro=8),
+    "pipeline_of_unequal_stages": partial(pipeline_loop, forward_us=(200.0, 400.0), micro=8),
 }

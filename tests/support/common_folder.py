@@ -15,25 +15,25 @@ from pathlib import Path
 
 from sawtooth.ingest.locks import held
 
-PLACE = "SAWTOOTH_TESTS_FOLDER"  # The controller sets it for the workers of a run.
+FOLDER_VARIABLE = "SAWTOOTH_TESTS_FOLDER"  # The process that starts the test workers sets this variable.
 
 
 def make() -> Callable[[], None]:
     """Make the folder of this process and its child processes, and return the function that removes it."""
-    os.environ[PLACE] = tempfile.mkdtemp(prefix="sawtooth-tests-")
+    os.environ[FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="sawtooth-tests-")
 
     def remove() -> None:
-        shutil.rmtree(os.environ.pop(PLACE), ignore_errors=True)
+        shutil.rmtree(os.environ.pop(FOLDER_VARIABLE), ignore_errors=True)
 
     return remove
 
 
 @cache
 def common_folder() -> Path:
-    """Return the run's folder; outside a test run, a folder that is deleted with the process."""
-    if PLACE not in os.environ:
+    """Return the shared folder. Outside a test run, it is a folder that is deleted when the process ends."""
+    if FOLDER_VARIABLE not in os.environ:
         return Path(_own().name)
-    return Path(os.environ[PLACE])
+    return Path(os.environ[FOLDER_VARIABLE])
 
 
 @cache

@@ -21,7 +21,7 @@ def call(
     at_ms: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return an entry of the recorder: call number ``seq`` of a group."""
+    """Return an entry of the flight recorder: call number ``seq`` of a process group."""
     return {
         "record_id": seq, "pg_id": int(group), "process_group": (group, f"group_{group}"), "collective_seq_id": seq, "p2p_seq_id": 0,
         "op_id": seq, "profiling_name": f"nccl:{op}", "time_created_ns": START + round(1e6 * (seq if at_ms is None else at_ms)),
@@ -32,12 +32,12 @@ def call(
 
 
 def p2p(name: str, seq: int, state: str = "completed") -> dict[str, Any]:
-    """Return an entry of a send or a receive, such as ``send 0->1``."""
+    """Return an entry of a send or a receive. ``name`` is, for example, ``send 0->1``."""
     return {**call(seq, op=name, state=state), "collective_seq_id": 0, "p2p_seq_id": seq, "is_p2p": True}
 
 
 def flight(entries: list[dict[str, Any]], groups: dict[str, list[int]], **more: Any) -> dict[str, Any]:
-    """Return the dump of a rank."""
+    """Return the flight recorder's dump of a rank. ``groups`` are the ranks of each process group."""
     config = {name: {"name": name, "desc": f"group_{name}", "ranks": str(ranks)} for name, ranks in groups.items()}
     return {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": entries, **more}
 
@@ -76,7 +76,7 @@ def segment(address: int, blocks: list[tuple[int, str]], **more: Any) -> dict[st
 def write_snapshot(
     path: Path, segments: list[dict[str, Any]], events: list[dict[str, Any]], *, start_us: int = 0, **more: Any
 ) -> Path:
-    """Write a snapshot of device 0 and return the file; events are 1 ms apart."""
+    """Write a snapshot of device 0, whose events are 1 ms apart, and return the file."""
     timed = [{**each, "time_us": start_us + 1000 * i} for i, each in enumerate(events)]
     path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [timed], **more}))
     return path

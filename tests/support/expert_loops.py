@@ -11,7 +11,7 @@ from tests.support.chrome_trace import ChromeTrace
 STATE_BYTES = 33_000_000
 
 
-def optimized(folder: Path, *, optimizer: str) -> list[Path]:
+def optimizer_loop(folder: Path, *, optimizer: str) -> list[Path]:
     """Write a loop whose ``optimizer`` launches 60 updates, 6 products and a long all-gather in each step."""
     trace, at = ChromeTrace(made_for=folder.name), 0.0
     for step in range(4):
@@ -30,7 +30,7 @@ def optimized(folder: Path, *, optimizer: str) -> list[Path]:
     return [trace.write(folder / "trace.json")]
 
 
-def saved(folder: Path, *, tensors: int, every: int) -> list[Path]:
+def saving_loop(folder: Path, *, tensors: int, every: int) -> list[Path]:
     """Write a loop that copies ``tensors`` large tensors to pageable memory in each ``every``-th step."""
     trace, at = ChromeTrace(made_for=folder.name), 0.0
     for step in range(8):
@@ -48,9 +48,9 @@ def saved(folder: Path, *, tensors: int, every: int) -> list[Path]:
 
 
 EXPERT_LOOPS = {
-    "own_optimizer": partial(optimized, optimizer="DistMuon"),
-    "adam_one_by_one": partial(optimized, optimizer="Adam"),
-    "saves_few_tensors": partial(saved, tensors=5, every=3),
-    "saves_two_of_eight_steps": partial(saved, tensors=2, every=4),
-    "reads_results_each_step": partial(saved, tensors=2, every=1),
+    "own_optimizer": partial(optimizer_loop, optimizer="DistMuon"),
+    "adam_one_by_one": partial(optimizer_loop, optimizer="Adam"),
+    "saves_few_tensors": partial(saving_loop, tensors=5, every=3),
+    "saves_two_of_eight_steps": partial(saving_loop, tensors=2, every=4),
+    "reads_results_each_step": partial(saving_loop, tensors=2, every=1),
 }

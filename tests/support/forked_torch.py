@@ -26,9 +26,9 @@ from typing import Any
 
 HOOK = "_sawtooth_recorder.ingest.capture.command.hook"
 LOADED = ("torch", "torch._dynamo", "torch._inductor.config")  # An optimizer imports the second module, a profile the third.
-LONGEST_S = 240  # Longest time of a training.
+MAX_TRAINING_S = 240  # Longest time of a training.
 MAX_BYTES = 1 << 17  # Longest message. It contains the environment of a training.
-READY_S = 240
+MAX_START_S = 240  # Longest time until the server accepts trainings.
 
 
 def serve(address: str) -> None:
@@ -59,7 +59,7 @@ def serve(address: str) -> None:
 
 
 def _train(about: dict[str, Any], files: list[int]) -> None:
-    signal.alarm(LONGEST_S)
+    signal.alarm(MAX_TRAINING_S)
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.chdir(about["folder"])
@@ -105,7 +105,7 @@ class Server:
 
     def ready(self) -> str:
         """Return the path of a program that takes the words of a Python command."""
-        until = time.monotonic() + READY_S
+        until = time.monotonic() + MAX_START_S
         while not self._address.exists():
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("the process that imports PyTorch did not start")

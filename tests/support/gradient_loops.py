@@ -19,7 +19,7 @@ MAIN, BACKWARD = 1, 2  # Threads of the host.
 CLEARED, ADDED = "c", "a"  # A parameter whose gradient starts anew, and one whose gradient is added to the existing value.
 
 
-def steps_of(trace: ChromeTrace, at: float, passes: tuple[str, ...], **accumulated: Any) -> float:
+def training_step(trace: ChromeTrace, at: float, passes: tuple[str, ...], **accumulated: Any) -> float:
     """Add a step of ``passes``, each with a forward pass and a backward pass.
 
     The letters of a pass say how the gradient of each parameter is handled, in order. Each product takes the host 24 µs.
@@ -44,21 +44,21 @@ def steps_of(trace: ChromeTrace, at: float, passes: tuple[str, ...], **accumulat
     return op(trace, at, "aten::_fused_adamw_", [], kernel_us=10, host_us=SLOW_US)
 
 
-def rarely(folder: Path) -> list[Path]:
+def cleared_in_first_step(folder: Path) -> list[Path]:
     """Write a loop in which only the first of four steps clears gradients that the other steps accumulate.
 
     This is the pattern of a second optimizer that steps rarely.
     """
     kinds = iter(["cccc", "ccaa", "ccaa", "ccaa"])
-    return loop(folder, lambda trace, at: steps_of(trace, at, (next(kinds),)))
+    return loop(folder, lambda trace, at: training_step(trace, at, (next(kinds),)))
 
 
-def summarized(trace: ChromeTrace, at: float, operator: str, every: bool = True, then: str = "") -> float:
+def gradient_summaries(trace: ChromeTrace, at: float, operator: str, every: bool = True, then: str = "") -> float:
     """Add a step of twelve layers, and a summary of each gradient or only of the first.
 
     ``then`` is what happens next: each gradient is scaled in place, the host reads each summary, or a backward pass uses it.
     """
-    backward = partial(steps_of, trace, passes=("cccccccccccc",), dims=SIZES[:1], types=["float"])
+    backward = partial(training_step, trace, passes=("cccccccccccc",), dims=SIZES[:1], types=["float"])
     at = at if then == "learn" else backward(at)
     for _ in range(12 if every else 1):
         at = op(trace, at, operator, SIZES[:1], kernel=REDUCE, host_us=SLOW_US)
@@ -72,12 +72,13 @@ def summarized(trace: ChromeTrace, at: float, operator: str, every: bool = True,
     return backward(at) if then == "learn" else at
 
 
-def averaged(
+def weight_averages(
     trace: ChromeTrace, at: float, operators: tuple[str, ...], place: str = "after", tensors: int = 12, norms: bool = False
 ) -> float:
     """Add a step of twelve layers and ``operators`` for each of ``tensors`` weights.
 
-    They come after the optimizer's step, before it, or inside it. Before, there can be a norm of each gradient.
+    ``place`` says whether these operators come after the optimizer's step, before it or inside it. With ``norms``, a norm of each gradient
+    comes first.
     """
 
     def update(at: float) -> float:
@@ -87,7 +88,7 @@ def averaged(
                 at = op(trace, at, operator, [SIZES[0], second], host_us=SLOW_US)
         return at
 
-    at = steps_of(trace, at, ("cccccccccccc",), dims=SIZES[:1], types=["float"])
+    at = training_step(trace, at, ("cccccccccccc",), dims=SIZES[:1], types=["float"])
     for _ in range(12 if norms else 0):
         at = op(trace, at, "aten::linalg_vector_norm", SIZES[:1], kernel=REDUCE, host_us=SLOW_US)
     at = update(at) if place == "before" else at
@@ -98,36 +99,38 @@ def averaged(
 
 
 GRADIENT_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
-    "trained_above": partial(loop, add=partial(steps_of, passes=("ccaaaa",))),
-    "trained_above_twice": partial(loop, add=partial(steps_of, passes=("ccaaaa", "ccaaaa"))),
-    "all_trained": partial(loop, add=partial(steps_of, passes=("cccccc",))),
-    "never_cleared": partial(loop, add=partial(steps_of, passes=("aaaaaa",))),
-    "trained_below": partial(loop, add=partial(steps_of, passes=("aaaacc",))),
-    "norms_of_all": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm")),
-    "histograms_of_all": partial(loop, add=partial(summarized, operator="aten::histc")),
-    "norm_of_one": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", every=False)),
-    "norms_to_scale": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="scale")),
-    "norms_in_the_loss": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="learn")),
-    "norms_read": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="read")),
-    "weights_averaged": partial(loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"))),
-    "weights_averaged_by_lerp": partial(loop, add=partial(averaged, operators=("aten::lerp_",))),
+    "trained_above": partial(loop, add=partial(training_step, passes=("ccaaaa",))),
+    "trained_above_twice": partial(loop, add=partial(training_step, passes=("ccaaaa", "ccaaaa"))),
+    "all_trained": partial(loop, add=partial(training_step, passes=("cccccc",))),
+    "never_cleared": partial(loop, add=partial(training_step, passes=("aaaaaa",))),
+    "trained_below": partial(loop, add=partial(training_step, passes=("aaaacc",))),
+    "norms_of_all": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm")),
+    "histograms_of_all": partial(loop, add=partial(gradient_summaries, operator="aten::histc")),
+    "norm_of_one": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm", every=False)),
+    "norms_to_scale": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm", then="scale")),
+    "norms_in_the_loss": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm", then="learn")),
+    "norms_read": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm", then="read")),
+    "weights_averaged": partial(loop, add=partial(weight_averages, operators=("aten::mul_", "aten::add_"))),
+    "weights_averaged_by_lerp": partial(loop, add=partial(weight_averages, operators=("aten::lerp_",))),
     "weights_averaged_in_a_copy": partial(
-        loop, add=partial(averaged, operators=("aten::mul", "aten::mul", "aten::add", "aten::copy_"))
+        loop, add=partial(weight_averages, operators=("aten::mul", "aten::mul", "aten::add", "aten::copy_"))
     ),
     "weights_averaged_and_norms_logged": partial(
-        loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), norms=True)
+        loop, add=partial(weight_averages, operators=("aten::mul_", "aten::add_"), norms=True)
     ),
-    "weights_averaged_at_once": partial(loop, add=partial(averaged, operators=("aten::_foreach_lerp_",), tensors=1)),
-    "few_weights_averaged": partial(loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), tensors=4)),
-    "weights_decayed": partial(loop, add=partial(averaged, operators=("aten::mul_",))),
-    "weights_moved_by_momentum": partial(loop, add=partial(averaged, operators=("aten::mul_", "aten::add_", "aten::add_"))),
+    "weights_averaged_at_once": partial(loop, add=partial(weight_averages, operators=("aten::_foreach_lerp_",), tensors=1)),
+    "few_weights_averaged": partial(loop, add=partial(weight_averages, operators=("aten::mul_", "aten::add_"), tensors=4)),
+    "weights_decayed": partial(loop, add=partial(weight_averages, operators=("aten::mul_",))),
+    "weights_moved_by_momentum": partial(
+        loop, add=partial(weight_averages, operators=("aten::mul_", "aten::add_", "aten::add_"))
+    ),
     "weights_updated_by_the_optimizer": partial(
-        loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), place="inside")
+        loop, add=partial(weight_averages, operators=("aten::mul_", "aten::add_"), place="inside")
     ),
     "gradients_changed_before_the_optimizer": partial(
-        loop, add=partial(averaged, operators=("aten::mul_", "aten::add_"), place="before")
+        loop, add=partial(weight_averages, operators=("aten::mul_", "aten::add_"), place="before")
     ),
-    "gathered": partial(loop, add=partial(steps_of, passes=("cccccc", "aaaaaa"))),
-    "gathered_of_experts": partial(loop, add=partial(steps_of, passes=("cccccc", "caaaaa"))),
-    "cleared_rarely": rarely,
+    "gathered": partial(loop, add=partial(training_step, passes=("cccccc", "aaaaaa"))),
+    "gathered_of_experts": partial(loop, add=partial(training_step, passes=("cccccc", "caaaaa"))),
+    "cleared_rarely": cleared_in_first_step,
 }

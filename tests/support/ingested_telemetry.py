@@ -32,6 +32,7 @@ START = 1790496000 * 10**9  # 2026-09-27 08:00:00 UTC
 
 
 def read(text: str | bytes, tmp_path: Path, what: str = "time_ns, util_pct") -> list[tuple[Any, ...]]:
+    """Ingest a log with this text, and return the columns ``what`` of its samples."""
     path = tmp_path / "log.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return ingested(path, tmp_path).execute(f"SELECT {what} FROM samples ORDER BY device, time_ns").fetchall()

@@ -1,7 +1,7 @@
 """Make the folder layout of an installed package from links to a checkout.
 
-It is for tools that read files and ignore ``__path__``. ``python -m tests.support.installed_layout FOLDER`` makes
-``FOLDER/sawtooth``. mypy and import-linter read it there.
+Tools that ignore ``__path__``, such as mypy and import-linter, read this layout. ``python -m tests.support.installed_layout FOLDER``
+makes ``FOLDER/sawtooth``.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def communication_of_job(
     steps: int = 5,
     cut: int | None = None,
 ) -> Communication:
-    """Return the job's communication, with half of the trace of rank ``cut``."""
+    """Return the job's communication. The trace of rank ``cut`` is cut to half of its bytes."""
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(ranks, per_host, planted, mesh=mesh, steps=steps))]
     if cut is not None:
@@ -41,7 +41,7 @@ def communication_of_job(
 
 
 def communication_of(folder: Path, traces: Sequence[ChromeTrace]) -> Communication:
-    """Return the communication of the job with these traces, by rank."""
+    """Return the communication of a job. ``traces`` has the trace of each rank."""
     data = DataFolder(folder / "data").create()
     (run,) = bring_in(data, [(trace.write(folder / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
     communication = numbers(run, Library(data)).communication

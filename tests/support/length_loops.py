@@ -23,7 +23,7 @@ def lengths(folder: Path, longest: int) -> list[Path]:
     return loop(folder, add)
 
 
-def planned(folder: Path, name: str, *, always: bool) -> list[Path]:
+def planned_operators(folder: Path, name: str, *, always: bool) -> list[Path]:
     """Write a loop of four layers of the operator ``name``, whose first call is slow for a new length.
 
     That call takes the host 5 ms. The length is new in each step, or only once.
@@ -56,7 +56,7 @@ def short_kernels(folder: Path, longer: int) -> list[Path]:
     return loop(folder, products)
 
 
-def trained(trace: ChromeTrace, at: float, host_us: float) -> float:
+def layer_step(trace: ChromeTrace, at: float, host_us: float) -> float:
     """Add a step of a layer over 4096 tokens, whose operators each take the host ``host_us``.
 
     The host waits for the GPU at the end. The batch's copy takes the GPU 100 µs, three products 400 µs each, the added gradient 150 µs and the optimizer 250 µs.
@@ -93,7 +93,7 @@ def trained(trace: ChromeTrace, at: float, host_us: float) -> float:
     return max(free, at + 2)
 
 
-def padded(folder: Path, add: Add) -> list[Path]:
+def padded_loop(folder: Path, add: Add) -> list[Path]:
     """Write a loop with a measured padding of 40 % in its batches."""
     (trace,) = loop(folder, add)
     pack_run(
@@ -105,13 +105,13 @@ def padded(folder: Path, add: Add) -> list[Path]:
 
 
 LENGTH_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
-    "attention_planned": partial(planned, name="aten::_cudnn_attention_forward", always=True),
-    "attention_planned_once": partial(planned, name="aten::_cudnn_attention_forward", always=False),
-    "convolutions_planned": partial(planned, name="aten::cudnn_convolution", always=True),
+    "attention_planned": partial(planned_operators, name="aten::_cudnn_attention_forward", always=True),
+    "attention_planned_once": partial(planned_operators, name="aten::_cudnn_attention_forward", always=False),
+    "convolutions_planned": partial(planned_operators, name="aten::cudnn_convolution", always=True),
     "two_lengths": partial(lengths, longest=768),
     "one_length": partial(lengths, longest=272),
-    "padded_batches": partial(padded, add=partial(trained, host_us=20)),
-    "padded_on_a_slow_host": partial(padded, add=partial(trained, host_us=1000)),
+    "padded_batches": partial(padded_loop, add=partial(layer_step, host_us=20)),
+    "padded_on_a_slow_host": partial(padded_loop, add=partial(layer_step, host_us=1000)),
     "short_kernels_of_many_lengths": partial(short_kernels, longer=64),
     "short_kernels_of_one_length": partial(short_kernels, longer=0),
 }

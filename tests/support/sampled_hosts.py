@@ -88,7 +88,7 @@ def host(
 
 
 def host_series(seed: int, seconds: float = 3600.0, troubles: tuple[Trouble, ...] = ()) -> HostSeries:
-    """Return the samples of the host itself, one per second; sometimes a page is read back from swap."""
+    """Return the samples of the host itself, one per second. In 1 % of the seconds, pages are read back from swap."""
     random = np.random.default_rng(seed + 77)
     count = int(seconds)
     at = np.arange(count) + 1.0
@@ -168,8 +168,8 @@ def _plant(trouble: Trouble, values: dict[str, F64], at: F64, boost: float, seed
 def _evaluations(seed: int, trouble: Trouble, end: float) -> list[tuple[float, float]]:
     """Return start and end of evaluations, which take 10 to 30 % of their period.
 
-    Their length varies, and for ``irregular-dips`` also the time between them. The size is the mean period in seconds; for
-    irregular dips, it is their share of the time in percent.
+    Their length varies, and for ``irregular-dips`` also the time between them. The trouble's size is the mean
+    period in seconds. For irregular dips, it is their share of the time in percent.
     """
     random = np.random.default_rng(seed + 5)
     made, time = [], 0.0
@@ -191,7 +191,7 @@ def _evaluations(seed: int, trouble: Trouble, end: float) -> list[tuple[float, f
 
 
 def _jobs(seed: int, trouble: Trouble, values: dict[str, F64], at: F64) -> None:
-    """Divide the hour into two to six different jobs; the size is the idle time between them in s."""
+    """Divide the hour into two to six different jobs. The trouble's size is the idle time between them, in s."""
     random = np.random.default_rng(seed + 9)
     count = int(random.integers(2, 7))
     lengths, gaps = random.uniform(1, 4, count), random.uniform(1, 3, count - 1)
@@ -209,5 +209,5 @@ def _jobs(seed: int, trouble: Trouble, values: dict[str, F64], at: F64) -> None:
             values["util_pct"] = np.where(between, 0.0, values["util_pct"])
             values["mem_used_bytes"] = np.where(between, 0.5 * GIB, values["mem_used_bytes"])
             values["process_count"] = np.where(between, 0, values["process_count"])
-    if seed % 2:  # most logs have no processes
+    if seed % 2:  # Many logs do not count the processes.
         values["process_count"] = np.full(len(at), np.nan)
