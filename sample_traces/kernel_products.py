@@ -1,4 +1,7 @@
-"""The matrix products that `kernel_grid.py` times: random sizes, and sizes of language models and classifiers."""
+"""The matrix products that `kernel_grid.py` times.
+
+Some sizes are random, the others are those of language models and classifiers.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Small training loops that the GPU limits, each as it is or with one change. `processes.py` records them.
+"""Small training loops that the GPU limits, each as it is or with one change.
 
-The function of a loop takes the device and whether the loop is changed. It returns a function that runs one step. Its docstring
+`processes.py` records them. The function of a loop takes the device and whether the loop is changed. It returns a function that runs one step. Its docstring
 names the change.
 """
 

@@ -1,4 +1,7 @@
-"""Scripts of trainings that use a profiler, and for each the expected outcome of the recorder's own profile."""
+"""Scripts of trainings that use a profiler.
+
+Each has the expected outcome of the recorder's own profile.
+"""
 
 from __future__ import annotations
 

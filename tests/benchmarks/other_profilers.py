@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 def event_counts(folder: Path) -> dict[str, Counter[tuple[str, str]]]:
-    """Return the number of operators, annotations and kernels of each name in each trace that the training wrote."""
+    """Return the number of events of each name in each trace that the training wrote."""
     found = {}
     for path in sorted(folder.rglob("theirs*")):
         if path.is_dir() or ".json" not in path.name:

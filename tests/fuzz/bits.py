@@ -1,4 +1,6 @@
-"""Flip single bits in a data folder. Each flip must be reported, or change nothing that the product reads.
+"""Flip single bits in a data folder.
+
+Each flip must be reported, or change nothing that the product reads.
 
     python -m tests.fuzz.bits [--flips 1000] [--seed 1]
 
@@ -141,7 +143,10 @@ def _proposal_text(folder: DataFolder, run: str) -> Any:
 
 
 def _job(manifest: Manifest, library: Library) -> Any:
-    """Read the summaries of a job and its analysis. Only a new analysis reads the summaries, so they are read here too."""
+    """Read the summaries of a job and its analysis.
+
+    Only a new analysis reads the summaries, so they are read here too.
+    """
     if manifest.summaries is None:
         return "told: no summaries"
     JobTables(library.folder.summaries_file(manifest.summaries))

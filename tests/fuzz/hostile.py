@@ -1,5 +1,6 @@
-"""Make files with impossible values: intact files in which some numbers, texts and nested values are replaced.
+"""Make files with impossible values.
 
+They are intact files in which some numbers, texts and nested values are replaced.
 Byte mutations (``tests.fuzz.ingest``) mostly break the syntax. These files stay valid JSON, so that the
 values reach the analysis, the reports and the pages.
 """

@@ -1,4 +1,4 @@
-"""Checks of the fuzzers: figures that no machine can have, and names that become markup or control characters."""
+"""Checks of the fuzzers for impossible figures, markup and control characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Hand-built loops whose attention computes one head after the other, and loops that only look like them."""
+"""Hand-built loops whose attention computes one head after the other.
+
+Some loops only look like that.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ def attention(
     joins: str = "cat",
     layers: bool = False,
 ) -> float:
-    """Add a projection, one attention for each of ``heads``, the operator that joins the results, and another projection.
+    """Add ``heads`` attentions between two projections, and the operator that joins their results.
 
     ``joins`` is that operator: "cat" and "copy" join the results, "sum" adds them to each other, "" leaves them separate. With
     ``layers``, each attention is a layer instead of a head: a product follows it.

@@ -20,7 +20,7 @@ def bests(*values):
 
 
 def around(level, n=60, seed=1, sd=0.001):
-    """Return ``n`` random step times with the mean ``level`` and the standard deviation ``sd`` · ``level``."""
+    """Return ``n`` random step times around ``level``, whose relative standard deviation is ``sd``."""
     return np.random.default_rng(seed).normal(level, level * sd, n)
 
 

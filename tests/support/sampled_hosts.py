@@ -88,7 +88,10 @@ def host(
 
 
 def host_series(seed: int, seconds: float = 3600.0, troubles: tuple[Trouble, ...] = ()) -> HostSeries:
-    """Return the samples of the host itself, one per second. In 1 % of the seconds, pages are read back from swap."""
+    """Return the samples of the host itself, one per second.
+
+    In 1 % of the seconds, pages are read back from swap.
+    """
     random = np.random.default_rng(seed + 77)
     count = int(seconds)
     at = np.arange(count) + 1.0
@@ -191,7 +194,10 @@ def _evaluations(seed: int, trouble: Trouble, end: float) -> list[tuple[float, f
 
 
 def _jobs(seed: int, trouble: Trouble, values: dict[str, F64], at: F64) -> None:
-    """Divide the hour into two to six different jobs. The trouble's size is the idle time between them, in s."""
+    """Divide the hour into two to six different jobs.
+
+    The trouble's size is the idle time between them, in s.
+    """
     random = np.random.default_rng(seed + 9)
     count = int(random.integers(2, 7))
     lengths, gaps = random.uniform(1, 4, count), random.uniform(1, 3, count - 1)

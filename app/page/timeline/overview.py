@@ -64,7 +64,10 @@ def _worst(steps: list[list[Any]], most: int) -> list[list[Any]]:
 
 
 def scale(rank: RankResult | None) -> dict[str, Any] | None:
-    """Return the run's step and the profiled step in ms, and a sentence. None if only one of them is known."""
+    """Return the run's step and the profiled step in ms, and a sentence.
+
+    Return None if only one of them is known.
+    """
     best = rank.best if rank is not None else None
     if best is None or best.ms is None or best.mean_ms is None or best.source == "profile":
         return None
