@@ -29,7 +29,6 @@ DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a che
 PAUSE_RATIO = 20.0
 MIN_PAUSES = 3  # Pauses that occur at least this often belong to the loop, such as a checkpoint every hundred steps.
 WAIT_RATIO = 1.5  # If long steps take this multiple of the mean, the host waits in them for work that it launched ahead.
-SLOW_RATIO = 1.5  # A step longer than this many medians contains work that usual steps do not.
 MAJORITY = 0.5  # A larger share of the first steps of rounds, or of the time before them, is a majority.
 
 
@@ -245,13 +244,6 @@ def whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def longer_than_mean(ns: npt.NDArray[np.float64], factor: float) -> npt.NDArray[np.intp]:
     """Return the positions of the steps longer than ``factor`` times their mean."""
     return np.flatnonzero(ns > factor * ns.mean()) if len(ns) else np.empty(0, np.intp)
-
-
-def slow_steps(steps_ns: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the share of slow steps (see ``SLOW_RATIO``), and their mean excess over the median in ms."""
-    usual = float(np.median(steps_ns))
-    slow = steps_ns[steps_ns > SLOW_RATIO * usual]
-    return len(slow) / len(steps_ns), float(slow.mean() - usual) / 1e6 if len(slow) else 0.0
 
 
 def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> Round | None:

@@ -57,7 +57,7 @@ class StepTimeEvidence:
     * ``timed_s``: the length of the marked steps that count.
     * ``marked_ms``: the interval of these steps alone, if ``low_ms`` and ``high_ms`` also include the host's drift.
     * ``trainer``: the library whose loop makes the steps (Transformers or Lightning); "" if the loop is the user's, or unknown.
-    * ``slow``: the share of slow steps without evaluations and checkpoints, and their mean excess over the median in ms (see ``pauses.slow_steps``).
+    * ``quantiles_ms``: evenly spaced quantiles of the times of the marked steps without evaluations and checkpoints.
     """
 
     source: StepSource
@@ -72,8 +72,8 @@ class StepTimeEvidence:
     timed_s: float = 0.0
     marked_ms: tuple[float, float] | None = None
     parts: StepParts | None = None
-    slow: tuple[float, float] = (0.0, 0.0)
     trainer: str = ""
+    quantiles_ms: tuple[float, ...] = ()
 
     @property
     def even_steps(self) -> bool:

@@ -20,7 +20,7 @@ from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE, find_st
 from sawtooth.analysis.ranks.stragglers.host_waits import cpu_collectives, host_waits, without_host_waits
 from sawtooth.analysis.ranks.stragglers.outliers import MIN_EQUAL_RANKS, RankLosses, find_outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time
-from sawtooth.analysis.ranks.stragglers.pacing import paced_replay
+from sawtooth.analysis.ranks.stragglers.pacing import paced_replay, with_equal_hosts
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
@@ -74,7 +74,10 @@ class ReplayedJob:
         if self.joint is not None:
             job = paced_replay(self.joint, measured_ms, [_waits_for_workers(self.ranks[p]) for p in self.included])
             communication = replace(communication, paced_ms=job.step_ms())
-            late = late or self._replayed_stragglers(job, measured_ms)
+            of_members = self._member_times(job)
+            late = late or self._replayed_stragglers(job, of_members, measured_ms)
+            if not late and not communication.pipeline:
+                communication = self._with_even_waits(communication, job, of_members, measured_ms)
         if not late and None in self.problems and not enough_equal:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
             late = (
@@ -96,8 +99,8 @@ class ReplayedJob:
                 losses[position] = RankLosses.from_recording(recording, self.ranks[position], self.kernels[position], shortest)
         return losses
 
-    def _replayed_stragglers(self, job: JointReplay, measured_ms: float | None) -> tuple[Straggler, ...]:
-        """Return the stragglers of ``job``, a joint replay whose hosts are as fast as the measured step shows."""
+    def _member_times(self, job: JointReplay) -> list[OwnTime]:
+        """Return the own time of each rank of ``job``, whose hosts have the measured speed."""
         kernels = [self.kernels[position] for position in self.included]
         waits = self.communication.ranks
         own_times = [
@@ -106,10 +109,29 @@ class ReplayedJob:
             )
             for of_rank, member, position in zip(kernels, job.members, self.included, strict=True)
         ]
+        return without_communication_slowdown(own_times)
+
+    def _with_even_waits(
+        self, communication: Communication, job: JointReplay, own: Sequence[OwnTime], measured_ms: float | None
+    ) -> Communication:
+        """Return ``communication`` with the ranks' waits in a step of ``measured_ms`` with equal hosts."""
+        step_ms = measured_ms or job.step_ms()
+        if step_ms is None:
+            return communication
+        even = with_equal_hosts(job, own, peers(self.rows, len(self.included)), step_ms)
+        of_rank = dict(zip(self.included, even.waits_ms(), strict=True))
+        return replace(
+            communication, ranks=tuple(replace(rank, even_wait_ms=of_rank.get(rank.position)) for rank in communication.ranks)
+        )
+
+    def _replayed_stragglers(
+        self, job: JointReplay, own_times: Sequence[OwnTime], measured_ms: float | None
+    ) -> tuple[Straggler, ...]:
+        """Return the stragglers of ``job``, whose ranks have the given own times."""
         late = find_stragglers(
             job=job,
             recorded=RecordedJob.from_rows(self.rows, len(self.included)),
-            own=without_communication_slowdown(own_times),
+            own=own_times,
             peers=peers(self.rows, len(self.included)),
             ranks=[self.ranks[position].rank for position in self.included],
             hosts=[self.ranks[position].host for position in self.included],
@@ -220,10 +242,9 @@ def _own_times(
 
 
 def _with_marks(own: OwnTime, rank: RankResult) -> OwnTime:
-    """Return ``own`` with the slow steps outside the profile, if the rank's loop was marked."""
+    """Return ``own`` with the times of the steps outside the profile, if the rank's loop was marked."""
     marks = next((evidence for evidence in rank.best.evidence if evidence.source == "marks"), None)
-    share, slow_ms = marks.slow if marks is not None else (0.0, 0.0)
-    return replace(own, slow_share=share, slow_ns=1e6 * slow_ms)
+    return replace(own, marked_ms=marks.quantiles_ms if marks is not None else ())
 
 
 def _begins_ns(rank: RankResult) -> NDArray[np.int64]:

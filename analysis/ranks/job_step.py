@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Share of a rank's pauses. If the steps of the other ranks are shorter by at least this share, these ranks do not wait for it.
 SAME_LENGTH = 0.5
 WAIT_FOR_RANKS = ("exposed_comm", "comm_wait")  # This owner and cause in the ledger is a rank's wait for other ranks.
+LAUNCHES = ("idle", "launch_bound")  # The GPU waits for the host's launches.
 PIPELINE_REASON = "in a pipeline, every stage waits at times"
 SHARED_GPU_REASON = "another process shares one of the GPUs"
 JOINT_REPLAY_NOTE = (
@@ -54,9 +55,9 @@ def at_job_step(
         ranks, lead, works, communication.step_ms, _step_from_utilization(library, ranks, communication, telemetry)
     )
     results = []
-    for rank, of_rank in zip(ranks, measured, strict=True):
+    for rank, of_rank, waits in zip(ranks, measured, communication.ranks, strict=True):
         mine = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
-        ledger = ledger_at_job_step(rank.ledger, mine)
+        ledger = ledger_at_job_step(rank.ledger, mine, waits.even_wait_ms)
         works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
         metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
         metrics = trust.apply(metrics, rank.facts, truncated=rank.trace.truncated, outlier_doubts=of_rank.outlier_doubts)
@@ -179,11 +180,14 @@ def job_step_time(
     )
 
 
-def ledger_at_job_step(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
+def ledger_at_job_step(ledger: Sequence[LedgerRow], best: BestStepTime, even_wait_ms: float | None = None) -> list[LedgerRow]:
     """Return a rank's ledger with an unprofiled column that sums to the job's step.
 
     Time that the rank itself does not need is waiting for other ranks. The replay of the rank alone does not show this wait: it
     keeps the recorded lengths of collectives, which include the profiler's cost on other ranks.
+
+    ``even_wait_ms`` is the wait with equally fast hosts. A longer wait only fills the time in which the hosts launch, so the
+    rest of it is time of launches.
     """
     job_ms, rows = best.estimate.value, list(ledger)
     if job_ms is None or not any(row.ms_per_step_unprofiled_est is not None for row in rows):
@@ -195,7 +199,25 @@ def ledger_at_job_step(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[
         rows[waits[0]] = replace(rows[waits[0]], ms_per_step_unprofiled_est=waited)
     elif waited:
         rows.append(LedgerRow(rows[0].device, *WAIT_FOR_RANKS, 0, 0.0, waited, 0.0))
-    return at_best(scaled_to(rows, job_ms), best)
+    rows = at_best(scaled_to(rows, job_ms), best)
+    return rows if even_wait_ms is None else _as_launches(rows, even_wait_ms)
+
+
+def _as_launches(rows: list[LedgerRow], wait_ms: float) -> list[LedgerRow]:
+    """Return ``rows`` with at most ``wait_ms`` of waiting for ranks, and the rest of the wait as launches."""
+    at = {(row.owner, row.cause): i for i, row in enumerate(rows)}
+    if WAIT_FOR_RANKS not in at:
+        return rows
+    waits = rows[at[WAIT_FOR_RANKS]]
+    rest_ms = (waits.ms_per_step_unprofiled_est or 0.0) - wait_ms
+    if rest_ms < NOTHING_MS:
+        return rows
+    if LAUNCHES not in at:
+        at[LAUNCHES], rows = len(rows), [*rows, LedgerRow(waits.device, *LAUNCHES, 0, 0.0, 0.0, 0.0)]
+    launches = rows[at[LAUNCHES]]
+    rows[at[WAIT_FOR_RANKS]] = replace(waits, ms_per_step_unprofiled_est=wait_ms)
+    rows[at[LAUNCHES]] = replace(launches, ms_per_step_unprofiled_est=(launches.ms_per_step_unprofiled_est or 0.0) + rest_ms)
+    return rows
 
 
 def marks_of_job(by_rank: Sequence[tuple[int | None, StepTimeEvidence]]) -> StepTimeEvidence | None:

@@ -93,6 +93,8 @@ class RankWaits:
     none, directly or through other ranks. ``clock_error_ns`` is its standard error. ``unprofiled_wait_ms`` is its wait if all
     ranks are replayed together without the profiler, None where they cannot be.
 
+    ``even_wait_ms`` is its wait if also all hosts are equally fast, None if that is not known or a rank is late.
+
     ``slowed_ms`` is how much longer its kernels ran because collectives waited at the same time. ``held_ms`` is how long single
     kernels were interrupted, for example by another process on the GPU.
     """
@@ -106,6 +108,7 @@ class RankWaits:
     clock_offset_ns: int | None
     clock_error_ns: int | None
     unprofiled_wait_ms: float | None = None
+    even_wait_ms: float | None = None
     slowed_ms: float = 0.0
     held_ms: float = 0.0
 
@@ -121,6 +124,7 @@ class Straggler:
     take, where that is the reason.
 
     ``at_most`` says that the replayed hosts hide the delay; ``gain_ms`` is then for hosts as fast as their error allows.
+    ``stall_share`` is the share of the run's steps in which the rank loses the time, if its step marks show it.
     ``in_most_steps`` says that it takes longer in most of the profiled steps; False if in a few, or if not known.
     ``as_recorded`` says that it was found in the recorded collectives, without replays. In a job of many ranks, ``positions``
     are only those among the run's recordings, perhaps none.
@@ -137,6 +141,7 @@ class Straggler:
     at_most: bool = False
     as_recorded: bool = False
     in_most_steps: bool = False
+    stall_share: float | None = None
 
 
 @dataclass(frozen=True)

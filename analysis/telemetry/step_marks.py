@@ -22,7 +22,6 @@ from sawtooth.analysis.metrics.pauses import (
     rare_phases,
     round_of,
     separate_pauses,
-    slow_steps,
     stretches,
     whole_bursts,
 )
@@ -41,6 +40,7 @@ NOTED_SLOWDOWN = 1.5  # Without a GPU, a note says if steps after the profile ar
 SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, a note explains the difference.
 CPU_WARM_UP_STEPS = 10  # Longest warm-up without a GPU. Later slow steps come from other load on the host, and count.
 RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apart are not part of a step; without a GPU: 10.
+QUANTILES = 201  # Quantiles of step times that are stored. They show slow steps with a share of 0.5 %.
 BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
 # Share of the mean. The host may be ahead of the GPU at both ends. A warm-up that changes the mean by less is not noted.
 MIN_HALF_WIDTH = 0.01
@@ -107,7 +107,9 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = 
     parts = step_parts([span for span in together if span.ns in in_step], in_profile, cpu_only=cpu_only)
     evidence = _mean_evidence(counted, pauses, rounds, " outside the profile" if profiled else "")
     of_training = np.array([span.ns for span in together if span.ns in in_step and span.phase not in REASONS], np.float64)
-    return replace(evidence, parts=parts, slow=slow_steps(of_training) if len(of_training) else evidence.slow)
+    return replace(
+        evidence, parts=parts, quantiles_ms=_quantiles_ms(of_training) if len(of_training) else evidence.quantiles_ms
+    )
 
 
 class _CountedSteps(NamedTuple):
@@ -209,8 +211,13 @@ def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: R
         round=rounds,
         before_high_ms=(mean + half if counted.left_out else high) / 1e6 if counted.enough_before else None,
         timed_s=float(ns.sum()) / 1e9,
-        slow=slow_steps(ns),
+        quantiles_ms=_quantiles_ms(ns),
     )
+
+
+def _quantiles_ms(ns: F64) -> tuple[float, ...]:
+    """Return evenly spaced quantiles of step times, in ms."""
+    return tuple((np.quantile(ns, np.linspace(0, 1, QUANTILES)) / 1e6).tolist())
 
 
 def _means_if_slower(before: Sequence[F64], after: Sequence[F64]) -> tuple[float, float] | None:

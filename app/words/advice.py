@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.reading_order import best_ms, is_advice, leading, matters, prepared_by, same_as_delay
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
 from sawtooth.analysis.run.overlapping_findings import same_time, shares_loss
@@ -170,6 +171,8 @@ def of_the_loss(result: RunResult) -> tuple[str, str] | None:
     if rank is None or verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
         return None
     loss = verdict.loss
+    if loss.cause in CAUSE_OF and CAUSE_OF[loss.cause].who == "the late rank":
+        return None  # No finding names a late rank, so the advice to look at it has no object.
     if (loss.owner == "idle" and loss.cause in (None, "unattributed")) or any(
         _is_about(f, loss.cause) for f in result.findings
     ):

@@ -117,3 +117,9 @@ def _all_reduce(trace: ChromeTrace, host: float, kernel: tuple[float, float], na
             "Group size": len(group), "Process Group Name": name, "Process Group Ranks": str(group),
         },
     )  # fmt: skip
+
+
+def slow_steps(share: float, excess_ms: float, usual_ms: float = 5.0) -> tuple[float, ...]:
+    """Return 1,000 times of marked steps in ms; ``share`` of them are longer by ``excess_ms``."""
+    slow = round(1_000 * share)
+    return (usual_ms,) * (1_000 - slow) + (usual_ms + excess_ms,) * slow

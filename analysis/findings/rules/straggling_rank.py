@@ -36,8 +36,9 @@ from sawtooth.analysis.findings.straggler_limits import (
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.heatmap import stalls_of
 from sawtooth.analysis.ranks.job_step import own_works
+from sawtooth.analysis.ranks.stragglers.gain_interval import step_interval
+from sawtooth.analysis.ranks.stragglers.marked_stalls import share_in_words
 from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
-from sawtooth.analysis.replay.whatif import GAIN_OFF, HOSTS_DIFFER, RUNS_DIFFER, STEP_OFF
 from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, RankResult
 from sawtooth.analysis.units import in_words
@@ -112,7 +113,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         name, reason = who(straggler, context.run.ranks), why(straggler)
         takes = "take" if straggler.kind == "set" else "takes"
         much = f"{takes} {in_words(straggler.own_ms)} per step longer than the others"
-        if (stalled := stalls_of(straggler, context.run.ranks, communication)) is not None:
+        if straggler.stall_share:
+            more, share = in_words(straggler.own_ms / straggler.stall_share), share_in_words(straggler.stall_share)
+            much = f"takes {more} longer than the others in {share}, {in_words(straggler.own_ms)} per step on average"
+        elif (stalled := stalls_of(straggler, context.run.ranks, communication)) is not None:
             much = f"stalls about {in_words(stalled.mean_ms)} in {stalled}"
         gain = context.step_ms * straggler.gain_ms / whole
         changes = CHANGES_OF.get(straggler.reason, CHANGES_OF[None])
@@ -182,15 +186,11 @@ def _note(context: RuleContext, straggler: Straggler) -> str:
 def _prediction(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> Predicted:
     """Return the step after the change, with the error of replayed gains and the spread of such runs."""
     step_ms = context.step_ms or after_ms
-    off_ms = min(GAIN_OFF * (step_ms - after_ms), STEP_OFF * after_ms)
     # The others' own work, because the late rank's work is about to change.
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
     all_known = len(works_ms) == len(context.run.ranks)
     works = [ms for position, ms in enumerate(works_ms) if all_known and position not in straggler.positions] or works_ms
-    waits = 1 - min(max(works, default=0.0) / after_ms, 1.0)
-    differ = max(RUNS_DIFFER, min(HOSTS_DIFFER, waits))
-    low_ms, late_ms = (after_ms - off_ms) * (1 - differ), after_ms + off_ms
-    return Predicted(after_ms, (low_ms, max(late_ms * (1 + RUNS_DIFFER), min(late_ms * (1 + differ), step_ms))))
+    return Predicted(after_ms, step_interval(step_ms, after_ms, works))
 
 
 def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Evidence:

@@ -25,7 +25,8 @@ from sawtooth.analysis.ranks.stragglers.excess import (
     wait_unrecorded,
 )
 from sawtooth.analysis.ranks.stragglers.excess_time import ExcessTime
-from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, OF_GPU, UNRECORDED, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.gain_interval import step_interval
+from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, OF_GPU, UNRECORDED, WORK, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.pacing import with_equal_hosts
 from sawtooth.analysis.ranks.stragglers.reasons import (
     needed_for_gain,
@@ -35,6 +36,7 @@ from sawtooth.analysis.ranks.stragglers.reasons import (
 )
 from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.job import Straggler
+from sawtooth.analysis.run.model import may_gain_nothing
 
 MIN_GAIN_SHARE = 0.03  # Share of a step. A smaller gain is within the noise.
 PAUSE_CAUSES = (UNRECORDED, "data_wait")  # The schedule of a pipeline has no pauses with these causes.
@@ -64,29 +66,46 @@ def find_stragglers(
         return ()
     even = with_equal_hosts(job, own, peers, max(step_ms, measured_ms or 0.0))
 
+    # The job gains nothing from a stall while its GPUs have work.
+    works_ms = [sum(float(part.ns.mean()) for part in rank.parts if part.cause == WORK) / 1e6 for rank in own]
+    idle_ms = max(max(step_ms, measured_ms or 0.0) - max(works_ms), 0.0)
+
+    def marked_gain_ms(subset: Sequence[ExcessTime]) -> float:
+        return min(_marked_gain_ms(subset), idle_ms)
+
     def gain_ms(subset: Sequence[ExcessTime]) -> float:
         return max(
-            _job_gain_ms(job, recorded, subset, step_ms), _even_hosts_gain_ms(even, subset, step_ms), _marked_gain_ms(subset)
+            _job_gain_ms(job, recorded, subset, step_ms), _even_hosts_gain_ms(even, subset, step_ms), marked_gain_ms(subset)
         )
 
     if gain_ms(late) < least_ms:
         return _hidden_by_slow_hosts(job, late, ranks, hosts)
     late = needed_for_gain(late, gain_ms, least_ms)
-    replayed_ms = max(_replayed_gain_ms(job, late, step_ms), _even_hosts_gain_ms(even, late, step_ms), _marked_gain_ms(late))
+    late = [
+        rank
+        for rank in late
+        if not rank.within_host_error
+        or not may_gain_nothing(step_interval(step_ms, max(step_ms - gain_ms([rank]), least_ms), works_ms)[1], step_ms)
+    ]
+    if not late:
+        return ()
+    replayed_ms = max(_replayed_gain_ms(job, late, step_ms), _even_hosts_gain_ms(even, late, step_ms), marked_gain_ms(late))
     recorded_gain_larger = gain_ms(late) > replayed_ms
     stragglers = stragglers_of(late, ranks, hosts, gain_ms)
-    expected_stalls = {rank.position: rank.times for rank in late}
+    late_at = {rank.position: rank for rank in late}
     late_in_most_steps = {rank.position for rank in late if rank.in_most_steps}
     return tuple(
         replace(
             rank,
-            own_ms=rank.own_ms * stalls,
-            gain_ms=rank.gain_ms * stalls,
+            own_ms=rank.own_ms * times,
+            gain_ms=rank.gain_ms * times,
+            stall_share=share,
             as_recorded=recorded_gain_larger,
             in_most_steps=late_in_most_steps.issuperset(rank.positions),
         )
         for rank in stragglers
-        for stalls in (expected_stalls[rank.positions[0]] if len(rank.positions) == 1 else 1.0,)
+        for single in (late_at[rank.positions[0]] if len(rank.positions) == 1 else None,)
+        for times, share in ((single.times, single.stall_share) if single is not None else (1.0, None),)
     )
 
 
@@ -158,30 +177,28 @@ def _excess_time(position: int, own: Sequence[OwnTime], peers: Sequence[int], le
     alone = len(peers) == 1 and len(own) > 1
     mine, others = own[position], tuple(own[p] for p in (range(len(own)) if alone else peers) if p != position)
     excess: dict[OwnTimePart, float] = {}
-    single_stalls = []
+    stalls: dict[OwnTimePart, int] = {}
     for part in mine.parts:
         if alone and not (part.long and part.cause in PAUSE_CAUSES):
             continue
-        excess_ns, is_single_stall = excess_of(part, mine, others, least_ns) if others else (None, False)
+        excess_ns, stalls[part] = excess_of(part, mine, others, least_ns) if others else (None, 0)
         if excess_ns is not None:
             excess[part] = excess_ns
         if excess_ns is not None and part.long and not (part.cause == UNRECORDED and wait_unrecorded(mine, others, excess_ns)):
             excess[part] = min(excess_ns, longer_ns(part.cause, mine, others))
         if part.long and part.cause != UNRECORDED and others and CAUSE_OF[part.cause].slowed:
-            by_gap_ns, is_single_stall = longer_by_gap_ns(part.cause, mine, others, least_ns)
+            by_gap_ns, marked = longer_by_gap_ns(part.cause, mine, others, least_ns)
+            stalls[part] = max(stalls[part], marked)
             excess[part] = max(excess.get(part, 0.0), min(by_gap_ns, float(part.ns.mean())))
-        single_stalls += [part] if is_single_stall else []
     if others:  # Recording does not lengthen a stretch without calls, so it counts even if the GPU has work in the profile.
-        by_gap_ns, is_single_stall = longer_by_gap_ns(UNRECORDED, mine, others, least_ns, least_ns if alone else 0.0)
+        by_gap_ns, marked = longer_by_gap_ns(UNRECORDED, mine, others, least_ns, least_ns if alone else 0.0)
         known = next((part for part in excess if part.long and part.cause == UNRECORDED), None)
         if by_gap_ns > (excess[known] if known is not None else 0.0):
             excess = {part: ns for part, ns in excess.items() if part is not known}
             excess[(pauses := unrecorded_pauses(mine))] = by_gap_ns
-            single_stalls += [pauses] if is_single_stall else []
+            stalls[pauses] = marked
     excess = {part: ns for part, ns in excess.items() if ns > 0}
-    stalls_once = bool(excess) and all(part in single_stalls for part in excess)
-    times = max(mine.expected_stalls, 1.0) if stalls_once else 1.0
-    return ExcessTime(position, excess, mine, others, times=times, stalls_once=stalls_once)
+    return ExcessTime(position, excess, mine, others, stalls={part: n for part, n in stalls.items() if n and part in excess})
 
 
 def _peers_wait_unrecorded(late: ExcessTime) -> bool:
@@ -235,7 +252,7 @@ def _even_hosts_gain_ms(even: JointReplay, late: Sequence[ExcessTime], step_ms: 
 
 
 def _marked_gain_ms(late: Sequence[ExcessTime]) -> float:
-    """Return the largest loss, in ms, that step marks show for a single stall in the profile."""
+    """Return the largest loss, in ms, that step marks show for stalls in the profile."""
     return max((rank.marked_ms for rank in late), default=0.0)
 
 

@@ -37,8 +37,8 @@ def longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
 
 def longer_by_gap_ns(
     cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float, least_gap_ns: float = 0.0
-) -> tuple[float, bool]:
-    """Return by how much single long gaps exceed those of the peers, and whether this is a single stall.
+) -> tuple[float, int]:
+    """Return by how much single long gaps exceed those of the peers, and the number of marked stalls.
 
     The excess is the mean in ns per step. Gaps are compared one by one, longest first. Gaps below ``least_gap_ns`` do not count.
     A host that is slower everywhere also has longer gaps, so the peers' gaps are first scaled to this host's speed. The excess
@@ -58,15 +58,15 @@ def longer_by_gap_ns(
         usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
         excess[i] += np.where(gaps > np.maximum((1 + HOST_ERROR) * usual, least_gap_ns), gaps - usual, 0.0).sum()
     long = excess >= MIN_STALL_SHARE * len(excess) * least_ns
-    recurs, is_single_stall = _stalls_recur(long, mine, excess)
+    recurs, stalls = _stalls_recur(long, mine, excess)
     persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT_SHARE
     if long.sum() == 1 and not recurs:  # The stall happened by chance, so it does not count in the mean.
         excess = np.where(long, np.median(excess), excess)
-    return (float(excess.mean()) if recurs or persists else 0.0), is_single_stall
+    return (float(excess.mean()) if recurs or persists else 0.0), stalls
 
 
-def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float | None, bool]:
-    """Return by how much ``part`` exceeds that of the peers, and whether this is a single stall.
+def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float | None, int]:
+    """Return by how much ``part`` exceeds that of the peers, and the number of marked stalls.
 
     The excess is the mean in ns per step. It is None unless most counted steps have an excess. For time that the profiler does
     not affect, several steps are enough if the mean over all steps is at least ``least_ns``.
@@ -75,7 +75,7 @@ def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least
     short = _short_gaps_ns(part, mine)
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     if not common:
-        return None, False
+        return None, 0
     at = [mine.steps.index(step) for step in common]
     table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)])
     if part.long and not CAUSE_OF[part.cause].slowed:
@@ -94,21 +94,23 @@ def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least
         limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
     if part.cause not in OF_GPU and not CAUSE_OF[part.cause].slowed:
         long = excess > np.maximum(limit, least_ns)
-        recurs, is_single_stall = _stalls_recur(long, mine, excess)
+        recurs, stalls = _stalls_recur(long, mine, excess)
         return (
             float(excess.mean()) if (recurs or (len(common) == 1 and long.all())) and excess.mean() >= least_ns else None
-        ), is_single_stall
+        ), stalls
     exceeds = excess > limit
-    return (float(np.maximum(excess, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT_SHARE else None), False
+    return (float(np.maximum(excess, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT_SHARE else None), 0
 
 
-def _stalls_recur(long: NDArray[np.bool_], mine: OwnTime, excess: F64) -> tuple[bool, bool]:
-    """Return whether the ``long`` steps are more than chance, and whether they are one stall.
+def _stalls_recur(long: NDArray[np.bool_], mine: OwnTime, excess: F64) -> tuple[bool, int]:
+    """Return whether the ``long`` steps are more than chance, and their number if marks show them.
 
-    A single long step is chance, unless the rank's step marks show steps outside the profile that are longer by about as much.
+    The rank's step marks show them if some steps outside the profile are longer by about as much, else the number is 0. A single long step
+    without marked stalls is chance.
     """
-    is_single_stall = bool(long.sum() == 1) and mine.recurs(float(excess[long][0]))
-    return is_single_stall or bool(long.sum() >= MIN_STALLS), is_single_stall
+    stalls = int(long.sum())
+    is_marked = 0 < stalls < len(long) and mine.recurs(float(excess[long].mean()))
+    return is_marked or stalls >= MIN_STALLS, stalls if is_marked else 0
 
 
 def _same_part(part: OwnTimePart, other: OwnTime) -> OwnTimePart | None:

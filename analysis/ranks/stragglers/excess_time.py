@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT_SHARE
-from sawtooth.analysis.ranks.stragglers.own_time import COPIES, WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.marked_stalls import MarkedStalls, marked_stalls
+from sawtooth.analysis.ranks.stragglers.own_time import COPIES, HOST_ERROR, OF_GPU, UNRECORDED, WORK, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.reasons import Reason, reason_of_work, shares_work
 from sawtooth.analysis.replay.edits import Edit
 
@@ -23,9 +25,8 @@ class ExcessTime:
     own: OwnTime
     peers: tuple[OwnTime, ...]
     shared_work_ms: float = 0.0  # The part of the excess kernel work that remains if all peers share it.
-    # If the excess is a single stall: how many such stalls the run has, on average, in as many steps as were profiled.
-    times: float = 1.0
-    stalls_once: bool = False  # True if the excess is a single stall in the profile that recurs outside it.
+    # By part: the number of profiled steps with a stall, if the rank's step marks show such stalls outside the profile.
+    stalls: Mapping[OwnTimePart, int] = field(default_factory=dict)
 
     @property
     def own_ms(self) -> float:
@@ -33,15 +34,47 @@ class ExcessTime:
         return sum(self.excess.values()) / 1e6
 
     @property
+    def times(self) -> float:
+        """The loss per step of the run ÷ that of the profiled steps.
+
+        A stall in some steps may have another frequency in the few profiled steps than in the whole run.
+        """
+        return sum(ns * self._times(part) for part, ns in self.excess.items()) / 1e6 / self.own_ms if self.own_ms else 1.0
+
+    @property
     def marked_ms(self) -> float:
-        """The loss by the single stall per profiled step, from the rank's step marks; else 0."""
-        return min(self.own_ms, self.own.slow_ns / 1e6 / len(self.own.steps)) if self.stalls_once else 0.0
+        """The loss by stalls per profiled step, from the rank's step marks; 0 if the marks do not show them."""
+        count = max(len(self.own.steps), 1)
+        return sum(min(self.excess[p], self._marked(p).excess_ns * n / count) for p, n in self.stalls.items()) / 1e6
+
+    @property
+    def stall_share(self) -> float | None:
+        """The share of the run's steps with a stall; None if most of the excess is not such stalls."""
+        part = max(self.excess, key=lambda p: self.excess[p], default=None)
+        return self._marked(part).share if part is not None and part in self.stalls else None
+
+    def _marked(self, part: OwnTimePart) -> MarkedStalls:
+        return marked_stalls(self.own.marked_ms, self.excess[part] * len(self.own.steps) / self.stalls[part])
+
+    def _times(self, part: OwnTimePart) -> float:
+        return self._marked(part).share * len(self.own.steps) / self.stalls[part] if part in self.stalls else 1.0
 
     @property
     def in_most_steps(self) -> bool:
         """Whether the largest part of the excess is long in more than half of the steps."""
         part = max(self.excess, key=lambda p: self.excess[p])
         return bool((part.ns >= part.ns.mean() / 2).mean() > PERSISTENT_SHARE)
+
+    @property
+    def within_host_error(self) -> bool:
+        """Whether the largest part may be a host that the profiler slows more than others.
+
+        Such a host is late in most steps, by slower launches or by somewhat longer pauses. No stall is in the step marks.
+        """
+        part = max(self.excess, key=lambda p: self.excess[p])
+        if part.cause in OF_GPU or not CAUSE_OF[part.cause].slowed or not self.in_most_steps or part in self.stalls:
+            return False
+        return part.cause != UNRECORDED or self.excess[part] <= HOST_ERROR * self.own.long_gaps_ns.get(part.cause, 0.0)
 
     @property
     def shared_ms(self) -> float:

@@ -13,6 +13,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
 from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape
 from sawtooth.analysis.ranks.joint_replay import Member
 from sawtooth.analysis.ranks.stragglers.gpu_work import F64, HostCopies, host_copies, kernel_work, without_host_copies
+from sawtooth.analysis.ranks.stragglers.marked_stalls import marked_stalls
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayProblem
 
@@ -23,10 +24,6 @@ LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a 
 COST_ERROR = 0.5  # Error as a share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
 # Error as a share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
 HOST_ERROR = 0.35
-# Largest ratio between a stall in the profile and a slow step outside it. Profiled host work takes up to twice as long.
-MAX_STALL_RATIO = 2.0
-# Number of stalls that the step marks predict for the profiled steps. If they predict fewer, a profiled stall is chance.
-MIN_EXPECTED_STALLS = 0.5
 DEVICE_ERROR = 0.08  # Error as a share of kernel time. GPUs of one model with equal work differed by up to 6 %.
 
 UNRECORDED = "python_host"  # The cause of host time in which nothing was recorded.
@@ -71,8 +68,7 @@ class OwnTime:
       If it is longer on the other ranks, their hosts wait for this rank, but the trace has no call that shows this wait.
     * ``longest_ns``: by cause and step, the long gaps, longest first. If a step starts inside a gap, the gap is split there,
       because a host does different work at the end of a step and at the start of the next.
-    * ``slow_share`` and ``slow_ns``: the share of slow steps outside the profile, and how much longer they are, from the rank's
-      step marks; 0 without marks
+    * ``marked_ms``: evenly spaced quantiles of the rank's marked steps outside the profile; empty without marks
     """
 
     steps: tuple[int, ...]
@@ -87,8 +83,7 @@ class OwnTime:
     held_ms: float = 0.0
     longest_ns: Mapping[Pause, tuple[F64, ...]] = field(default_factory=dict)
     copies: HostCopies | None = None
-    slow_share: float = 0.0
-    slow_ns: float = 0.0
+    marked_ms: tuple[float, ...] = ()
 
     @property
     def short_ns(self) -> float:
@@ -110,13 +105,7 @@ class OwnTime:
 
     def recurs(self, stall_ns: float) -> bool:
         """Return whether steps outside the profile often enough have stalls of about ``stall_ns``."""
-        as_long = stall_ns / MAX_STALL_RATIO <= self.slow_ns <= stall_ns * MAX_STALL_RATIO
-        return as_long and self.expected_stalls >= MIN_EXPECTED_STALLS
-
-    @property
-    def expected_stalls(self) -> float:
-        """The number of slow steps that the step marks predict for the profiled steps."""
-        return self.slow_share * len(self.steps)
+        return marked_stalls(self.marked_ms, stall_ns).occur_as(stall_ns, len(self.steps))
 
     def edits_of(self, part: OwnTimePart, keep_share: float) -> Sequence[Edit]:
         """Return the edits that leave ``keep_share`` of ``part``.

@@ -14,7 +14,7 @@ from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
-from tests.support.bulk_synchronous import Planted, job
+from tests.support.bulk_synchronous import Planted, job, slow_steps
 from tests.support.job_communication import communication_of_job
 from tests.support.without_findings import numbers
 
@@ -59,7 +59,7 @@ def test_a_rank_late_once_is_chance_unless_its_marks_show_other_long_steps(tmp_p
 
     def late(*slow: float) -> tuple[Straggler, ...]:
         """Return the stragglers if marks show this share of steps that are so many ms longer."""
-        marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, slow=(slow[0], slow[1]))
+        marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, quantiles_ms=slow_steps(*slow))
         marked = [replace(rank, best=replace(rank.best, evidence=(marks,))) for rank in ranks]
         replayed = one_job.replay_job(library, marked, communication, sampled=True)
         assert replayed is not None

@@ -63,6 +63,16 @@ def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list
     assert [each.ms_per_step for each in found] == [each.ms_per_step for each in ledger]
 
 
+def test_waits_for_hosts_that_are_equally_slow_are_launches() -> None:
+    """The rank waits 20 ms by its replay, but only 1 ms with equally fast hosts."""
+    ledger = [row("other_compute", None, 12.0), row("idle", "launch_bound", 2.0), row("exposed_comm", "comm_wait", 40.0)]
+    work, launches, waits = ledger_at_job_step(ledger, estimated(34.0), 1.0)
+    assert (work.ms_per_step_unprofiled_est, launches.ms_per_step_unprofiled_est) == pytest.approx((12.0, 21.0))
+    assert waits.ms_per_step_unprofiled_est == pytest.approx(1.0)
+    work, waits, launches = ledger_at_job_step([ledger[0], ledger[2]], estimated(34.0), 1.0)
+    assert (launches.cause, launches.ms_per_step_unprofiled_est) == ("launch_bound", pytest.approx(21.0))
+
+
 def test_a_rank_that_never_waited_in_the_profile_may_wait_in_the_run() -> None:
     *same, waits = ledger_at_job_step([row("other_compute", None, 8.0)], estimated(10.0))
     assert (waits.owner, waits.cause, waits.ns, waits.ms_per_step_unprofiled_est) == ("exposed_comm", "comm_wait", 0, 2.0)

@@ -16,7 +16,7 @@ from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
-from tests.support.bulk_synchronous import Planted, job
+from tests.support.bulk_synchronous import Planted, job, slow_steps
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.pipelined import pipelined
 from tests.support.without_findings import numbers
@@ -26,10 +26,10 @@ SLOWED_HOST = {0: 450.0, 1: 350.0}
 FLOOR_MS = 0.5  # Pauses up to this length are usual, so only the rest of a pause is excess.
 
 
-def replayed(folder: Path, traces: Sequence[ChromeTrace], slow: tuple[float, float] = (0.0, 0.0)) -> ReplayedJob:
+def replayed(folder: Path, traces: Sequence[ChromeTrace], slow: Sequence[float] = (0.0, 0.0)) -> ReplayedJob:
     """Return the replayed job of ``traces``.
 
-    ``slow`` are the slow steps that its marks show: their share, and their excess in ms.
+    ``slow`` are the slow steps that its marks show: their share, their excess and a usual step in ms.
     """
     folder.mkdir(exist_ok=True)
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
@@ -37,7 +37,7 @@ def replayed(folder: Path, traces: Sequence[ChromeTrace], slow: tuple[float, flo
     (run,) = bring_in(library.folder, [(path, path.name) for path in paths]).runs
     ranks, communication = split_communication(library, numbers(run, library).ranks)
     assert communication is not None
-    marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, slow=slow)
+    marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, quantiles_ms=slow_steps(*slow))
     found = replay_job(
         library, [replace(r, best=replace(r.best, evidence=(marks,))) for r in ranks], communication, sampled=True
     )
@@ -45,7 +45,7 @@ def replayed(folder: Path, traces: Sequence[ChromeTrace], slow: tuple[float, flo
     return found
 
 
-def late(folder: Path, traces: Sequence[ChromeTrace], slow: tuple[float, float] = (0.0, 0.0)) -> tuple[Straggler, ...]:
+def late(folder: Path, traces: Sequence[ChromeTrace], slow: Sequence[float] = (0.0, 0.0)) -> tuple[Straggler, ...]:
     return replayed(folder, traces, slow).with_stragglers(None).stragglers
 
 
@@ -67,6 +67,14 @@ def test_slower_launches_of_a_host_alone_are_not_late(tmp_path: Path) -> None:
     assert late(tmp_path, job(2, 2, Planted(launch_us=SLOWED_HOST))) == ()
 
 
+def test_a_somewhat_longer_pause_with_an_uncertain_gain_is_not_late(tmp_path: Path) -> None:
+    """Rank 1's host pauses 1.4 ms in each step, and that of rank 0 pauses 1 ms.
+
+    The gain's interval contains no gain, because the hosts' speed varies by as much.
+    """
+    assert late(tmp_path, job(2, 2, Planted(host_us={0: 1_000.0, 1: 1_400.0}))) == ()
+
+
 def test_a_stall_that_the_marks_repeat_costs_the_job_what_they_show(tmp_path: Path) -> None:
     """Rank 1 pauses 4 ms in one of eight profiled steps.
 
@@ -77,6 +85,18 @@ def test_a_stall_that_the_marks_repeat_costs_the_job_what_they_show(tmp_path: Pa
     assert (found.ranks, found.reason) == ((1,), "python_host")
     assert found.gain_ms == pytest.approx((4.0 - FLOOR_MS) / 4, rel=0.1)
     assert not found.in_most_steps
+
+
+def test_stalls_that_the_profile_has_too_often_cost_what_the_marks_show(tmp_path: Path) -> None:
+    """Rank 1 pauses 4 ms in three of eight profiled steps.
+
+    By the marks, every fourth step is 4 ms longer, which is less than half of a usual step.
+    """
+    planted = Planted(launch_us=SLOWED_HOST, host_us={1: 4_000.0}, late_in=frozenset({1, 4, 7}))
+    (found,) = late(tmp_path, job(2, 2, planted, steps=9), slow=(0.25, 4.0, 9.0))
+    assert (found.ranks, found.reason, found.stall_share) == ((1,), "python_host", 0.25)
+    assert found.own_ms == pytest.approx((4.0 - FLOOR_MS) / 4, rel=0.05)
+    assert found.gain_ms == pytest.approx(found.own_ms, rel=0.15)
 
 
 def test_a_wait_on_the_cpu_for_another_rank_is_no_lateness(tmp_path: Path) -> None:
