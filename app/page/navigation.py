@@ -113,26 +113,41 @@ def _choose_run(place: str) -> None:
         st.query_params["run"] = run  # so that the viewer can copy the address
     if opened := st.session_state.pop("opened_run", None):
         frame.switch("verdict", run=opened)
-    st.session_state["run_choice"] = None if st.session_state["unknown_run"] else run
+    shown_run = None if st.session_state["unknown_run"] else run
+    key = _key_of_box(shown_run)
+    st.session_state[key] = shown_run
     st.selectbox(
         "Run",
         list(names),
         format_func=lambda option: names.get(option, ""),
-        key="run_choice",
+        key=key,
         on_change=_follow_choice,
-        args=(about_one,),
-        index=None if st.session_state["unknown_run"] else 0,
+        args=(key, shown_run, about_one),
+        index=None if shown_run is None else 0,
         placeholder="Choose a run",
     )
 
 
-def _follow_choice(about_one: bool) -> None:
-    """Open the run that the viewer chose.
+def _key_of_box(run: str | None) -> str:
+    """Return the key of the box that shows ``run``: a new key if the box showed another run.
+
+    The browser may not have drawn this page yet when the viewer presses Forward or a button. It then reports the run that the
+    box showed before. With the same key, this report would look like a choice of the viewer.
+    """
+    number = st.session_state.get("run_box", 0)
+    if st.session_state.get(f"run_choice-{number}", run) != run:
+        number += 1
+    st.session_state["run_box"] = number
+    return f"run_choice-{number}"
+
+
+def _follow_choice(key: str, shown_run: str | None, about_one: bool) -> None:
+    """Open the run that the viewer chose in the box ``key``, which showed ``shown_run``.
 
     Streamlit also calls this if only the options changed. Then the viewer has chosen nothing, and nothing is opened.
     """
-    chosen = st.session_state["run_choice"]
-    if chosen in (None, st.session_state["run"]):
+    chosen = st.session_state[key]
+    if chosen in (None, shown_run, st.session_state["run"]):
         return
     if about_one:  # the address may name a range of the previous run, which does not exist in this one
         address.write({"run": chosen}, address.RANGE)

@@ -79,6 +79,52 @@ def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], p
     expect(page.locator("h1")).to_contain_text("whether after or before is faster", timeout=SLOW)
 
 
+# Between ``holdBack()`` and ``release()``, the page receives no message of the server, as on a slow connection.
+HOLD_BACK = """() => {
+  const held = [], listen = WebSocket.prototype.addEventListener;
+  let holding = false;
+  window.holdBack = () => { holding = true; };
+  window.release = () => { holding = false; held.splice(0).forEach((deliver) => deliver()); };
+  WebSocket.prototype.addEventListener = function (kind, listener, ...rest) {
+    const late = (event) => holding ? held.push(() => listener.call(this, event)) : listener.call(this, event);
+    return listen.call(this, kind, kind === "message" ? late : listener, ...rest);
+  };
+}"""
+
+
+def test_back_and_forward_before_the_page_is_drawn_open_no_run(here: tuple[Server, list[str]], page: Page) -> None:
+    """The browser reports the run that the sidebar showed before Back; this is not a choice of the viewer."""
+    server, (a, b, _) = here
+    page.add_init_script(f"({HOLD_BACK})()")
+    page.goto(f"{server.url}/compare?a={a}&b={b}")
+    expect(page.locator("h1")).to_contain_text("whether before or after is faster", timeout=SLOW)
+    page.locator(".st-key-compare_runs button").click()
+    page.get_by_role("button", name="Swap sides").click()
+    expect(page.locator("h1")).to_contain_text("whether after or before is faster", timeout=SLOW)
+    page.evaluate("holdBack()")
+    page.go_back()
+    page.wait_for_timeout(3_000)  # The server draws the page of Back.
+    page.go_forward()
+    page.wait_for_timeout(1_000)
+    page.evaluate("release()")
+    expect(page.locator("h1")).to_contain_text("whether after or before is faster", timeout=SLOW)
+    page.wait_for_timeout(1_000)
+    assert f"/compare?a={b}&b={a}" in page.url
+
+
+def test_runs_names_the_largest_gain_after_its_first_analyses(tmp_path: Path, page: Page) -> None:
+    data = DataFolder(without_bundled(tmp_path / "data"))
+    for name, step_us in (("before", 1000), ("third", 900)):
+        path = matmul_loop(steps=6, step_us=step_us, matmul_us=400).write(tmp_path / f"{name}.json")
+        bring_in(data, [(path, path.name)], name=name)
+    server = start_server(tmp_path / "data")
+    try:
+        page.goto(server.url)
+        expect(page.locator("h1")).to_contain_text("can gain most", timeout=SLOW)
+    finally:
+        server.stop()
+
+
 def test_a_run_of_the_command_line_appears_by_itself(here: tuple[Server, list[str]], page: Page, tmp_path: Path) -> None:
     server, _ = here
     page.goto(f"{server.url}/runs")

@@ -76,13 +76,13 @@ def test_runs_that_appear_in_the_list_open_no_page(loop: str, app_data: DataFold
     test = opened("runs", loop)
     del test.query_params["run"]
     test.session_state["run"] = other
-    assert "Live, from the training machine" in words_of(test.selectbox(key="run_choice").set_value(other).run())
+    assert "Live, from the training machine" in words_of(test.selectbox(key="run_choice-0").set_value(other).run())
 
 
 def test_another_run_selected_on_the_timeline_is_shown_completely(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
     other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
     test = opened("timeline", loop, t0="1.74", t1="2.74")
-    assert "The GPU works" in words_of(test.selectbox(key="run_choice").set_value(other).run())
+    assert "The GPU works" in words_of(test.selectbox(key="run_choice-0").set_value(other).run())
     assert test.query_params["run"] == other
     assert "t0" not in test.query_params
 
