@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -17,7 +18,7 @@ from sawtooth.app.page.runs import listing as run_list
 from sawtooth.app.page.runs.proposals import proposals
 from sawtooth.app.page.runs.table import step_of
 from sawtooth.app.runs import listing
-from sawtooth.app.runs.card import stored_card
+from sawtooth.app.runs.card import Card, stored_card
 from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.manifest import Manifest
@@ -32,7 +33,10 @@ def main() -> None:
     shown = _state()
     manifests = listing.listed(frame.data_folder().manifests())
     with st.container(key="runs_head"):
-        _head(manifests)
+        head = st.empty()
+    cards_before = _known_cards(manifests)
+    with head.container():
+        _head(manifests, cards_before)
     drop_zone(note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests))
     if len(manifests) >= run_list.SEARCH_FROM:
         # Child processes analyse the runs without a card, so that the list is shown at once, for example after an upgrade.
@@ -43,6 +47,9 @@ def main() -> None:
     proposals(manifests)
     _first_pair(manifests)
     run_list.show(manifests)
+    if len(cards_now := _known_cards(manifests)) > len(cards_before):  # The list has analysed the runs without a card.
+        with head.container():
+            _head(manifests, cards_now)
     _examples(manifests)
     if manifests:
         st.divider()
@@ -63,9 +70,12 @@ def _arrivals(shown: tuple[object, ...]) -> None:
         st.rerun(scope="app")
 
 
-def _head(manifests: list[Manifest]) -> None:
+def _known_cards(manifests: list[Manifest]) -> dict[str, Card]:
+    return {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
+
+
+def _head(manifests: list[Manifest], known: Mapping[str, Card]) -> None:
     example = _example(manifests)
-    known = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     names = distinct_names(frame.data_folder().manifests(), 40)
     gains = [
         (names[m.id], step_of(known[m.id]), known[m.id].after, known[m.id].changes)
