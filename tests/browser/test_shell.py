@@ -23,7 +23,7 @@ from tests.support.servers import Server, start_server, without_bundled
 
 pytestmark = pytest.mark.browser
 
-HOSTILE = [
+HOSTILE = [  # Of at most 60 characters, which the cards of Runs show completely.
     "<script>window.pwned=1</script>",
     "<img src=http://evil.example/a.png onerror=window.pwned=1>",
     "![x](http://evil.example/b.png)",
@@ -34,7 +34,7 @@ HOSTILE = [
     "</script><script>window.pwned=2</script>",
     "[click](javascript:window.pwned=3) javascript:window.pwned=3",
     '" onmouseover="window.pwned=4" x="',
-    "<svg/onload=window.pwned=5><iframe src=http://evil.example/e>",
+    "<svg/onload=window.pwned=5><iframe src=//evil.example/e>",
     "%{customdata[0]} {{7*7}} ${7*7} {0} %s",
     "<a href=http://evil.example/f>click</a>",
     "<style>*{background:url(http://evil.example/g)}</style>",
