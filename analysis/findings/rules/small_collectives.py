@@ -7,7 +7,8 @@ Why it costs time
     A collective takes tens of microseconds, even if it is small; below about 1 MB this is most of its time. Each also costs a
     host call, which matters if the host is the limit.
 What to do
-    Use larger buckets (bucket_cap_mb), flattened parameters, and one all-reduce for all metrics.
+    Use larger buckets (bucket_cap_mb), flattened parameters, and one all-reduce for all metrics. Broadcasts of single parameters
+    come from ZeroRedundancyOptimizer: let it keep parameters in buckets (parameters_as_bucket_view).
 When it is wrong
     The run uses tensor parallelism, which needs its small collectives.
 References
@@ -39,10 +40,23 @@ FAR_SMALLER = 8
 CALLED = "c10d::allreduce_"  # The host operator of one all-reduce has this name.
 CHANGE = Action("Put", "gradients together", ": a larger bucket_cap_mb, or one flat tensor for small values.")
 RISK = "Larger buckets start later and overlap less."
+# After its step, each rank of ZeroRedundancyOptimizer broadcasts the parameters that it updates, one by one unless they are in buckets.
+SEND_PARAMETERS = Action(
+    "Send",
+    "parameters together",
+    ": ZeroRedundancyOptimizer with parameters_as_bucket_view=True sends those of a rank in one broadcast.",
+)
 
 CHANGES = (
     CodeChange("PyTorch", "DDP(model, bucket_cap_mb=1)", "DDP(model, bucket_cap_mb=25)"),
     CodeChange("Transformers", "TrainingArguments(ddp_bucket_cap_mb=1)", "TrainingArguments(ddp_bucket_cap_mb=25)"),
+)
+IN_BUCKETS = (
+    CodeChange(
+        "PyTorch",
+        "opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=3e-4)",
+        "opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=3e-4, parameters_as_bucket_view=True)",
+    ),
 )
 
 
@@ -66,15 +80,16 @@ def _exposed_evidence(context: RuleContext) -> Iterator[Evidence]:
     if len(large):
         fast = small["bytes"] / (large["bytes"] / large["dur_ns"]).max()
         edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(fast.astype(int).tolist()))]
+    of_parameters = 2 * int((small["name"] == "broadcast").sum()) > len(small)
     yield Evidence(
         Advice(
             f"{in_number(count, 'collective per step moves', 'collectives per step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
-            CHANGE,
+            SEND_PARAMETERS if of_parameters else CHANGE,
             note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
             if edits
             else "Not predicted: the time of a larger collective is not in the trace.",
-            risk=RISK,
-            changes=CHANGES,
+            risk="" if of_parameters else RISK,
+            changes=IN_BUCKETS if of_parameters else CHANGES,
         ),
         lost_ms=min(lost, float(small["dur_ns"].sum()) / 1e6 / steps),
         cost_ms=lost,

@@ -25,7 +25,8 @@ HOST_US = 200.0  # time between two launches; the GPU finishes each kernel befor
 GATHER, REDUCE, SCATTER = (
     f"ncclDevKernel_{name}_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for name in ("AllGather", "AllReduce", "ReduceScatter")
 )
-CALLED = {GATHER: "_allgather_base", REDUCE: "allreduce", SCATTER: "_reduce_scatter_base"}
+SEND = "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+CALLED = {GATHER: "_allgather_base", REDUCE: "allreduce", SCATTER: "_reduce_scatter_base", SEND: "broadcast"}
 
 
 class SlowHost:
@@ -278,3 +279,18 @@ def test_received_activations_are_not_parameters(tmp_path: Path) -> None:
     result = analysed([trace], tmp_path)
     with Library(DataFolder(tmp_path / "data")).open(result.ranks[0].recording_id) as recording:
         assert list(parameters_of(recording, 0)) == [(4, 30)]
+
+
+@pytest.mark.parametrize(("kernel", "verb"), [(SEND, "Send parameters together"), (REDUCE, "Put gradients together")])
+def test_broadcasts_of_single_parameters_are_the_optimizers(tmp_path: Path, kernel: str, verb: str) -> None:
+    """Buckets of DistributedDataParallel do not change the broadcasts of ZeroRedundancyOptimizer."""
+    host = SlowHost(elements=50_000)
+    for step in range(STEPS):
+        begin = host.now
+        host.launch(KERNEL, NODE)
+        for _ in range(30):
+            host.launch(kernel, "Optimizer.step#ZeroRedundancyOptimizer.step")
+        host.step(step, begin)
+    found, _ = finding_of([host.trace], "small-collectives", tmp_path)
+    assert found.action.short == verb
+    assert ("ZeroRedundancyOptimizer" in found.changes[0].after) == (kernel == SEND)
