@@ -43,6 +43,7 @@ def test_a_narrow_page_shows_two_runs_side_by_side(here: tuple[Server, list[str]
     page.goto(here[0].url)
     names = page.locator("[class*='st-key-run_cards'] [data-testid=stPageLink]")
     expect(names).to_have_count(3, timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("can gain most", timeout=SLOW)  # This headline moves the cards by one line.
     first, second, third = (names.nth(i).bounding_box() for i in range(3))
     assert first is not None and second is not None and third is not None
     assert first["y"] == second["y"] < third["y"] and first["x"] == third["x"] < second["x"]
