@@ -161,7 +161,7 @@ def lines(
     """Return label and value of what ``forecast`` saves: time, MFU, energy, money.
 
     ``change`` is None for several changes. ``steps`` are the remaining steps; None means as many as take 24 hours today.
-    ``waiting_w`` is the GPU's power in W while it waits, because most of the saved time is waiting. Without
+    ``waiting_w`` is the GPU's power in W while it waits, because most of the saved time is waiting. Saved work would save more. Without
     ``price_per_gpu_hour``, there is no row for money.
     """
     before_h, after_h = forecast.hours_of(steps or A_DAY_MS / forecast.before_ms)
@@ -188,7 +188,7 @@ def lines(
         energy = _saving_in_words(
             forecast, change, gpu_h_per_ms * waiting_w / 1000, partial(fmt.number, significant=2), "\u00a0kWh"
         )
-        rows.append((f"energy saved{per}", energy))
+        rows.append((f"energy saved{per}, at waiting power", energy))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
         rows.append((f"saved{per}{on}", _saving_in_words(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))
