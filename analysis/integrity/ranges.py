@@ -9,11 +9,10 @@ from sawtooth.analysis.integrity.lost_records import OF_GPU_RECORDS, OF_STEP_TIM
 from sawtooth.analysis.knowledge.host_names import DATA_MARK
 from sawtooth.analysis.store.library import Recording
 
-# A range has no end of its own if this many later ranges of the same name begin inside it. A loader that wraps another loader has one
-# such range inside each range.
-WITHIN = 2
+# The end of a range was not recorded if this many later ranges of its name begin inside it. One is usual: a loader may wrap another one.
+MIN_RANGES_INSIDE = 2
 _UNENDED = f"""SELECT count(*) FILTER (later < end_ns), count(*) FROM (SELECT start_ns + dur_ns AS end_ns,
-    lead(start_ns, {WITHIN}) OVER (PARTITION BY name_id, thread_id ORDER BY start_ns, cpu_op_id) AS later
+    lead(start_ns, {MIN_RANGES_INSIDE}) OVER (PARTITION BY name_id, thread_id ORDER BY start_ns, cpu_op_id) AS later
     FROM cpu_ops WHERE kind = 'annotation' AND name_id IN (SELECT unnest(?::INTEGER[])))"""
 DOUBTED: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, *OF_STEP_TIME), "caution")
 ADVICE = "Record again; close every range that your own code opens."

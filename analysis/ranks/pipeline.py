@@ -73,8 +73,8 @@ def pipeline_of(
 def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """Return the positions of each stage's ranks; stages are ordered by their first send.
 
-    The result is empty if fewer than two stages send. By position, ``offsets_ns`` are the ranks' clocks minus the job's, and
-    ``peers`` the ranks of the rank's stage.
+    The result is empty if fewer than two stages send. ``offsets_ns`` has each rank's clock minus the job's, and ``peers`` each rank's
+    stage, both by position.
     """
     sent = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE) & (rows["sends"] > 0)]
     if sent.empty:

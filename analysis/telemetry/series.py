@@ -241,7 +241,7 @@ def overlap(telemetry: TelemetrySeries, other: TimelineSpan, trace_clock: str) -
 def facts(telemetry: TelemetrySeries, column: str) -> dict[str, float]:
     """Return mean, p5 and p95 of a quantity.
 
-    In the mean, each sample has the weight of its time, which is one usual period after a telemetry gap.
+    In the mean, a sample counts by the time since the sample before it. After a gap, it counts as one usual sampling period.
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
     if rows.empty:

@@ -36,8 +36,8 @@ NUMBER = re.compile(r"num_workers=(\d+)")
 class Candidate:
     """A change to try with its values, and the prediction of its finding (ms per step) if there is one.
 
-    ``by_hand`` is the reason if the change cannot be tried inside the process. ``slug`` is then the finding's rule if no change
-    fits. ``ceiling_ms`` is the largest possible gain.
+    ``by_hand`` is the reason if the change cannot be tried inside the process. If no change fits either, ``slug`` is the
+    finding's rule. ``ceiling_ms`` is the largest possible gain.
     """
 
     slug: str
@@ -244,7 +244,11 @@ def _workers(finding: Finding | None, result: RunResult, observations: Seen) -> 
     now = max(each["workers"] for each in open_to)
     advised = _advised_workers(finding) if finding is not None else None
     workers = int(advised) if advised else _sufficient_workers(result, now)
-    return {"workers": workers} if workers > now else "By the loading time of a sample, more workers would not load faster."
+    return (
+        {"workers": workers}
+        if workers > now
+        else "The loader has enough workers for the time that it needs for a sample. More would not load faster."
+    )
 
 
 def _advised_workers(finding: Finding) -> float | None:

@@ -122,9 +122,9 @@ def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
     if (first := leading(result)) is not None and shares_loss(result, first, finding):
-        return f"Change {numbers[first.rule]} is about the same wait: the two gains do not add up."
+        return f"Change {numbers[first.rule]} removes the same wait, so its gain and this one do not add up."
     if same_as_delay(result, finding):
-        return "This is the rank's delay, in its own code: the two gains do not add up."
+        return "This change removes the cause of the late rank's delay, so its gain and the late rank's do not add up."
     if (bound := _loader_limit(result, finding)) is not None:
         return bound
     rules = [step.rule for step in result.plan]
@@ -143,7 +143,7 @@ def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
     if finding.pays_later or adds <= NOTICEABLE * finding.gain_ms:
         return f"{after}."
     remove = "remove" if others else "removes"
-    return f"{after}, more than alone: until then, time that {others_in_words} {remove} hides a part of this gain."
+    return f"{after}. Alone it saves less, because time that {others_in_words} {remove} hides a part of its gain."
 
 
 def _named_in(title: str, result: RunResult, rule: str) -> bool:
@@ -172,7 +172,7 @@ def of_the_loss(result: RunResult) -> tuple[str, str] | None:
         return None
     loss = verdict.loss
     if loss.cause in CAUSE_OF and CAUSE_OF[loss.cause].who == "the late rank":
-        return None  # No finding names a late rank, so the advice to look at it has no object.
+        return None  # No finding names a late rank, so it cannot be said which rank to look at.
     if (loss.owner == "idle" and loss.cause in (None, "unattributed")) or any(
         _is_about(f, loss.cause) for f in result.findings
     ):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 MIN_STEPS = 3  # With fewer counted steps, no step is typical.
 SLOW_FROM = 2.0  # Times the median wait of all steps. A step with a longer wait is slow.
-# Share of a cause's total time. If the slow steps' waits exceed the median by less in sum, the mean describes every step.
+# Share of a cause's total time. The mean describes every step if the slow steps' waits above the median are less than this share.
 MIN_SHARE = 0.5
 
 

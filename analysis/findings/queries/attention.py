@@ -93,7 +93,7 @@ def fusing_edits(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> 
 
     The longest kernel of each product gets its share of a fused kernel's time. In the forward pass, one fused kernel replaces two products. In the
     backward pass, it computes five products instead of four. A bias per head needs the memory-efficient kernel, which may take longer
-    than the products. The sum of its gradient remains.
+    than the products. The kernels that sum the bias's gradient are kept.
     """
     biased = len(select_rows(moves, _adds_bias)) > 0
     trains = bool(moves["operator"].isin(SOFTMAX_BACKWARD).any())
@@ -110,7 +110,8 @@ def fusing_edits(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> 
             durations.append(max(new_ns if slower else min(new_ns, row.dur_ns), 1))
     timed = TimedOps(tuple(longest["gpu_op_id"].tolist()), *(tuple(durations) for durations in edges.values()))
     replaced = moves[moves["category"] != "reduction"] if biased else moves
-    helpers = products.loc[products.index.difference(longest.index), "gpu_op_id"]  # A product may clear its output first.
+    # Shorter kernels of a product may clear its output.
+    helpers = products.loc[products.index.difference(longest.index), "gpu_op_id"]
     return [timed, WithoutOps((*replaced["gpu_op_id"].tolist(), *helpers.tolist()))]
 
 
@@ -142,7 +143,7 @@ def _fused_share(dims: Any, gpu: GpuPeaks, trains: bool) -> KernelTimeEstimate |
 def _efficient_share(dims: Any, gpu: GpuPeaks, trains: bool) -> KernelTimeEstimate | None:
     """Return the time of one product in memory-efficient attention.
 
-    The model is also the upper bound: windows of 49 tokens took 0.6 times its time.
+    The estimate is also the upper bound, because the measured times were shorter: 0.6 times for windows of 49 tokens.
     """
     time = _share_of_passes(dims, gpu, "efficient", trains)
     return KernelTimeEstimate(time.ms, time.low, time.ms) if time is not None else None

@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Attention is computed one head after the other, {heads} heads each time: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Compute", "all heads in one attention", ": reshape to (batch, heads, length, head size) and call scaled_dot_product_attention once."),
-            note="Predicted with the launches of one head, whose kernels do the work of all, without the kernels that a fused attention does not need.",
+            note="Predicted with the launches of one head. Its kernels do the work of all heads. Kernels that fused attention does not need are left out.",
             risk="Sums are added in another order. Projections of single heads become one weight, so old checkpoints need renaming.",
             changes=CHANGES,
         ),
@@ -81,8 +81,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _edits(context: RuleContext, loops: Sequence[HeadLoop]) -> list[Edit]:
     """Return the edits that run each loop as one fused attention over all heads.
 
-    The remaining kernels take as long as those of all heads. Products with the scores take their share of a fused kernel's time.
-    The gradients of slices are removed, except for those of the first head, whose slices may come before the loop.
+    Each remaining kernel takes the sum of the times that it had in all heads. Products with the scores take their share of a fused
+    kernel's time. The gradients of slices are removed. Those of the first head are kept, because its slices may belong to other code.
     """
     rows = pd.concat([loop.work.both for loop in loops])
     rows = rows[~rows.index.duplicated()]

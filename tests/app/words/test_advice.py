@@ -96,7 +96,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     ]
     assert said == [
         "",
-        "After change 1 it saves ≈ 4.20 ms, more than alone: until then, time that change 1 removes hides a part of this gain.",
+        "After change 1 it saves ≈ 4.20 ms. Alone it saves less, because time that change 1 removes hides a part of its gain.",
         "",
     ]
 
