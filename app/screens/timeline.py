@@ -101,11 +101,13 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
         else None
     )
     under = [
+        *([f"most is lost to {most.sentence}"] if most is not None else []),
         *(["as profiled"] if rank.best.source != "profile" else []),
         *([most.of_it] if most is not None and most.of_it else []),
     ]
-    sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {length}{f'; most is lost to {most.sentence}' if most is not None else ''}."
-    cards.headline(sentence, fmt.ended("; ".join(under).capitalize()) if under else None)
+    sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {length}."
+    note = "; ".join(under)
+    cards.headline(sentence, fmt.ended(note[0].upper() + note[1:]) if note else None)
 
 
 def _of_a_busy_gpu(result: RunResult, rank: RankResult, answer: StepAnswer) -> str:
