@@ -138,7 +138,7 @@ def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mappi
     The run's own names are inserted, and the code for its ``trainer`` comes first.
     """
     filled = (change.filled(**names) for change in finding.changes)
-    changes = tuple(sorted(filled, key=lambda change: change.framework != trainer if trainer else False))
+    changes = tuple(sorted(filled, key=lambda change: change.framework != trainer))
     return replace(finding, changes=changes, needs_first=changes_needed_first(finding.rule, rules))
 
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from sawtooth.ingest.capture.command.call_site import TRAINERS
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.loop.call_site_text import site_of_lines, site_of_number
@@ -25,7 +26,6 @@ from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
-TRAINERS = ("Transformers", "Lightning")
 MAX_LINES, LONGEST_SITE = 16, 1000  # Limits of lines per stack and of characters, because the file may be hostile.
 SIGNATURE = b'{"k": "marks"'
 # The whole line must match, because samples of telemetry have more fields.
@@ -150,7 +150,7 @@ def _trainers(marks: Sequence[_MarkLine]) -> dict[str, dict[str, str]]:
     It is empty if all loops are the user's.
     """
     sites = dict(zip((mark.place for mark in marks), _sites(marks).to_pylist(), strict=True))
-    trainers = {str(sites[mark.place]): mark.by for mark in marks if mark.by in TRAINERS}
+    trainers = {str(sites[mark.place]): mark.by for mark in marks if mark.by is not None and mark.by in dict(TRAINERS).values()}
     return {"trainers": trainers} if trainers else {}
 
 

@@ -15,8 +15,8 @@ from sawtooth.analysis.findings.queries.passes import Passes, in_backward, passe
 from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.knowledge.kernel_work import product_work
 
-FEWEST = 3  # Heads. Two equal attentions can be the two directions between two sequences.
-MOST_BETWEEN = 3  # Products between two heads: a head's own queries, keys and values.
+MIN_HEADS = 3  # Heads. Two equal attentions can be the two directions between two sequences.
+MAX_BETWEEN = 3  # Products between two heads: a head's own queries, keys and values.
 OWN_VALUES = 1  # Products between a softmax and the product with the values: the projection of the head's own values.
 SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
 JOINS = ("aten::cat", "aten::_cat", "aten::stack")
@@ -62,13 +62,13 @@ class Attention(NamedTuple):
 def head_loops(context: RuleContext) -> list[HeadLoop]:
     """Return the attentions of the counted steps whose heads run one after the other.
 
-    Heads are FEWEST attentions or more of equal shapes that follow one another. Only products of their own queries, keys and
+    Heads are MIN_HEADS attentions or more of equal shapes that follow one another. Only products of their own queries, keys and
     values may lie between them. One operator joins their results, or each result is copied to its place. Layers of a model also
     follow one another, but nothing joins exactly their results.
     """
     work = context.work
     attentions = work["operator"].isin(SOFTMAX) | (work["category"] == "attention")
-    if int(attentions.sum()) < FEWEST * context.work_steps:
+    if int(attentions.sum()) < MIN_HEADS * context.work_steps:
         return []
     forward = work[~work["gpu_op_id"].isin(in_backward(context))].sort_values("start_ns", kind="stable")
     loops = []
@@ -138,12 +138,12 @@ def _loops(events: Sequence[AttentionEvent]) -> Iterator[tuple[int, list[int]]]:
         own_match = own == 0 or (first >= 0 and tuple(event.key for event in flow[first : first + own]) == between[at])
         after = places[last + 1] if last + 1 < len(places) else len(events)
         if (
-            end - at >= FEWEST
+            end - at >= MIN_HEADS
             and own_match
             and _joined(events, [places[head.last] for head in heads[at:end]], after, heads[at].output, own)
         ):
             yield end - at, [event.op for event in flow[first : last + 1] if event.op >= 0]
-        at = end if end - at >= FEWEST else max(end - 1, at + 1)
+        at = end if end - at >= MIN_HEADS else max(end - 1, at + 1)
 
 
 def _heads(flow: Sequence[AttentionEvent]) -> Iterator[Attention]:
@@ -166,7 +166,7 @@ def _products_between(
 ) -> tuple[tuple[object, ...], ...] | None:
     """Return the keys of the products between two attentions; None if there are too many, or other events."""
     events = flow[one.last + 1 : other.first]
-    if len(events) > MOST_BETWEEN or any(event.kind != "product" for event in events):
+    if len(events) > MAX_BETWEEN or any(event.kind != "product" for event in events):
         return None
     return tuple(event.key for event in events)
 

@@ -248,12 +248,9 @@ def _of_step(context: RuleContext, additions: str) -> _GraphAdvice:
     return _GraphAdvice(STEP_FIX, STEP_NOTE + compiled_note + additions, edits=(one_graph(context),))
 
 
-def _is_one_graph(context: RuleContext, _waits: Finding, graph: Finding) -> bool:
-    """Return whether the step is one graph.
-
-    The host may wait between two graphs, and a trainer's loop between the model's passes.
-    """
-    return not context.trainer and not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
+def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:
+    """Return whether the step is one graph; between two graphs the host may wait."""
+    return not any(isinstance(edit, AsGraph) and (edit.first_ops or edit.waits_stay) for edit in graph.edits)
 
 
 def _waits_split_the_graph(context: RuleContext, waits: Finding, graph: Finding) -> bool:

@@ -28,9 +28,8 @@ from sawtooth.analysis.findings.recorded.counted_operations import count_in_word
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-FEWEST = 8  # Averaged tensors per step. Fewer can be a few buffers.
+MIN_TENSORS = 8  # Averaged tensors per step. Fewer can be a few buffers.
 REMAINING_KERNELS = 2  # Kernels of a foreach update per step; one updates about a hundred tensors.
-PASSES_OF_LERP = 3  # It reads the average and the weight, and writes the average.
 
 CHANGES = (
     CodeChange(
@@ -51,9 +50,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if updating the average in one call would save a relevant share of the step."""
     rows, steps = averaging(context), context.work_steps
     tensors = float(rows["updates"].sum()) / steps
-    if tensors < FEWEST:
+    if tensors < MIN_TENSORS:
         return
-    share = PASSES_OF_LERP * float(rows["updates"].sum()) / float(rows["operator"].map(PASSES).sum())
+    share = PASSES["aten::lerp_"] * float(rows["updates"].sum()) / float(rows["operator"].map(PASSES).sum())
     shorter = rows.assign(dur_ns=(rows["dur_ns"] * share).astype("int64"))
     edits = at_once(shorter, max(int(len(rows) / steps / REMAINING_KERNELS), 1))
     saved = context.step.gain_ms(edits)
