@@ -35,6 +35,7 @@ ELSEWHERE = {
     "pipeline_bubble PyTorch 1": "process group",
     "pipeline_bubble PyTorch 2": "process group",
     "small_collectives PyTorch 1": "process group",
+    "small_collectives PyTorch 3": "process group",  # Runs below, in a group of one process.
     "steps_not_marked PyTorch 4": "NVTX",
 }
 
@@ -51,6 +52,23 @@ def test_suggested_code_is_valid(name: str) -> None:
     if change.framework in ("PyTorch", "Lightning", "Transformers"):
         for text in (change.before, change.after):
             assert SHELL.match(text) or ast.parse(on_cpu(text)) is not None
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own module uses a deprecated function.
+def test_sharded_optimizer_with_buckets_runs() -> None:
+    """The user has imported the optimizer already, because the present code names it, too."""
+    pytest.importorskip("torch")
+    import torch.distributed as dist
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    name = "small_collectives PyTorch 3"
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    try:
+        names = stand_ins() | {"ZeroRedundancyOptimizer": ZeroRedundancyOptimizer}
+        exec(compile(on_cpu(CHANGES[name].filled().after), name, "exec"), names)
+        assert names["opt"].parameters_as_bucket_view
+    finally:
+        dist.destroy_process_group()
 
 
 PYTORCH = [name for name, change in CHANGES.items() if change.framework == "PyTorch" and not SHELL.match(change.after)]
