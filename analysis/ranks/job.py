@@ -20,7 +20,7 @@ from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE, find_st
 from sawtooth.analysis.ranks.stragglers.host_waits import cpu_collectives, host_waits, without_host_waits
 from sawtooth.analysis.ranks.stragglers.outliers import MIN_EQUAL_RANKS, RankLosses, find_outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time
-from sawtooth.analysis.ranks.stragglers.pacing import paced_replay, with_equal_hosts
+from sawtooth.analysis.ranks.stragglers.pacing import PacedJob, equal_hosts_steps, paced_replay
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
@@ -74,10 +74,10 @@ class ReplayedJob:
         if self.joint is not None:
             job = paced_replay(self.joint, measured_ms, [_waits_for_workers(self.ranks[p]) for p in self.included])
             communication = replace(communication, paced_ms=job.step_ms())
-            of_members = self._member_times(job)
-            late = late or self._replayed_stragglers(job, of_members, measured_ms)
+            paced = PacedJob(job, self._member_times(job), peers(self.rows, len(self.included)), measured_ms)
+            late = late or self._replayed_stragglers(paced)
             if not late and not communication.pipeline:
-                communication = self._with_even_waits(communication, job, of_members, measured_ms)
+                communication = self._with_equal_hosts(communication, paced)
         if not late and None in self.problems and not enough_equal:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
             late = (
@@ -111,32 +111,20 @@ class ReplayedJob:
         ]
         return without_communication_slowdown(own_times)
 
-    def _with_even_waits(
-        self, communication: Communication, job: JointReplay, own: Sequence[OwnTime], measured_ms: float | None
-    ) -> Communication:
-        """Return ``communication`` with the ranks' waits in a step of ``measured_ms`` with equal hosts."""
-        step_ms = measured_ms or job.step_ms()
-        if step_ms is None:
+    def _with_equal_hosts(self, communication: Communication, paced: PacedJob) -> Communication:
+        """Return ``communication`` with the ranks' steps if all hosts are equally fast."""
+        if not paced.step_ms:
             return communication
-        even = with_equal_hosts(job, own, peers(self.rows, len(self.included)), step_ms)
-        of_rank = dict(zip(self.included, even.waits_ms(), strict=True))
+        of_rank = dict(zip(self.included, equal_hosts_steps(paced.equal_hosts), strict=True))
         return replace(
-            communication, ranks=tuple(replace(rank, even_wait_ms=of_rank.get(rank.position)) for rank in communication.ranks)
+            communication, ranks=tuple(replace(rank, equal_hosts=of_rank.get(rank.position)) for rank in communication.ranks)
         )
 
-    def _replayed_stragglers(
-        self, job: JointReplay, own_times: Sequence[OwnTime], measured_ms: float | None
-    ) -> tuple[Straggler, ...]:
-        """Return the stragglers of ``job``, whose ranks have the given own times."""
-        late = find_stragglers(
-            job=job,
-            recorded=RecordedJob.from_rows(self.rows, len(self.included)),
-            own=own_times,
-            peers=peers(self.rows, len(self.included)),
-            ranks=[self.ranks[position].rank for position in self.included],
-            hosts=[self.ranks[position].host for position in self.included],
-            measured_ms=measured_ms,
-        )
+    def _replayed_stragglers(self, paced: PacedJob) -> tuple[Straggler, ...]:
+        """Return the stragglers of ``paced``."""
+        ranks = [self.ranks[position] for position in self.included]
+        recorded = RecordedJob.from_rows(self.rows, len(ranks))
+        late = find_stragglers(paced, recorded, [rank.rank for rank in ranks], [rank.host for rank in ranks])
         return tuple(replace(straggler, positions=tuple(self.included[i] for i in straggler.positions)) for straggler in late)
 
 

@@ -15,7 +15,7 @@ from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE
-from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.job import Communication, EqualHostsStep
 from sawtooth.analysis.run.model import LedgerRow, RankResult
 from sawtooth.analysis.run.scaled_ledger import NOTHING_MS, at_best, scaled_to
 from sawtooth.analysis.run.verdict import busy_ms
@@ -57,7 +57,7 @@ def at_job_step(
     results = []
     for rank, of_rank, waits in zip(ranks, measured, communication.ranks, strict=True):
         mine = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
-        ledger = ledger_at_job_step(rank.ledger, mine, waits.even_wait_ms)
+        ledger = ledger_at_job_step(rank.ledger, mine, waits.equal_hosts)
         works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
         metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
         metrics = trust.apply(metrics, rank.facts, truncated=rank.trace.truncated, outlier_doubts=of_rank.outlier_doubts)
@@ -180,14 +180,16 @@ def job_step_time(
     )
 
 
-def ledger_at_job_step(ledger: Sequence[LedgerRow], best: BestStepTime, even_wait_ms: float | None = None) -> list[LedgerRow]:
+def ledger_at_job_step(
+    ledger: Sequence[LedgerRow], best: BestStepTime, equal_hosts: EqualHostsStep | None = None
+) -> list[LedgerRow]:
     """Return a rank's ledger with an unprofiled column that sums to the job's step.
 
     Time that the rank itself does not need is waiting for other ranks. The replay of the rank alone does not show this wait: it
     keeps the recorded lengths of collectives, which include the profiler's cost on other ranks.
 
-    ``even_wait_ms`` is the wait with equally fast hosts. A longer wait only fills the time in which the hosts launch, so the
-    rest of it is time of launches.
+    ``equal_hosts`` is the rank's step with equally fast hosts. It shows which part of a wait only fills the time in which the
+    hosts launch.
     """
     job_ms, rows = best.estimate.value, list(ledger)
     if job_ms is None or not any(row.ms_per_step_unprofiled_est is not None for row in rows):
@@ -200,23 +202,30 @@ def ledger_at_job_step(ledger: Sequence[LedgerRow], best: BestStepTime, even_wai
     elif waited:
         rows.append(LedgerRow(rows[0].device, *WAIT_FOR_RANKS, 0, 0.0, waited, 0.0))
     rows = at_best(scaled_to(rows, job_ms), best)
-    return rows if even_wait_ms is None else _as_launches(rows, even_wait_ms)
+    return rows if equal_hosts is None else _as_launches(rows, equal_hosts)
 
 
-def _as_launches(rows: list[LedgerRow], wait_ms: float) -> list[LedgerRow]:
-    """Return ``rows`` with at most ``wait_ms`` of waiting for ranks, and the rest of the wait as launches."""
+def _as_launches(rows: list[LedgerRow], equal_hosts: EqualHostsStep) -> list[LedgerRow]:
+    """Return ``rows`` with a part of the wait for other ranks as time of launches.
+
+    With equally fast hosts, the rank waits for others for a shorter time, because its own host launches for a longer time. The
+    part is at most the time by which this wait is shorter, and at most the time by which the GPU is idle for longer.
+    """
     at = {(row.owner, row.cause): i for i, row in enumerate(rows)}
     if WAIT_FOR_RANKS not in at:
         return rows
     waits = rows[at[WAIT_FOR_RANKS]]
-    rest_ms = (waits.ms_per_step_unprofiled_est or 0.0) - wait_ms
-    if rest_ms < NOTHING_MS:
+    waited = waits.ms_per_step_unprofiled_est or 0.0
+    idle = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in rows if row.owner == "idle")
+    times = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in rows) / equal_hosts.step_ms
+    launched = min(waited - times * equal_hosts.wait_ms, times * equal_hosts.idle_ms - idle)
+    if launched < NOTHING_MS:
         return rows
     if LAUNCHES not in at:
         at[LAUNCHES], rows = len(rows), [*rows, LedgerRow(waits.device, *LAUNCHES, 0, 0.0, 0.0, 0.0)]
     launches = rows[at[LAUNCHES]]
-    rows[at[WAIT_FOR_RANKS]] = replace(waits, ms_per_step_unprofiled_est=wait_ms)
-    rows[at[LAUNCHES]] = replace(launches, ms_per_step_unprofiled_est=(launches.ms_per_step_unprofiled_est or 0.0) + rest_ms)
+    rows[at[WAIT_FOR_RANKS]] = replace(waits, ms_per_step_unprofiled_est=waited - launched)
+    rows[at[LAUNCHES]] = replace(launches, ms_per_step_unprofiled_est=(launches.ms_per_step_unprofiled_est or 0.0) + launched)
     return rows
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.replay.edits import Edit, apply
 from sawtooth.analysis.replay.simulation import I32, I64, Replayed, ReplayProblem, step_spans, stepwise
 
@@ -127,6 +128,15 @@ class JointReplay:
             waits.append(float(waited) / steps / 1e6 if steps else None)
         return waits
 
+    def idle_ms(self) -> list[float | None]:
+        """Return, by rank position, the time in which its GPU runs nothing, in ms per counted step.
+
+        A collective runs while it waits. None without counted steps.
+        """
+        if self.steps_ms() is None:
+            return [None] * len(self.members)
+        return [_idle_ms(member, run) for member, run in zip(self.members, self.unchanged, strict=True)]
+
     def common_wait_ms(self, window_ms: float) -> float:
         """Return the wait in collectives that all ranks have in common, in ms per counted step.
 
@@ -165,6 +175,17 @@ class JointReplay:
             self.collectives.transfer_ns[collective_of_op[op]] if op in collective_of_op else -1 for op in ops.op[at].tolist()
         ]
         return _CountedOps(at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64))
+
+
+def _idle_ms(member: Member, run: Replayed) -> float | None:
+    """Return the mean time per counted step in which the member's GPU runs nothing, in ms."""
+    problem = member.problem
+    starts, ends = step_spans(problem, run, member.device, member.counted)
+    if not len(starts):
+        return None
+    on_device = np.array([device == member.device for device, _ in problem.streams], dtype=bool)[problem.ops.stream]
+    steps, works = union(starts, ends), union(run.op_start[on_device], run.op_end[on_device])
+    return (steps.total - intersect(steps, works).total) / len(starts) / 1e6
 
 
 def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:

@@ -82,6 +82,19 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
+class EqualHostsStep:
+    """A rank's mean step if all hosts are equally fast, in ms.
+
+    ``step_ms`` is the job's step. ``wait_ms`` is the rank's wait for others in collectives, overlapped or not. ``idle_ms`` is the
+    time in which its GPU runs nothing, not even a waiting collective.
+    """
+
+    step_ms: float
+    wait_ms: float
+    idle_ms: float
+
+
+@dataclass(frozen=True)
 class RankWaits:
     """The waits of one rank in its counted steps, ms per step.
 
@@ -93,7 +106,7 @@ class RankWaits:
     none, directly or through other ranks. ``clock_error_ns`` is its standard error. ``unprofiled_wait_ms`` is its wait if all
     ranks are replayed together without the profiler, None where they cannot be.
 
-    ``even_wait_ms`` is its wait if also all hosts are equally fast, None if that is not known or a rank is late.
+    ``equal_hosts`` is its step if also all hosts are equally fast, None if that is not known or a rank is late.
 
     ``slowed_ms`` is how much longer its kernels ran because collectives waited at the same time. ``held_ms`` is how long single
     kernels were interrupted, for example by another process on the GPU.
@@ -108,7 +121,7 @@ class RankWaits:
     clock_offset_ns: int | None
     clock_error_ns: int | None
     unprofiled_wait_ms: float | None = None
-    even_wait_ms: float | None = None
+    equal_hosts: EqualHostsStep | None = None
     slowed_ms: float = 0.0
     held_ms: float = 0.0
 

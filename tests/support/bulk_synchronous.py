@@ -24,8 +24,10 @@ class Planted:
     ``loader_us`` is the time of its loader. ``host_us`` is host time outside any operator. ``slow_gpu`` is a factor for the
     length of its kernels. ``own_kernel_us`` is the time of a kernel that only this rank runs. ``copy_us`` is the time of a copy from
     pageable memory, before the step's kernels. ``late_in`` are the steps with
-    these loader, host and kernel times (all steps if empty). ``clock_us`` is the offset of each host's clock. ``launch_us`` is
-    the host time of each of LAUNCHES small launches.
+    these loader, host and kernel times (all steps if empty). With ``in_turn`` ranks, step n has them
+    only on rank n mod ``in_turn``. ``clock_us`` is the offset of each host's clock. ``launch_us`` is the host time of
+    each of LAUNCHES small launches. With ``runs_ahead``, the hosts make them while the GPUs
+    compute, and never wait for a GPU.
     """
 
     loader_us: Mapping[int, float] = field(default_factory=dict)
@@ -36,6 +38,12 @@ class Planted:
     clock_us: Mapping[int, float] = field(default_factory=dict)
     launch_us: Mapping[int, float] = field(default_factory=dict)
     late_in: frozenset[int] = frozenset()
+    in_turn: int = 0
+    runs_ahead: bool = False
+
+    def is_late(self, rank: int, step: int) -> bool:
+        """Return whether ``rank`` has its loader, host, copy and kernel times in ``step``."""
+        return (not self.late_in or step in self.late_in) and (not self.in_turn or step % self.in_turn == rank)
 
 
 def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, steps: int = 5) -> list[ChromeTrace]:
@@ -49,11 +57,11 @@ def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, step
     ]
     meets: Sequence[list[list[int]]] = groups if mesh else [[[*range(ranks)]]]
     traces = [_empty(rank, ranks, per_host, planted) for rank in range(ranks)]
-    begins = [0.0] * ranks
+    begins, free = [0.0] * ranks, [0.0] * ranks
     for step in range(steps):
         ready, hosts = [], []
         for rank, trace in enumerate(traces):
-            host, took = _compute(trace, rank, step, begins[rank], planted)
+            host, took = _compute(trace, rank, step, begins[rank], free[rank], planted)
             ready.append(took)
             hosts.append(host)
         for level, meeting in enumerate(meets):
@@ -70,8 +78,11 @@ def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, step
                 grid=[99, 1, 1],
                 block=[128, 1, 1],
             )
-            end = ready[rank] + TAIL_US
-            trace.host("cuda_runtime", "cudaDeviceSynchronize", hosts[rank] + 30, end + 5)
+            free[rank] = end = ready[rank] + TAIL_US
+            if planted.runs_ahead:
+                end = hosts[rank] + 25
+            else:
+                trace.host("cuda_runtime", "cudaDeviceSynchronize", hosts[rank] + 30, end + 5)
             trace.step(step, begins[rank], end + 10)
             begins[rank] = end + 12
     return traces
@@ -86,10 +97,13 @@ def _empty(rank: int, ranks: int, per_host: int, planted: Planted) -> ChromeTrac
     )
 
 
-def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Planted) -> tuple[float, float]:
-    """Add loading and computation; return when the host is free, and when the GPU is free."""
+def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, free: float, planted: Planted) -> tuple[float, float]:
+    """Add loading and computation; return when the host is free, and when the GPU is free.
+
+    The host is free from ``begin`` on, the GPU from ``free`` on.
+    """
     at = begin + 5
-    late = not planted.late_in or step in planted.late_in
+    late = planted.is_late(rank, step)
     if loader := planted.loader_us.get(rank, 0.0) if late else 0.0:
         trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + loader)
     at += loader
@@ -97,15 +111,21 @@ def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Pl
         size = {"bytes": round(10_000 * copy)}
         trace.launch((at, at + copy + 3), (at + 3, at + copy + 2), "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", **size)
         at += copy + 5
-    for _ in range(LAUNCHES if planted.launch_us else 0):
-        at += planted.launch_us[rank]
+    launch_us = planted.launch_us.get(rank, 0.0)
+    for _ in range(LAUNCHES if launch_us and not planted.runs_ahead else 0):
+        at += launch_us
         trace.launch((at - 3, at - 1), (at, at + 2), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
     at += (planted.host_us.get(rank, 0.0) if late else 0.0) + 10
-    end = at + 6 + COMPUTE_US * planted.slow_gpu.get(rank, 1.0)
-    trace.launch((at, at + 2), (at + 6, end), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
+    start = max(at + 6, free + 2)
+    end = start + COMPUTE_US * planted.slow_gpu.get(rank, 1.0)
+    trace.launch((at, at + 2), (start, end), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
     if extra := planted.own_kernel_us.get(rank, 0.0) if late else 0.0:
         trace.launch((at + 2, at + 3), (end, end + extra), KERNEL, grid=[77, 1, 1], block=[128, 1, 1])
         end += extra
+    for _ in range(LAUNCHES if launch_us and planted.runs_ahead else 0):
+        at += launch_us
+        trace.launch((at, at + 2), (end, end + 2), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
+        end += 2
     return at + 4, end
 
 

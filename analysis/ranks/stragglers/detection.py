@@ -27,7 +27,7 @@ from sawtooth.analysis.ranks.stragglers.excess import (
 from sawtooth.analysis.ranks.stragglers.excess_time import ExcessTime
 from sawtooth.analysis.ranks.stragglers.gain_interval import step_interval
 from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, OF_GPU, UNRECORDED, WORK, OwnTime, OwnTimePart
-from sawtooth.analysis.ranks.stragglers.pacing import with_equal_hosts
+from sawtooth.analysis.ranks.stragglers.pacing import PacedJob
 from sawtooth.analysis.ranks.stragglers.reasons import (
     needed_for_gain,
     shared_work_ms,
@@ -43,19 +43,10 @@ PAUSE_CAUSES = (UNRECORDED, "data_wait")  # The schedule of a pipeline has no pa
 
 
 def find_stragglers(
-    *,
-    job: JointReplay,
-    recorded: RecordedJob,
-    own: Sequence[OwnTime],
-    peers: Sequence[Sequence[int]],
-    ranks: Sequence[int | None],
-    hosts: Sequence[str | None],
-    measured_ms: float | None = None,
+    paced: PacedJob, recorded: RecordedJob, ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
-    """Return the stragglers, most gain first; empty if there are none.
-
-    All sequences are by position. ``measured_ms`` is the job's step from marks or telemetry.
-    """
+    """Return the stragglers, most gain first; empty if there are none. ``ranks`` and ``hosts`` are by position."""
+    job, own, peers = paced.replay, paced.own, paced.peers
     step_ms = job.step_ms()
     if not step_ms:
         return ()
@@ -64,18 +55,19 @@ def find_stragglers(
     late = [replace(rank, shared_work_ms=ms) for rank, ms in zip(late, shared_work_ms(late, peers), strict=True)]
     if not late:
         return ()
-    even = with_equal_hosts(job, own, peers, max(step_ms, measured_ms or 0.0))
 
     # The job gains nothing from a stall while its GPUs have work.
     works_ms = [sum(float(part.ns.mean()) for part in rank.parts if part.cause == WORK) / 1e6 for rank in own]
-    idle_ms = max(max(step_ms, measured_ms or 0.0) - max(works_ms), 0.0)
+    idle_ms = max(paced.step_ms - max(works_ms), 0.0)
 
     def marked_gain_ms(subset: Sequence[ExcessTime]) -> float:
         return min(_marked_gain_ms(subset), idle_ms)
 
     def gain_ms(subset: Sequence[ExcessTime]) -> float:
         return max(
-            _job_gain_ms(job, recorded, subset, step_ms), _even_hosts_gain_ms(even, subset, step_ms), marked_gain_ms(subset)
+            _job_gain_ms(job, recorded, subset, step_ms),
+            _equal_hosts_gain_ms(paced.equal_hosts, subset, step_ms),
+            marked_gain_ms(subset),
         )
 
     if gain_ms(late) < least_ms:
@@ -89,7 +81,9 @@ def find_stragglers(
     ]
     if not late:
         return ()
-    replayed_ms = max(_replayed_gain_ms(job, late, step_ms), _even_hosts_gain_ms(even, late, step_ms), marked_gain_ms(late))
+    replayed_ms = max(
+        _replayed_gain_ms(job, late, step_ms), _equal_hosts_gain_ms(paced.equal_hosts, late, step_ms), marked_gain_ms(late)
+    )
     recorded_gain_larger = gain_ms(late) > replayed_ms
     stragglers = stragglers_of(late, ranks, hosts, gain_ms)
     late_at = {rank.position: rank for rank in late}
@@ -244,10 +238,10 @@ def _job_gain_ms(job: JointReplay, recorded: RecordedJob, late: Sequence[ExcessT
     return max(gain_ms, recorded_gain_ms) if peers_wait else recorded_gain_ms
 
 
-def _even_hosts_gain_ms(even: JointReplay, late: Sequence[ExcessTime], step_ms: float) -> float:
-    """Return the gain in ms with hosts of equal speed (``even``), scaled to a step of ``step_ms``."""
-    even_ms = even.step_ms()
-    gain_ms = _replayed_gain_ms(even, late, even_ms) * step_ms / even_ms if even_ms else 0.0
+def _equal_hosts_gain_ms(equal_hosts: JointReplay, late: Sequence[ExcessTime], step_ms: float) -> float:
+    """Return the gain in ms with hosts of equal speed, scaled to a step of ``step_ms``."""
+    equal_ms = equal_hosts.step_ms()
+    gain_ms = _replayed_gain_ms(equal_hosts, late, equal_ms) * step_ms / equal_ms if equal_ms else 0.0
     return min(gain_ms, sum(rank.own_ms for rank in late))
 
 

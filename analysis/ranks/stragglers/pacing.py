@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from sawtooth.analysis.ranks.stragglers.own_time import LONG_GAP_NS, UNRECORDED,
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutHostCause, apply
 from sawtooth.analysis.replay.simulation import ReplayProblem
+from sawtooth.analysis.run.job import EqualHostsStep
 
 MIN_HOST_FACTOR = 0.4  # Smallest factor on the replayed hosts' time. No host is assumed to be faster.
 MAX_FACTOR = 4.0  # Largest factor on the replayed hosts' time, and on the waits for the loader's workers.
@@ -52,12 +54,40 @@ def paced_replay(job: JointReplay, measured_ms: float | None, workers_wait: Sequ
     )
 
 
+@dataclass(frozen=True, eq=False)
+class PacedJob:
+    """A job at the speed of the run, and what its ranks do by themselves.
+
+    ``replay`` is the joint replay (of ``paced_replay``). ``own`` and ``peers`` are by position; a rank's peers have the same
+    work, and each rank is among its own peers. ``measured_ms`` is the job's step from marks or telemetry.
+    """
+
+    replay: JointReplay
+    own: Sequence[OwnTime]
+    peers: Sequence[Sequence[int]]
+    measured_ms: float | None = None
+
+    @cached_property
+    def step_ms(self) -> float:
+        """The replayed step, or the measured one if it is longer; 0 if no step can be timed."""
+        replayed_ms = self.replay.step_ms()
+        return max(replayed_ms, self.measured_ms or 0.0) if replayed_ms else 0.0
+
+    @cached_property
+    def equal_hosts(self) -> JointReplay:
+        """The joint replay with hosts of equal speed, whose step takes ``step_ms`` if that is possible."""
+        return with_equal_hosts(self.replay, self.own, self.peers, self.step_ms)
+
+
 def with_equal_hosts(job: JointReplay, own: Sequence[OwnTime], peers: Sequence[Sequence[int]], step_ms: float) -> JointReplay:
     """Return ``job`` with hosts of equal speed.
 
     The speed is chosen so that the step takes ``step_ms``, if that is possible. Recording slows one host more than another. In
     the replay, such a host hides what another rank loses. Each host becomes as fast in its launches as the fastest of its peers,
     or of all ranks if the rank has no peers.
+
+    The hosts become slower than the slowest of ``job`` only if ``step_ms`` is longer than the replayed step. Otherwise hosts that
+    do not limit the step would slow down until they do.
     """
     per_launch = np.array([rank.short_ns / max(len(rank.short_calls), 1) for rank in own])
     fastest = [per_launch[mine if len(mine) > 1 else slice(None)].min() for mine in peers]
@@ -65,7 +95,18 @@ def with_equal_hosts(job: JointReplay, own: Sequence[OwnTime], peers: Sequence[S
         i: max(fast / mine, MIN_HOST_FACTOR) if mine else 1.0
         for i, (fast, mine) in enumerate(zip(fastest, per_launch, strict=True))
     }
-    return _with_step_time(job, _host_edits(job, factors), step_ms, MIN_HOST_FACTOR, MAX_FACTOR)
+    slowest = 1 / min(factors.values(), default=1.0)
+    is_longer = step_ms > (1 + AGREES_WITHIN) * (job.step_ms() or 0.0)
+    return _with_step_time(job, _host_edits(job, factors), step_ms, 1.0, MAX_FACTOR if is_longer else slowest)
+
+
+def equal_hosts_steps(equal_hosts: JointReplay) -> list[EqualHostsStep | None]:
+    """Return each rank's step in a replay with equally fast hosts; None where no step can be timed."""
+    step_ms = equal_hosts.step_ms()
+    return [
+        EqualHostsStep(step_ms, wait_ms, idle_ms) if step_ms and wait_ms is not None and idle_ms is not None else None
+        for wait_ms, idle_ms in zip(equal_hosts.waits_ms(), equal_hosts.idle_ms(), strict=True)
+    ]
 
 
 def _host_edits(job: JointReplay, factors: Mapping[int, float]) -> EditsAt:
@@ -101,4 +142,6 @@ def _with_step_time(job: JointReplay, edits: EditsAt, step_ms: float, low: float
         now_ms = at(factor).step_ms()
         return now_ms is None or now_ms <= step_ms
 
+    if low == high:
+        return at(low)
     return at(turning_point(short_enough, low, high, halvings=BISECTION_STEPS, geometric=high > 1)[1])

@@ -12,6 +12,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.ranks.job_step import ledger_at_job_step, marks_of_job
+from sawtooth.analysis.run.job import EqualHostsStep
 from sawtooth.analysis.run.model import LedgerRow, RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
@@ -64,13 +65,23 @@ def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list
 
 
 def test_waits_for_hosts_that_are_equally_slow_are_launches() -> None:
-    """The rank waits 20 ms by its replay, but only 1 ms with equally fast hosts."""
+    """The rank waits 20 ms by its replay, but only 1 ms with equally fast hosts, and its GPU is idle for 21 ms instead of 2."""
+    equal_hosts = EqualHostsStep(step_ms=34.0, wait_ms=1.0, idle_ms=21.0)
     ledger = [row("other_compute", None, 12.0), row("idle", "launch_bound", 2.0), row("exposed_comm", "comm_wait", 40.0)]
-    work, launches, waits = ledger_at_job_step(ledger, estimated(34.0), 1.0)
+    work, launches, waits = ledger_at_job_step(ledger, estimated(34.0), equal_hosts)
     assert (work.ms_per_step_unprofiled_est, launches.ms_per_step_unprofiled_est) == pytest.approx((12.0, 21.0))
     assert waits.ms_per_step_unprofiled_est == pytest.approx(1.0)
-    work, waits, launches = ledger_at_job_step([ledger[0], ledger[2]], estimated(34.0), 1.0)
+    work, waits, launches = ledger_at_job_step([ledger[0], ledger[2]], estimated(34.0), equal_hosts)
     assert (launches.cause, launches.ms_per_step_unprofiled_est) == ("launch_bound", pytest.approx(21.0))
+
+
+@pytest.mark.parametrize(("idle_ms", "expected"), [(1.0, (2.0, 20.0)), (2.0, (2.0, 20.0)), (12.0, (12.0, 10.0))])
+def test_a_wait_is_time_of_launches_only_as_far_as_the_gpu_is_idle_for_longer(
+    idle_ms: float, expected: tuple[float, float]
+) -> None:
+    ledger = [row("other_compute", None, 12.0), row("idle", "launch_bound", 2.0), row("exposed_comm", "comm_wait", 40.0)]
+    _, launches, waits = ledger_at_job_step(ledger, estimated(34.0), EqualHostsStep(34.0, 1.0, idle_ms))
+    assert (launches.ms_per_step_unprofiled_est, waits.ms_per_step_unprofiled_est) == pytest.approx(expected)
 
 
 def test_a_rank_that_never_waited_in_the_profile_may_wait_in_the_run() -> None:
