@@ -9,6 +9,7 @@ from statistics import median
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import SEVERITIES
+from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.job import Communication, Straggler
@@ -18,6 +19,7 @@ PROFILED_FACTOR = 2.0  # The largest ratio of host time in the profile to the sa
 LEADS = 0.5  # A rank that causes at most this share of all waiting is only one of several late ranks.
 # If the peers lose at most this share of the rank's loss to a cause, most of the loss belongs to the rank alone.
 PEERS_LOSE = 0.5
+SAME_GAIN = 1.05  # Largest ratio of two predicted gains of the same change.
 # Causes whose own finding has the change for the whole delay of a late rank, so that both findings are one.
 SAME_WORK = frozenset({"blocking_copy"})
 WAITS = "the other ranks wait for it"
@@ -55,6 +57,28 @@ def explained_by_pauses(context: RuleContext, late: Straggler) -> bool:
         pause.ranks and set(late.ranks) <= set(pause.ranks) and late.own_ms <= PROFILED_FACTOR * pause.ms_per_step
         for pause in context.rank.best.pauses
     )
+
+
+def stalls_in_few_steps(context: RuleContext, *reasons: str) -> Straggler | None:
+    """Return the straggler that is the analysed rank alone, if it stalls in a few steps.
+
+    With ``reasons``, only stalls for one of them count.
+    The finding that names the rank states the size of these stalls in the whole run, which the few profiled steps do not show.
+    """
+    ranks, communication = context.run.ranks, context.run.communication
+    stragglers = communication.stragglers if communication is not None else ()
+    alone = (late for late in stragglers if len(late.positions) == 1 and ranks[late.positions[0]] is context.rank)
+    return next((late for late in alone if not late.in_most_steps and (not reasons or late.reason in reasons)), None)
+
+
+def lines_of(context: RuleContext, straggler: Straggler) -> str:
+    """Return a sentence about the lines of a late rank's Python; empty if its trace has none or another reason."""
+    ranks = [context.run.ranks[position] for position in straggler.positions]
+    is_of_this_rank = len(ranks) == 1 and ranks[0] is context.rank
+    if straggler.reason != "python_host" or not is_of_this_rank or not context.rank.trace.with_stack:
+        return ""
+    line = heaviest_function(context.recording, context.rank.device, "python_host")
+    return f" Of its Python time, {line}." if line else ""
 
 
 def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Finding]:
@@ -133,13 +157,11 @@ def _limit_finding(finding: Finding, late_finding: Finding) -> Finding:
 
     Joint predictions use edits, but this gain belongs to one rank only.
     """
-    if (
-        finding is late_finding
-        or late_finding.predicted_step_ms is None
-        or (finding.predicted_step_ms or 0.0) >= late_finding.predicted_step_ms
-    ):
-        return finding
     predicted = finding.predicted_step_ms is not None
+    if finding is late_finding or late_finding.predicted_step_ms is None:
+        return finding
+    if predicted and finding.gain_ms <= SAME_GAIN * late_finding.gain_ms:
+        return finding
     return replace(
         finding,
         severity=max(finding.severity, late_finding.severity, key=SEVERITIES.index),

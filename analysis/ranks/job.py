@@ -20,7 +20,7 @@ from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE, find_st
 from sawtooth.analysis.ranks.stragglers.host_waits import cpu_collectives, host_waits, without_host_waits
 from sawtooth.analysis.ranks.stragglers.outliers import MIN_EQUAL_RANKS, RankLosses, find_outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time
-from sawtooth.analysis.ranks.stragglers.pacing import PacedJob, equal_hosts_steps, paced_replay
+from sawtooth.analysis.ranks.stragglers.pacing import PacedJob, equal_hosts_steps, paced_replay, stalls_more_often
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
@@ -72,8 +72,10 @@ class ReplayedJob:
         late = find_outliers(recorded, self._losses, peers_of, numbers, hosts, recorded_ms) if enough_equal else ()
         communication = self.communication
         if self.joint is not None:
-            job = paced_replay(self.joint, measured_ms, [_waits_for_workers(self.ranks[p]) for p in self.included])
-            communication = replace(communication, paced_ms=job.step_ms())
+            stalls = stalls_more_often(self.joint, measured_ms, _usual_ms(self.ranks))
+            waiting = [_waits_for_workers(self.ranks[p]) for p in self.included]
+            job = self.joint if stalls else paced_replay(self.joint, measured_ms, waiting)
+            communication = replace(communication, paced_ms=measured_ms if stalls else job.step_ms())
             paced = PacedJob(job, self._member_times(job), peers(self.rows, len(self.included)), measured_ms)
             late = late or self._replayed_stragglers(paced)
             if not late and not communication.pipeline:
@@ -233,6 +235,12 @@ def _with_marks(own: OwnTime, rank: RankResult) -> OwnTime:
     """Return ``own`` with the times of the steps outside the profile, if the rank's loop was marked."""
     marks = next((evidence for evidence in rank.best.evidence if evidence.source == "marks"), None)
     return replace(own, marked_ms=marks.quantiles_ms if marks is not None else ())
+
+
+def _usual_ms(ranks: Sequence[RankResult]) -> float | None:
+    """Return the median marked step outside the profile, of the rank with the longest one; None without marks."""
+    marked = (evidence.quantiles_ms for rank in ranks for evidence in rank.best.evidence if evidence.source == "marks")
+    return max((float(np.median(quantiles_ms)) for quantiles_ms in marked if quantiles_ms), default=None)
 
 
 def _begins_ns(rank: RankResult) -> NDArray[np.int64]:

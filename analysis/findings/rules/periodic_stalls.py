@@ -32,6 +32,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predict
 from sawtooth.analysis.findings.policy import RARE_EVENTS
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_BESIDE, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import of_first_read
+from sawtooth.analysis.findings.straggler_limits import stalls_in_few_steps
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -101,8 +102,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if pauses:
         most = max(pauses, key=lambda pause: pause.ms_per_step)
         yield _on_some_ranks(context, most, step_ms) if most.ranks else _between_steps(context, most, step_ms)
-    # In a loop with rounds, the first step of each round is longer because of the round's own work.
-    elif context.rank.best.round is None and acting(context) is None:
+    # In a loop with rounds, the first step of each round is longer because of the round's own work. The rule for late ranks
+    # reports the stalls of one rank.
+    elif context.rank.best.round is None and acting(context) is None and stalls_in_few_steps(context) is None:
         yield from _in_profile(context)
 
 

@@ -28,12 +28,14 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgeme
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
+from sawtooth.analysis.findings.straggler_limits import stalls_in_few_steps
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 ONCE = {1: "once", 2: "twice"}
 MOST = 0.8  # Share of the time in long stretches. Steps that contain the rest only have the usual short stretches.
+STALL_PART = 0.5  # Share of the longest stretch. In a rank that stalls in a few steps, such a stretch is a stall.
 NOTABLE = 0.25  # Of the mean per step. One long stretch in ten steps leaves 40 % of the mean to equal stretches in the others.
 
 CHANGES = (
@@ -56,6 +58,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         rows = [row for row in rows if row[0] not in acts.calls]
     calls = tuple(sorted({int(call) for call, _, _ in rows}))
     steps = max(len(context.rank.counted), 1)
+    if rows and stalls_in_few_steps(context, "python_host") is not None:
+        rows = shorter_than_stalls(rows)  # The rule for late ranks reports the stalls.
     # Recording makes calls longer, but hardly a stretch without calls. So the run's Python time belongs to these stretches
     # first.
     lost = min(sum(int(ns) for _, ns, _ in rows) / steps / 1e6, context.lost_ms("python_host"))
@@ -101,6 +105,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         rows=context.gap_evidence("python_host", before=calls),
         reword=reworded,
     )
+
+
+def shorter_than_stalls(rows: Sequence[tuple[int, int, int | None]]) -> list[tuple[int, int, int | None]]:
+    """Return ``rows`` (call, ns, step) without stalls, which are at least STALL_PART as long as the longest stretch."""
+    longest = max(ns for _, ns, _ in rows)
+    return [row for row in rows if row[1] < STALL_PART * longest]
 
 
 def steps_with_most(rows: Sequence[tuple[int, int, int | None]]) -> int:

@@ -30,6 +30,7 @@ from sawtooth.analysis.findings.straggler_limits import (
     explained_by_pauses,
     is_seen_to_be_late,
     knows_run,
+    lines_of,
     waited_for_ms,
     waits_apart_ms,
 )
@@ -119,14 +120,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         elif (stalled := stalls_of(straggler, context.run.ranks, communication)) is not None:
             much = f"stalls about {in_words(stalled.mean_ms)} in {stalled}"
         gain = context.step_ms * straggler.gain_ms / whole
-        changes = CHANGES_OF.get(straggler.reason, CHANGES_OF[None])
         yield StragglerEvidence(
             Advice(
                 f"{name[0].upper()}{name[1:]} {much}{f': {reason}' if reason else ''}",
                 _action(communication.stragglers, context.run.ranks),
-                note=_note(context, straggler),
+                note=_note(context, straggler) + lines_of(context, straggler),
                 risk="Moving work between ranks changes which samples each of them sees.",
-                changes=changes,
+                changes=CHANGES_OF.get(straggler.reason, CHANGES_OF[None]),
             ),
             lost_ms=gain,
             confidence="medium" if straggler.as_recorded or straggler.at_most else "high",

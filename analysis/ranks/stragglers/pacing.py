@@ -25,6 +25,19 @@ LOADER_CAUSE = "data_wait"
 EditsAt = Callable[[float], Mapping[int, Sequence[Edit]]]
 
 
+def stalls_more_often(job: JointReplay, measured_ms: float | None, usual_ms: float | None) -> bool:
+    """Return whether the profiled steps only stall more often than those of the run.
+
+    The mean replayed step is then longer than ``measured_ms``, but the median one is about the run's median step, ``usual_ms``.
+    The hosts are as fast as in the run.
+    """
+    steps_ms = job.steps_ms()
+    if measured_ms is None or usual_ms is None or steps_ms is None or not len(steps_ms):
+        return False
+    usual = abs(usual_ms / float(np.median(steps_ms)) - 1) <= AGREES_WITHIN
+    return usual and measured_ms < (1 - AGREES_WITHIN) * float(steps_ms.mean())
+
+
 def paced_replay(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bool]) -> JointReplay:
     """Return ``job`` with hosts or loaders as fast as its measured step shows.
 

@@ -180,3 +180,25 @@ def test_work_between_steps_of_one_rank_is_the_cause_and_explains_a_slow_profile
     assert result.findings[0] is found
     assert found.action.verb == ("Evaluate" if phase == "eval" else "Save")
     assert found.gain_ms == pytest.approx(0.6 if phase == "eval" else 1.2, rel=0.05)
+
+
+def test_stalls_of_one_rank_are_stated_once_with_their_size_in_the_run(tmp_path: Path) -> None:
+    """Rank 1 stalls for 12 ms in three of eight profiled steps, and in every fourth step of the run.
+
+    A pause of up to 0.5 ms is usual, so the stalls cost (12 − 0.5) / 4 = 2.9 ms per step.
+    """
+    planted = Planted(launch_us={0: 40.0, 1: 40.0}, host_us={1: 12_000.0}, late_in=frozenset({1, 4, 7}))
+    traces = job(2, 2, planted, steps=9)
+    paths = [trace.write(tmp_path / f"{rank}.json") for rank, trace in enumerate(traces)]
+    for rank in (0, 1):
+        lines, now_ns = [json.dumps({"k": "marks", "v": 1, "rank": rank})], BASE_NS + 10**9
+        for step in range(201):
+            now_ns += 2_200_000 + 12_000_000 * (step % 4 == 0)
+            lines.append(json.dumps({"k": "mark", "i": step, "w": now_ns, "p": "train"}))
+        paths.append(tmp_path / f"marks{rank}.jsonl")
+        paths[-1].write_text("\n".join(lines) + "\n")
+    found = {each.rule: each for each in read(tmp_path, paths).findings}
+    late = found["straggling-rank"]
+    assert late.title.replace("\xa0", " ").startswith("Rank 1 takes 11.5 ms longer than the others in 1 of 4 steps")
+    assert late.gain_ms == pytest.approx(11.5 / 4, rel=0.1)
+    assert not found.keys() & {"python-between-operators", "periodic-stalls"}
