@@ -72,7 +72,10 @@ def stalls_in_few_steps(context: RuleContext, *reasons: str) -> Straggler | None
 
 
 def lines_of(context: RuleContext, straggler: Straggler) -> str:
-    """Return a sentence about the lines of a late rank's Python; empty if its trace has none or another reason."""
+    """Return a sentence about the lines of a late rank's Python.
+
+    It is empty if the trace has no Python calls, or if the rank is late for another reason.
+    """
     ranks = [context.run.ranks[position] for position in straggler.positions]
     is_of_this_rank = len(ranks) == 1 and ranks[0] is context.rank
     if straggler.reason != "python_host" or not is_of_this_rank or not context.rank.trace.with_stack:

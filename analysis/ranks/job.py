@@ -238,7 +238,10 @@ def _with_marks(own: OwnTime, rank: RankResult) -> OwnTime:
 
 
 def _usual_ms(ranks: Sequence[RankResult]) -> float | None:
-    """Return the median marked step outside the profile, of the rank with the longest one; None without marks."""
+    """Return the median marked step outside the profile; None without marks.
+
+    It is that of the rank with the longest one.
+    """
     marked = (evidence.quantiles_ms for rank in ranks for evidence in rank.best.evidence if evidence.source == "marks")
     return max((float(np.median(quantiles_ms)) for quantiles_ms in marked if quantiles_ms), default=None)
 

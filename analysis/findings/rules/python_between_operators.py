@@ -108,7 +108,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def shorter_than_stalls(rows: Sequence[tuple[int, int, int | None]]) -> list[tuple[int, int, int | None]]:
-    """Return ``rows`` (call, ns, step) without stalls, which are at least STALL_PART as long as the longest stretch."""
+    """Return ``rows`` (call, ns, step) without stalls.
+
+    A stall is at least STALL_PART as long as the longest stretch.
+    """
     longest = max(ns for _, ns, _ in rows)
     return [row for row in rows if row[1] < STALL_PART * longest]
 

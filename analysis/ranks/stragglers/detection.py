@@ -45,7 +45,10 @@ PAUSE_CAUSES = (UNRECORDED, "data_wait")  # The schedule of a pipeline has no pa
 def find_stragglers(
     paced: PacedJob, recorded: RecordedJob, ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
-    """Return the stragglers, most gain first; empty if there are none. ``ranks`` and ``hosts`` are by position."""
+    """Return the stragglers, most gain first; empty if there are none.
+
+    ``ranks`` and ``hosts`` are by position.
+    """
     job, own, peers = paced.replay, paced.own, paced.peers
     step_ms = job.step_ms()
     if not step_ms:

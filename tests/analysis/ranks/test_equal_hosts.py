@@ -47,8 +47,9 @@ def test_ranks_that_wait_for_each_others_gpu_do_not_wait_for_launches(tmp_path: 
 
 
 def test_hosts_that_launch_while_the_gpus_compute_do_not_limit_the_step(tmp_path: Path) -> None:
-    """Each rank waits 1 ms in every second step. The hosts launch for 0.7 or 0.6 ms while their GPU computes for 1 ms or more.
+    """Each rank waits 1 ms in every second step.
 
+    The hosts launch for 0.7 or 0.6 ms while their GPU computes for 1 ms or more.
     Hosts that are three times as slow would fill the whole wait of a rank without a longer step.
     """
     planted = Planted(launch_us={0: 35.0, 1: 30.0}, runs_ahead=True, own_kernel_us=IN_TURN_US, in_turn=2)

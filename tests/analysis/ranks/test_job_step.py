@@ -65,7 +65,10 @@ def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list
 
 
 def test_waits_for_hosts_that_are_equally_slow_are_launches() -> None:
-    """The rank waits 20 ms by its replay, but only 1 ms with equally fast hosts, and its GPU is idle for 21 ms instead of 2."""
+    """The rank waits 20 ms by its replay, but only 1 ms with equally fast hosts.
+
+    Its GPU is idle for 21 ms instead of 2 ms.
+    """
     equal_hosts = EqualHostsStep(step_ms=34.0, wait_ms=1.0, idle_ms=21.0)
     ledger = [row("other_compute", None, 12.0), row("idle", "launch_bound", 2.0), row("exposed_comm", "comm_wait", 40.0)]
     work, launches, waits = ledger_at_job_step(ledger, estimated(34.0), equal_hosts)
