@@ -20,7 +20,7 @@ from sawtooth.app.trials import table
 from sawtooth.app.trials.choosing import Candidate, candidates
 from sawtooth.app.trials.folders import size_of_copy
 from sawtooth.app.trials.processes import STOP_SIGNALS
-from sawtooth.app.trials.running import Ran
+from sawtooth.app.trials.running import FinishedRun
 from sawtooth.app.trials.session import Options, TrialSession
 from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture import commands
@@ -42,7 +42,7 @@ HAS_CHANGED = (
 )
 CHANGED_LATER = "A trial changed existing files, so no further trial was started: {files}."
 NO_BASE = "The run without changes gave no step time, so nothing was tried. {why}"
-NEW_FILES = "The runs made new files in the working folder: {files}. The next `sawtooth try` protects them too: remove them before, or add --copy."
+NEW_FILES = "The runs made new files in the working folder: {files}. The next `sawtooth try` protects these files too. Remove them first, or add --copy."
 STORED = "The result is stored in {path}."
 NO_CANDIDATE = "Nothing can be tried from inside this training."
 
@@ -59,7 +59,7 @@ def try_parser() -> argparse.ArgumentParser:
         type=float,
         default=60.0,
         metavar="S",
-        help="longest measurement of each run, in seconds (default %(default)g)",
+        help="maximum measuring time of each run, in seconds (default %(default)g)",
     )
     parser.add_argument("--plan", action="store_true", help="run the training once as it is, and only list the trials")
     parser.add_argument("--yes", action="store_true", help="run the trials without a confirmation")
@@ -106,7 +106,7 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
         try:
             code = _run_session(session, arguments)
         except (KeyboardInterrupt, Exception):
-            if not stop.came:
+            if not stop.was_received:
                 raise
             _note("Stopped. This is what is known:")
             code = STOPPED_BY_SIGNAL
@@ -128,18 +128,18 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
 
 
 class _StopSignal:
-    """A handler of stop signals, which raises KeyboardInterrupt and sets ``came``.
+    """A handler of stop signals, which sets ``was_received`` and ends the running trial.
 
-    KeyboardInterrupt ends the running trial. An interrupted library may raise another error instead: DuckDB raises RuntimeError. Then ``came`` shows that a signal came.
+    An interrupted library may raise another error instead. DuckDB raises RuntimeError.
     """
 
     def __init__(self) -> None:
-        self.came = False
+        self.was_received = False
         for number in STOP_SIGNALS:
             signal.signal(number, self._stop)
 
     def _stop(self, *_: object) -> None:
-        self.came = True
+        self.was_received = True
         raise KeyboardInterrupt
 
 
@@ -158,7 +158,7 @@ def _run_session(session: TrialSession, arguments: argparse.Namespace) -> int:
     if (refused := _refusal(session, session.base(first=True), arguments)) is not None:
         _note(refused)
         return NOTHING_TRIED
-    chosen = candidates(session.bases[0].result, session.bases[0].ran.notes, numerics=arguments.allow_numerics)
+    chosen = candidates(session.bases[0].result, session.bases[0].run.notes, numerics=arguments.allow_numerics)
     to_try = [each for each in chosen if not each.by_hand]
     by_hand = [Trial([each], status="by_hand", why=each.by_hand) for each in chosen if each.by_hand]
     session.trials += by_hand
@@ -189,21 +189,21 @@ def _run_trials(session: TrialSession, to_try: Sequence[Candidate], arguments: a
             _note(CHANGED_LATER.format(files=", ".join(files[:MAX_NAMED_FILES])))
             return
     session.decide()
-    kept_changes = session.kept()
+    kept_changes = session.kept_changes()
     if len(kept_changes) > 1:
         session.try_out(kept_changes)
         session.base()
 
 
-def _refusal(session: TrialSession, ran: Ran, arguments: argparse.Namespace) -> str | None:
+def _refusal(session: TrialSession, finished: FinishedRun, arguments: argparse.Namespace) -> str | None:
     """Return why no trial may follow the base run; None if trials may follow."""
-    files = list(dict.fromkeys(file["path"] for file in ran.files))
+    files = list(dict.fromkeys(file["path"] for file in finished.files))
     named = ", ".join(files[:MAX_NAMED_FILES])
-    if ran.how == "guarded":
+    if finished.how == "guarded":
         inside = all(Path(file).is_relative_to(Path.cwd().resolve()) for file in files)
         return (WOULD_CHANGE if inside and not arguments.copy else OUTSIDE).format(files=named)
     if not arguments.allow_writes and (changed := session.changed_files()):
         return HAS_CHANGED.format(files=", ".join(changed[:MAX_NAMED_FILES]))
-    if not session.bases or ran.how not in ("measured", "ended"):
-        return NO_BASE.format(why=ran.why_unmeasured)
+    if not session.bases or finished.how not in ("measured", "ended"):
+        return NO_BASE.format(why=finished.why_unmeasured)
     return None

@@ -23,20 +23,20 @@ Result = Literal["same result", "rounding", "other result"]
 
 @dataclass(frozen=True)
 class Change:
-    """A change: slug, effect on the numbers, code with slots for values, and rules that advise it.
+    """A change of the training, its code, and the rules that advise it.
 
-    Changes with the same ``instead`` replace each other, so only the fastest of them is kept. A change with ``needs_gpu`` has no
-    effect on a CPU.
+    ``result`` is the effect on the training's numbers. ``code`` has slots for values. Only the fastest change of a ``group`` is
+    kept, because its changes replace each other. A change with ``needs_gpu`` has no effect on a CPU.
     """
 
     slug: str
     result: Result
     code: str
     rules: tuple[str, ...] = ()
-    instead: str = ""
+    group: str = ""
     needs_gpu: bool = False
 
-    def lines(self, values: Mapping[str, Any]) -> str:
+    def code_with(self, values: Mapping[str, Any]) -> str:
         """Return the code to write for this change."""
         texts = {name: value if isinstance(value, str) else f"{value:g}" for name, value in values.items()}
         return Template(self.code).safe_substitute(texts)
@@ -67,7 +67,7 @@ CHANGES = {
             "same result",
             "gc.disable()\nif step % $steps == 0:\n    gc.collect()",
             ("garbage-collection",),
-            instead="gc",
+            group="gc",
         ),
         Change(
             environment.SEGMENTS,

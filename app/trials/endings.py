@@ -1,4 +1,4 @@
-"""How a run ended, and why it has no step time, in words."""
+"""Sentences about the end of a run, and about a step time that is missing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sawtooth.app.trials.output import last_line, memory_error_in
 from sawtooth.ingest.capture.trials.settings import STOPPED_BY_GUARD
 
 How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
-KILLED = (-9, 137)  # A process that the kernel killed has one of these exit codes: directly, or through a shell.
-MIN_STEPS = 20  # A step time needs ten steps after the warm-up, which can be as long.
-LONGEST = 10.0  # Evaluations, and steps too slow for MIN_STEPS, may prolong a run to this many times its seconds.
+KILLED_CODES = (-9, 137)  # Exit codes of a process that the kernel killed: of the process itself, and of a shell around it.
+MIN_STEPS = 20  # A step time needs ten steps after the warm-up. The warm-up can take ten steps too.
+MAX_PROLONGATION = 10.0  # Evaluations or slow steps may prolong a run to this many times its requested seconds.
 NO_STEP = "It ended without a training step that can be measured: Sawtooth counts the steps of PyTorch's optimizers."
 FEW_STEPS = "Only {count} training steps can be measured, and about {needed} are needed. Use a larger --seconds, or let the training run longer."
 LAST_LINE = " The last line of its output is: {line}"
@@ -19,8 +19,9 @@ NO_MODULE = (
     " Activate the training's environment, or write its Python before the script: sawtooth try /path/to/env/bin/python train.py"
 )
 NOT_LOADED = (
-    "No Python of this command loaded Sawtooth's hook, so no step was seen and existing files were not protected. Python's options -I, -E "
-    "and -S prevent this, and so does a command that starts Python with its own PYTHONPATH, in an empty environment (env -i), or in a container."
+    "No Python process of this command loaded Sawtooth's hook. So no step was seen, and existing files were not protected. Python's "
+    "options -I, -E and -S prevent loading. So does a command that starts Python with its own PYTHONPATH, in an empty environment "
+    "(env -i), or in a container."
 )
 
 
@@ -30,13 +31,13 @@ def outcome(how: How, code: int | None, tail: str, *, limit_s: float, has_steps:
     if code == STOPPED_BY_GUARD or how == "guarded":
         return "guarded", ""
     if how == "hung":
-        what = "No step ended" if has_steps else "The first step did not end"
-        unfinished = " The change compiles the model, which was not finished either." if compiles and not has_steps else ""
-        return how, f"{what} within {fmt.duration_ns(limit_s * 1e9)}, so the run was ended.{unfinished}"
+        event = "No step ended" if has_steps else "The first step did not end"
+        unfinished = " The change compiles the model. The compilation did not end either." if compiles and not has_steps else ""
+        return how, f"{event} within {fmt.duration_ns(limit_s * 1e9)}, so the run was ended.{unfinished}"
     if how == "failed":
         if (memory_error := memory_error_in(tail)) is not None:
             return "out_of_memory", memory_error
-        if code in KILLED:
+        if code in KILLED_CODES:
             return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."
         if not last:
             return how, f"The training ended with exit code {code}."

@@ -10,16 +10,19 @@ from pathlib import Path
 
 import psutil
 
-LINKED = ("pyvenv.cfg",)  # A folder with this file is a virtual environment.
-SKIPPED = ("__pycache__", ".git")  # Folders without effect on a training, which other programs may write meanwhile.
-MAX_LISTED = 200_000  # Files that are listed: of a larger data set, the rest is not checked.
+ENVIRONMENT_FILE = "pyvenv.cfg"  # A folder with this file is a virtual environment. A copy has only a link to it.
+SKIPPED_FOLDERS = ("__pycache__", ".git")  # Other programs may write them during a run. A training does not need them.
+MAX_FILES = 200_000  # Listing more would take too long. The other files of a larger data set are not checked.
 
 
 def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
-    """Return size and modification time of up to MAX_LISTED files in ``folder``, but not in ``without``."""
+    """Return size (bytes) and modification time (ns) of files in ``folder``, but not in ``without``.
+
+    At most MAX_FILES files are listed.
+    """
     listed: dict[str, tuple[int, int]] = {}
     for path in _files(folder):
-        if len(listed) >= MAX_LISTED:
+        if len(listed) >= MAX_FILES:
             break
         if path.is_relative_to(without):
             continue
@@ -30,9 +33,9 @@ def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
 
 
 def changed_files(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
-    """Return the files of ``before`` that were changed or removed since; call it after the training.
+    """Return the files of ``before`` that have been changed or removed since.
 
-    Files that a process has open now, such as a log of this command, belong to other programs and are left out.
+    Call it after the training. Files that a process has open now are left out, because they belong to other programs.
     """
     after = listing(folder, without)
     return _closed_files(path for path, status in before.items() if after.get(path) != status)
@@ -40,36 +43,40 @@ def changed_files(before: Mapping[str, tuple[int, int]], folder: Path, without: 
 
 def added_files(before: Mapping[str, tuple[int, int]], folder: Path, without: Path) -> list[str]:
     """Return the files that are not in ``before``, without those that a process has open."""
-    return _closed_files(listing(folder, without).keys() - before.keys()) if len(before) < MAX_LISTED else []
+    return _closed_files(listing(folder, without).keys() - before.keys()) if len(before) < MAX_FILES else []
 
 
 def _closed_files(paths: Iterable[str]) -> list[str]:
     """Return the sorted ``paths`` of files that no process has open."""
     files = sorted(paths)
-    open_now = _open_files() if files else set()
-    return [path for path in files if os.path.realpath(path) not in open_now]
+    open_files = _open_files() if files else set()
+    return [path for path in files if os.path.realpath(path) not in open_files]
 
 
 def _open_files() -> set[str]:
-    listed = set()
+    paths = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            listed |= {file.path for file in process.open_files()}
-    return listed
+            paths |= {file.path for file in process.open_files()}
+    return paths
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in SKIPPED and not _is_linked(Path(place, name))]
-        yield from (Path(place, name) for name in files)
+    """Yield the files below ``folder``, without virtual environments and SKIPPED_FOLDERS."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not _is_environment(Path(parent, name))]
+        yield from (Path(parent, name) for name in files)
 
 
-def _is_linked(folder: Path) -> bool:
-    return any((folder / name).exists() for name in LINKED)
+def _is_environment(folder: Path) -> bool:
+    return (folder / ENVIRONMENT_FILE).exists()
 
 
 def size_of_copy(folder: Path) -> int:
-    """Return the bytes of the writable files in ``folder``; a copy has only links to the others."""
+    """Return the bytes that a copy of ``folder`` takes.
+
+    These are the bytes of writable files, because ``copy`` links the others.
+    """
     total = 0
     for path in _files(folder):
         with contextlib.suppress(OSError):
@@ -85,26 +92,32 @@ def _is_read_only(path: Path) -> bool:
 def copy(folder: Path, target: Path) -> None:
     """Copy ``folder`` to ``target``; read-only files and virtual environments become links."""
 
-    def copied(source: str, destination: str) -> str:
+    def copy_or_link_file(source: str, destination: str) -> str:
         if not Path(source).is_symlink() and _is_read_only(Path(source)):
             Path(destination).symlink_to(Path(source).resolve())
             return destination
         return str(shutil.copy2(source, destination, follow_symlinks=False))
 
-    def left_out(place: str, names: list[str]) -> set[str]:
-        inside = {name for name in names if _is_linked(Path(place, name)) or Path(place, name).resolve() == target.resolve()}
-        for name in inside:
-            relative = Path(place).relative_to(folder)
-            if Path(place, name).resolve() != target.resolve():
-                linked = target / relative / name
-                linked.parent.mkdir(parents=True, exist_ok=True)
-                linked.symlink_to(Path(place, name).resolve(), target_is_directory=True)
-        return inside | {name for name in names if name in SKIPPED}
+    def link_environments(parent: str, names: list[str]) -> set[str]:
+        """Link the virtual environments in ``parent``, and return the names that must not be copied."""
+        excluded = {name for name in names if name in SKIPPED_FOLDERS}
+        for name in names:
+            path = Path(parent, name)
+            if path.resolve() == target.resolve():
+                excluded.add(name)
+            elif _is_environment(path):
+                link = target / Path(parent).relative_to(folder) / name
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(path.resolve(), target_is_directory=True)
+                excluded.add(name)
+        return excluded
 
     target.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(folder, target, symlinks=True, copy_function=copied, ignore=left_out, dirs_exist_ok=True)
+    shutil.copytree(
+        folder, target, symlinks=True, copy_function=copy_or_link_file, ignore=link_environments, dirs_exist_ok=True
+    )
 
 
 def move_path(word: str, folder: Path, target: Path) -> str:
-    """Return a word of a command, with paths below ``folder`` replaced by the same paths below ``target``."""
+    """Return a word of a command, with ``target`` instead of ``folder`` in paths."""
     return word.replace(f"{folder}{os.sep}", f"{target}{os.sep}")

@@ -40,14 +40,14 @@ def predicted_together(
     if result.lead is None or any(each.predicted_ms is None for each in candidates) or not all(f.edits for f in findings):
         return None, None, None
     with Library(data) as library:
-        both = combined_prediction(library, result.lead, result.gpus, findings)
-    return (both.after_ms, both.low_ms, both.high_ms) if both is not None else (None, None, None)
+        together = combined_prediction(library, result.lead, result.gpus, findings)
+    return (together.after_ms, together.low_ms, together.high_ms) if together is not None else (None, None, None)
 
 
 def _of_all_ranks(measured: MeasuredSteps, manifest: Manifest, library: Library) -> MeasuredSteps:
-    """Return the measurements; if several ranks marked steps, with the slowest rank's step time.
+    """Return ``measured`` with the slowest rank's step time, if several ranks marked their steps.
 
-    The analysis gives a run of several ranks a step time only if it has a trace, and a trial has none.
+    The analysis needs a trace for the step time of several ranks. A trial records none.
     """
     ranks = [ref.rank for ref in manifest.recordings if ref.kind == "marks"]
     if len(ranks) < 2:

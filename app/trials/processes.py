@@ -18,22 +18,19 @@ from sawtooth.ingest.capture.command.settings import FOLDER
 from sawtooth.ingest.loop.command import PYTHON
 
 HELPERS = ("resource_tracker", "torch_shm_manager")  # These processes clean up after killed processes. They end by themselves.
-GONE_S = 20.0  # Longest wait until processes end. A process with tens of GB of GPU memory takes some seconds.
-CLOSED_S = 65.0  # Linux keeps a closed connection for a minute. A server without SO_REUSEADDR cannot use its port until then.
+MAX_END_S = 20.0  # Time limit for the end of processes. A process with tens of GB of GPU memory takes some seconds.
+# Linux keeps a closed connection for a minute. A server without SO_REUSEADDR cannot use the connection's port until then.
+MAX_CLOSING_S = 65.0
 CLOSING = (psutil.CONN_TIME_WAIT, psutil.CONN_FIN_WAIT1, psutil.CONN_FIN_WAIT2, psutil.CONN_CLOSING, psutil.CONN_LAST_ACK)
-ASK_S = 10.0  # Time limit of nvidia-smi, which usually answers within a second.
-# First and last of the ports that Linux assigns to programs that ask for any port.
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+MAX_NVIDIA_SMI_S = 10.0  # nvidia-smi usually answers within a second.
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # First and last port that Linux assigns itself.
 STOP_SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
 
 
 @contextlib.contextmanager
 def delayed_stop() -> Iterator[None]:
-    """Handle a signal to stop only after the block, so that a process that starts in it is known.
-
-    Only the main thread gets signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
+    """Handle a signal to stop only after the block, so that the block can note a process that it starts."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
     received: list[int] = []
@@ -50,7 +47,7 @@ def delayed_stop() -> Iterator[None]:
 class Training:
     """The processes of one run.
 
-    These are its first process with all children, and processes with the run's folder in a variable.
+    These are the first process, its children, and processes with the run's folder in a variable.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
@@ -102,13 +99,13 @@ class Training:
                 with contextlib.suppress(psutil.Error):
                     each.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GONE_S)
-        _, remaining = psutil.wait_procs(processes, timeout=2.0 if helpers else GONE_S)
+            self._process.wait(MAX_END_S)
+        _, remaining = psutil.wait_procs(processes, timeout=2.0 if helpers else MAX_END_S)
         remaining = sorted({*remaining, *self.processes()}, key=lambda each: each.pid)
         for each in remaining:
             with contextlib.suppress(psutil.Error):
                 each.kill()
-        _, remaining = psutil.wait_procs(remaining, timeout=GONE_S)
+        _, remaining = psutil.wait_procs(remaining, timeout=MAX_END_S)
         return [
             *(f"Process {each.pid} does not end." for each in remaining if _lives(each)),
             *_still_taken(ports),
@@ -135,16 +132,15 @@ def _is_python(process: psutil.Process) -> bool:
 
 
 def _ports(processes: Sequence[psutil.Process]) -> set[int]:
-    """Return the ports on which ``processes`` listen, and which the next run may need.
+    """Return the ports on which ``processes`` listen, without those that the system assigned.
 
-    Ports that the system assigned are left out: the next run gets others.
+    The next run gets other ports from the system.
     """
     ports = set()
-    for each in processes:
+    for process in processes:
         with contextlib.suppress(psutil.Error, OSError):
-            ports |= {
-                connection.laddr.port for connection in each.net_connections("tcp") if connection.status == psutil.CONN_LISTEN
-            }
+            connections = process.net_connections("tcp")
+            ports |= {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
     assigned = _assigned_ports()
     return {port for port in ports if port not in assigned}
 
@@ -158,18 +154,19 @@ def _assigned_ports() -> range:
 
 
 def wait_for_closed_connections() -> None:
-    """Wait until closed connections to servers of this machine are gone, at most CLOSED_S."""
-    until, assigned = time.monotonic() + CLOSED_S, _assigned_ports()
-    while time.monotonic() < until and any(
-        connection.status in CLOSING and connection.laddr.port not in assigned for connection in psutil.net_connections("tcp")
-    ):
+    """Wait until Linux has removed closed connections to servers of this machine, at most MAX_CLOSING_S."""
+    deadline, assigned = time.monotonic() + MAX_CLOSING_S, _assigned_ports()
+    while time.monotonic() < deadline:
+        connections = psutil.net_connections("tcp")
+        if not any(each.status in CLOSING and each.laddr.port not in assigned for each in connections):
+            return
         time.sleep(1.0)
 
 
 def _still_taken(ports: set[int]) -> list[str]:
-    until = time.monotonic() + GONE_S
+    deadline = time.monotonic() + MAX_END_S
     while taken := [port for port in sorted(ports) if not _is_free(port)]:
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return [f"Port {port} is still in use." for port in taken]
         time.sleep(0.1)
     return []
@@ -188,17 +185,17 @@ def _is_free(port: int) -> bool:
 def _still_on_gpu(pids: Sequence[int]) -> list[str]:
     if shutil.which("nvidia-smi") is None:
         return []
-    until = time.monotonic() + GONE_S
-    while holders := set(pids) & _on_gpu():
-        if time.monotonic() > until:
+    deadline = time.monotonic() + MAX_END_S
+    while holders := set(pids) & _pids_on_gpu():
+        if time.monotonic() > deadline:
             return [f"Process {pid} still holds GPU memory." for pid in sorted(holders)]
         time.sleep(0.5)
     return []
 
 
-def _on_gpu() -> set[int]:
+def _pids_on_gpu() -> set[int]:
     words = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        listed = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
+        listed = subprocess.run(words, capture_output=True, text=True, timeout=MAX_NVIDIA_SMI_S, check=False)
         return {int(line) for line in listed.stdout.split() if line.isdecimal()}
     return set()

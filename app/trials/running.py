@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.app.trials import endings, steps
-from sawtooth.app.trials.endings import LONGEST, MIN_STEPS, How
+from sawtooth.app.trials.endings import MAX_PROLONGATION, MIN_STEPS, How
 from sawtooth.app.trials.output import names_taken_port
 from sawtooth.app.trials.processes import Training, delayed_stop
 from sawtooth.ingest.capture.command import settings as hook
@@ -29,30 +29,28 @@ from sawtooth.ingest.capture.trials.notes import read_notes
 from sawtooth.ingest.capture.trials.settings import NOTES, TRIAL, TrialSettings
 from sawtooth.ingest.capture.trials.trackers import tracker_variables
 
-LOOK_S = 0.2  # Time between two checks of a run.
-HANGS_S = 60.0  # A run in which no step ends for this time hangs, unless its start or its steps are known to take long.
-STARTS = 4.0  # The first step may take HANGS_S and this many times the base run's start.
+CHECK_INTERVAL_S = 0.2  # Time between two checks of a run.
+MEMORY_INTERVAL = 5  # Checks between two readings of the memory, which are slow for large processes.
+HANGS_S = 60.0  # A run hangs if no step ends for this time. A slow start and slow steps get more time.
+MAX_START_FACTOR = 4.0  # The first step may take HANGS_S and this many times the base run's start.
 COMPILES_S = 900.0  # Additional time if the change compiles.
-LONG_STEPS = 20.0  # A pause of up to this many times the longest step so far may be an evaluation or a checkpoint.
-LOG_TAIL = 4000  # Bytes at the end of the output in which the error message is searched.
+MAX_PAUSE_STEPS = 20.0  # An evaluation or a checkpoint may take this many times the longest step.
+LOG_TAIL_BYTES = 4000  # The error message is expected in these bytes at the end of the output.
 MIB = 1 << 20
-# A loader's worker passes tensors through a socket at TMPDIR/pymp-12345678/listener-12345678, whose path has at most 107 bytes.
-LONGEST_TMPDIR, SHORT = 107 - len("/pymp-12345678/listener-12345678"), "/tmp"
-BY_TRY = "`sawtooth try` started it, and ended it when its step time was known."
+# A loader's worker passes tensors through a socket. Linux limits the path of a socket to 107 bytes.
+MAX_TMPDIR_LENGTH = 107 - len("/pymp-12345678/listener-12345678")
+SHORT_TMPDIR = "/tmp"
 PROFILE_S = 30.0  # Time that the profile may take in addition to the time of the steps.
-FIRST_STEP_S = 1800.0  # Longest start of the base run: loading a data set or compiling may take long.
-
-
-def _never(step_times: Sequence[float]) -> bool:
-    return False
+MAX_FIRST_STEP_S = 1800.0  # Time limit of the base run's first step. Loading a data set or compiling may take long.
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run: the command, its folder, changes and limits.
+    """The command of a run, its folder, changes and limits.
 
-    ``work`` is the folder of the run's own files. With ``profiles``, a profile is recorded and the GPUs are sampled. ``enough``
-    returns whether the step times (ms) so far suffice. ``start_s`` is the start time of the base run.
+    ``words`` is the command to execute, and ``command`` the command as the user wrote it. ``work`` is the folder of the run's own
+    files. With ``profiles``, a profile is recorded and the GPUs are sampled. ``enough`` returns whether the step times (ms) so far
+    suffice. ``start_s`` is the time that the base run took to start.
     """
 
     words: Sequence[str]
@@ -64,39 +62,40 @@ class RunRequest:
     seconds: float
     start_s: float | None = None
     profiles: bool = False
-    enough: Callable[[Sequence[float]], bool] = _never
+    enough: Callable[[Sequence[float]], bool] = lambda step_times: False
     settings_shown: Mapping[str, str] = field(default_factory=dict)
     tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
-class Ran:
-    """How a run ended, its bundle (None without steps), and the notes of its training processes.
+class FinishedRun:
+    """The end of a run, its bundle (None without steps), and the notes of its training processes.
 
-    ``start_s`` is the time from the start to the first step, plus the excess time of slow first steps. ``why`` is what went
-    wrong. ``left`` names processes, ports and GPU memory that were not freed, and ``files`` the existing files that the run
-    would have changed. ``tail`` is the end of the output. ``is_loaded`` is False if no Python of the command loaded the hook.
+    ``start_s`` is the time from the start to the first step, plus the excess time of slow first steps. ``why`` says what went
+    wrong. ``left`` has a sentence about each process, port and GPU memory that was not freed. ``files`` are the existing files
+    that the run would have changed. ``tail`` is the end of the output. ``is_loaded`` is False if no Python process of the command
+    loaded the hook.
     """
 
     how: How
     bundle: Path | None
     notes: list[Mapping[str, Any]]
-    took_ms: list[float]
+    step_times_ms: list[float]
     start_s: float | None
     memory_mib: float
     seconds: float
     why: str = ""
-    left: list[str] = field(default_factory=list)
+    not_freed: list[str] = field(default_factory=list)
     files: list[Mapping[str, str]] = field(default_factory=list)
     tail: str = ""
     is_loaded: bool = True
 
     @property
     def why_unmeasured(self) -> str:
-        """Return why there is no step time, if there is none."""
+        """Why the run has no step time."""
         if self.why and (self.is_loaded or self.how != "hung"):
             return self.why
-        return endings.why_not_measured(len(self.took_ms), self.tail, is_loaded=self.is_loaded)
+        return endings.why_not_measured(len(self.step_times_ms), self.tail, is_loaded=self.is_loaded)
 
     @property
     def port_is_taken(self) -> bool:
@@ -104,87 +103,93 @@ class Ran:
         return self.how == "failed" and names_taken_port(self.tail)
 
 
-def run(order: RunRequest) -> Ran:
-    """Run the command of ``order``; all its processes have ended when this returns, also after Ctrl-C."""
-    with _temporary_folder(order.work) as temporary:
-        return _run(order, temporary)
+def run(request: RunRequest) -> FinishedRun:
+    """Run the command of ``request``.
+
+    The command's processes have ended when this returns, also after Ctrl-C.
+    """
+    with _temporary_folder(request.work) as temporary:
+        return _run(request, temporary)
 
 
-def _run(order: RunRequest, temporary: str) -> Ran:
-    parts = order.work / "parts"
-    for folder in (parts, order.work / "saves", order.work / "tmp"):
+def _run(request: RunRequest, temporary: str) -> FinishedRun:
+    parts = request.work / "parts"
+    for folder in (parts, request.work / "saves", request.work / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
-    sampler = start_sampler(parts, None, order.name)[0] if order.profiles else None
-    log = order.work / "log.txt"
+    sampler = start_sampler(parts, None, request.name)[0] if request.profiles else None
+    log = request.work / "log.txt"
     began = time.monotonic()
     training = None
     try:
         with log.open("wb") as output, delayed_stop():
             process = subprocess.Popen(
-                order.words,
-                cwd=order.folder,
-                env=_environment(order, parts, temporary),
+                request.words,
+                cwd=request.folder,
+                env=_environment(request, parts, temporary),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
             training = Training(process, parts)
-        watch = _Watch(order, parts, process, training, began)
+        watch = _Watch(request, parts, process, training, began)
         how = watch.until_known()
     finally:
         messages = training.end() if training is not None else []
         if sampler is not None:
             write_session(sampler, parts)
     step_times, _ = steps.step_ms(MarksTail(parts, most=None).marks())
-    tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
+    tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
     has_steps = watch.start_s is not None
     code = process.returncode
-    how, why = endings.outcome(how, code, tail, limit_s=watch.limit_s, has_steps=has_steps, compiles=_compiles(order))
+    how, why = endings.outcome(how, code, tail, limit_s=watch.limit_s, has_steps=has_steps, compiles=_compiles(request))
     notes = _notes(parts)
-    every = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
-    files = [file for each in every for file in each["files"]]
-    bundle = _pack(order, parts) if step_times else None
+    notes_of_all = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
+    files = [file for each in notes_of_all for file in each["files"]]
+    bundle = _pack(request, parts) if step_times else None
     start_s = watch.start_s + steps.compiling_s(step_times) if watch.start_s is not None else None
     took_s, loaded = time.monotonic() - began, (parts / LOADED).exists()
-    return Ran(how, bundle, notes, step_times, start_s, watch.memory / MIB, took_s, why, messages, files, tail, loaded)
+    return FinishedRun(
+        how, bundle, notes, step_times, start_s, watch.memory_bytes / MIB, took_s, why, messages, files, tail, loaded
+    )
 
 
 class _Watch:
     """The observation of a running training: its steps, its memory, and whether it hangs."""
 
     def __init__(
-        self, order: RunRequest, parts: Path, process: subprocess.Popen[bytes], training: Training, began: float
+        self, request: RunRequest, parts: Path, process: subprocess.Popen[bytes], training: Training, began: float
     ) -> None:
-        self._order, self._parts, self._process, self._training, self._began = order, parts, process, training, began
+        self._order, self._parts, self._process, self._training, self._began = request, parts, process, training, began
         self.start_s: float | None = None
-        self.memory = 0
+        self.memory_bytes = 0
         self._count, self._newest = 0, began
         self._marks = MarksTail(parts, most=None)
         self._longest_s = 0.0
-        self._unseen_since: float | None = None
+        self._without_hook_since: float | None = None
 
     def until_known(self) -> How:
         """Wait until the step time is known or the run ends."""
-        looks = 0
+        checks = 0
         while True:
             code = self._process.poll()
             if self._guarded():
                 return "guarded"
             if code is not None:
                 return "ended" if code == 0 else "failed"
-            looks += 1
-            if looks % 5 == 1:
-                self.memory = max(self.memory, self._training.memory_bytes())
+            if checks % MEMORY_INTERVAL == 0:
+                self.memory_bytes = max(self.memory_bytes, self._training.memory_bytes())
+            checks += 1
             step_times, loop_s = steps.step_ms(self._marks.marks())
-            self._note(step_times)
+            self._note_steps(step_times)
             if self._is_known(step_times, loop_s):
                 return "measured"
             if self._hangs():
                 return "hung"
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_INTERVAL_S)
 
-    def _note(self, step_times: Sequence[float]) -> None:
+    def _note_steps(self, step_times: Sequence[float]) -> None:
+        """Update the start time, the longest pause and the newest step by the step times (ms) so far."""
         now = time.monotonic()
         if step_times and self.start_s is None:
             self.start_s = now - self._began - sum(step_times) / 1e3
@@ -193,65 +198,65 @@ class _Watch:
             self._count, self._newest = len(step_times), now
 
     def _is_known(self, step_times: Sequence[float], loop_s: float) -> bool:
-        """Return whether the steps suffice, or the time is over; ``loop_s`` includes evaluations."""
-        if _compiles(self._order):  # the first steps compile and record CUDA graphs, and may be of usual length
+        """Return whether the step times (ms) suffice or the time is over; ``loop_s`` includes evaluations."""
+        if _compiles(self._order):  # the first steps compile and record CUDA graphs, even if they are short
             loop_s -= sum(step_times[: outermost.REPLAYED_AFTER]) / 1e3
             step_times = step_times[outermost.REPLAYED_AFTER :]
         trained_s = sum(step_times) / 1e3 - steps.compiling_s(step_times)
         seconds, enough = self._order.seconds, self._order.enough
         ranks = len(list(self._parts.glob("marks-*.jsonl")))
         if self._order.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
-            seconds, enough = 2 * seconds + PROFILE_S, _never
-        if (trained_s >= seconds and len(step_times) >= MIN_STEPS) or loop_s >= LONGEST * seconds:
+            seconds, enough = 2 * seconds + PROFILE_S, lambda times: False
+        if (trained_s >= seconds and len(step_times) >= MIN_STEPS) or loop_s >= MAX_PROLONGATION * seconds:
             return True
         return trained_s >= min(steps.MIN_S, seconds / 2) and len(step_times) >= steps.MIN_STEPS and enough(step_times)
 
     @property
     def limit_s(self) -> float:
-        """Time in s without the end of a step after which the run counts as hanging."""
+        """The time in s after which a run without a new step counts as hanging."""
         compiles = COMPILES_S if _compiles(self._order) else 0.0
         if self.start_s is not None:
-            return max(HANGS_S + compiles, LONG_STEPS * self._longest_s)
+            return max(HANGS_S + compiles, MAX_PAUSE_STEPS * self._longest_s)
         if self._order.start_s is not None:
-            return HANGS_S + STARTS * self._order.start_s + compiles
-        return FIRST_STEP_S
+            return HANGS_S + MAX_START_FACTOR * self._order.start_s + compiles
+        return MAX_FIRST_STEP_S
 
     def _hangs(self) -> bool:
-        return time.monotonic() - self._newest > self.limit_s or self._is_unseen()
+        return time.monotonic() - self._newest > self.limit_s or self._runs_without_hook()
 
-    def _is_unseen(self) -> bool:
-        """Return whether a Python of the command has run for HANGS_S, and none has loaded the hook."""
+    def _runs_without_hook(self) -> bool:
+        """Return whether a Python process of the command has run for HANGS_S and none has loaded the hook."""
         if (self._parts / LOADED).exists() or not self._training.runs_python():
-            self._unseen_since = None
+            self._without_hook_since = None
             return False
         now = time.monotonic()
-        self._unseen_since = self._unseen_since or now
-        return now - self._unseen_since > HANGS_S
+        self._without_hook_since = self._without_hook_since or now
+        return now - self._without_hook_since > HANGS_S
 
     def _guarded(self) -> bool:
-        return self._order.settings.guards and any(
-            b'"how"' in path.read_bytes() for path in self._parts.glob(f"{NOTES}-*.json")
-        )
+        """Return whether the guard has refused to change an existing file; its note then has the key ``how``."""
+        notes = self._parts.glob(f"{NOTES}-*.json")
+        return self._order.settings.guards and any(b'"how"' in path.read_bytes() for path in notes)
 
 
-def _compiles(order: RunRequest) -> bool:
-    return not order.settings.changes.keys().isdisjoint((outermost.COMPILE, outermost.GRAPHS))
+def _compiles(request: RunRequest) -> bool:
+    return not request.settings.changes.keys().isdisjoint((outermost.COMPILE, outermost.GRAPHS))
 
 
 @contextlib.contextmanager
 def _temporary_folder(work: Path) -> Iterator[str]:
-    """Yield a folder for the run's temporary files, in ``work`` or, if that path is too long, in SHORT."""
+    """Yield a folder for the run's temporary files, with a path that is short enough for sockets."""
     folder = str(work / "tmp")
     with contextlib.ExitStack() as stack:
-        if len(os.fsencode(folder)) > LONGEST_TMPDIR and os.access(SHORT, os.W_OK):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=SHORT, ignore_cleanup_errors=True))
+        if len(os.fsencode(folder)) > MAX_TMPDIR_LENGTH and os.access(SHORT_TMPDIR, os.W_OK):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=SHORT_TMPDIR, ignore_cleanup_errors=True))
         yield folder
 
 
-def _environment(order: RunRequest, parts: Path, temporary: str) -> dict[str, str]:
+def _environment(request: RunRequest, parts: Path, temporary: str) -> dict[str, str]:
     options = {
-        hook.PROFILED_STEPS: 5 if order.profiles else 0,
-        hook.AFTER_SECONDS: min(hook.DEFAULT_AFTER_S, order.seconds / 4),
+        hook.PROFILED_STEPS: 5 if request.profiles else 0,
+        hook.AFTER_SECONDS: min(hook.DEFAULT_AFTER_S, request.seconds / 4),
         hook.EVERY: 0,
         hook.LOADER: 1,
         hook.STACKS: 0,
@@ -259,33 +264,33 @@ def _environment(order: RunRequest, parts: Path, temporary: str) -> dict[str, st
     hooked = hooked_environment(parts, options)
     return {
         **hooked,
-        **tracker_variables(order.work),
-        **variables.variables(order.settings.changes, hooked),
-        TRIAL: order.settings.variable(),
+        **tracker_variables(request.work),
+        **variables.variables(request.settings.changes, hooked),
+        TRIAL: request.settings.variable(),
         "TMPDIR": temporary,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
 def _notes(parts: Path) -> list[Mapping[str, Any]]:
-    """Return the notes of all ranks; without ranks, the marks of the process with the most step marks."""
+    """Return the notes of all ranks; without ranks, the notes of the process with the most step marks."""
     marks = sorted(parts.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     names = [path.stem.removeprefix("marks-").partition(".")[0] for path in ranked or marks[:1]]
     return [read_notes(parts / f"{NOTES}-{name}.json") for name in names]
 
 
-def _pack(order: RunRequest, parts: Path) -> Path | None:
+def _pack(request: RunRequest, parts: Path) -> Path | None:
     runs = runs_of(parts)
     if not runs:
         return None
-    bundle = order.work / "run.sawtooth"
-    command = [word.encode(errors="replace").decode() for word in order.command]
+    bundle = request.work / "run.sawtooth"
+    command = [word.encode(errors="replace").decode() for word in request.command]
     description = {
-        "name": order.name,
-        "notes": f"Recorded by `sawtooth run {' '.join(command)}`.\n{BY_TRY}",
-        "settings": dict(order.settings_shown),
-        "tags": list(order.tags),
+        "name": request.name,
+        "notes": f"Recorded by `sawtooth run {' '.join(command)}`.\n`sawtooth try` started this run, and ended it when the step time was known.",
+        "settings": dict(request.settings_shown),
+        "tags": list(request.tags),
         "facts": runs[0].facts,
         "command": command,
     }

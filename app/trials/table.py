@@ -9,17 +9,17 @@ from typing import Any
 from sawtooth.app import format as fmt
 from sawtooth.app.trials import steps
 from sawtooth.app.trials.choosing import Candidate, group_of
-from sawtooth.app.trials.endings import LONGEST, MIN_STEPS
+from sawtooth.app.trials.endings import MAX_PROLONGATION, MIN_STEPS
 from sawtooth.app.trials.session import TrialSession
 from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture.trials.changes import outermost
 
-COMPILE = (outermost.COMPILE, outermost.GRAPHS)
-MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # Smaller costs are not shown, because they vary by this much between runs.
+COMPILING = (outermost.COMPILE, outermost.GRAPHS)
+MIN_MEMORY_MIB, MIN_START_S = 50.0, 1.0  # Smaller costs are not shown, because they vary by this much between runs.
 
 
 def plain(session: TrialSession) -> dict[str, Any]:
-    """Return the result for programs."""
+    """Return the result as JSON values."""
     low, high = session.base_interval_ms
     return {
         "command": session.command,
@@ -53,18 +53,22 @@ def _as_json(trial: Trial) -> dict[str, Any]:
 
 
 def _result(trial: Trial) -> str | None:
+    """Return the strongest effect of the trial's changes on the training's numbers.
+
+    It is None without known changes.
+    """
     order = ("same result", "rounding", "other result")
     kinds = [each.change.result for each in trial.candidates if each.change is not None]
     return max(kinds, key=order.index, default=None)
 
 
 def lines(session: TrialSession) -> list[str]:
-    """Return the table, and a sentence for each trial that needs one."""
-    base, (low, high) = session.base_ms, session.base_interval_ms
+    """Return the table, with remarks on the trials and the code of kept changes below it."""
+    base_ms, (low_ms, high_ms) = session.base_ms, session.base_interval_ms
     out = []
-    if base is not None:
+    if base_ms is not None:
         runs = f"{len(session.bases)} run{'s' if len(session.bases) > 1 else ''}"
-        out.append(f"Step without a change: {_with_interval(base, low, high)}, {runs}.")
+        out.append(f"Step without a change: {_with_interval(base_ms, low_ms, high_ms)}, {runs}.")
     if session.trials:
         rows = [("change", "predicted", "measured", "inside", "status", "costs"), *map(_row, session.trials)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -85,13 +89,13 @@ def planned(to_try: Sequence[Candidate], session: TrialSession) -> list[str]:
         predicted = f", predicted {_ms(candidate.predicted_ms)}" if candidate.predicted_ms is not None else ""
         result = candidate.change.result if candidate.change is not None else ""
         out.append(f"  {candidate.slug}: {candidate.code.splitlines()[0]} ({result}{predicted})")
-    fewest = 2 * len(to_try)
-    most = fewest + (2 if len(set(map(group_of, to_try))) > 1 else 0)  # with those that are kept together
-    least_s, most_s = _run_s(session)
-    each, every = _span(least_s, most_s), _span(fewest * least_s, most * most_s)
-    runs = f"{fewest} to {most}" if most > fewest else str(fewest)
-    compiles = ", compiling" if any(candidate.slug in COMPILE for candidate in to_try) else ""
-    out.append(f"{runs} runs of {each}: {every} in all, plus evaluations{compiles} and trials that hang.")
+    min_runs = 2 * len(to_try)  # each trial, and the base run after it
+    max_runs = min_runs + (2 if len(set(map(group_of, to_try))) > 1 else 0)  # all kept changes together, and a base run
+    min_s, max_s = _run_s(session)
+    runs = f"{min_runs} to {max_runs}" if max_runs > min_runs else str(min_runs)
+    total = _span(min_runs * min_s, max_runs * max_s)
+    compiles = ", compiling" if any(candidate.slug in COMPILING for candidate in to_try) else ""
+    out.append(f"{runs} runs of {_span(min_s, max_s)}: {total} in all, plus evaluations{compiles} and trials that hang.")
     return out
 
 
@@ -101,12 +105,12 @@ def _span(low_s: float, high_s: float) -> str:
 
 
 def _run_s(session: TrialSession) -> tuple[float, float]:
-    """Return the shortest and the longest time in s of a run with its analysis, by the first base run."""
+    """Return the shortest and the longest time in s of a run with its start and analysis."""
     base, seconds, step_s = session.bases[0], session.options.seconds, (session.base_ms or 0.0) / 1e3
-    longest_s = max(seconds, min(MIN_STEPS * step_s, LONGEST * seconds))
-    shortest_s = min(max(min(steps.MIN_S, seconds / 2), steps.MIN_STEPS * step_s), longest_s)
-    around_s = (base.ran.start_s or 0.0) + base.analysis_s
-    return around_s + shortest_s, around_s + longest_s
+    max_training_s = max(seconds, min(MIN_STEPS * step_s, MAX_PROLONGATION * seconds))
+    min_training_s = min(max(min(steps.MIN_S, seconds / 2), steps.MIN_STEPS * step_s), max_training_s)
+    start_and_analysis_s = (base.run.start_s or 0.0) + base.analysis_s
+    return start_and_analysis_s + min_training_s, start_and_analysis_s + max_training_s
 
 
 def _row(trial: Trial) -> tuple[str, ...]:
@@ -124,15 +128,16 @@ def _costs(trial: Trial) -> str:
     if trial.measured_ms is None:
         return ""
     costs = []
-    if trial.memory_mib is not None and abs(trial.memory_mib) >= MARKED_LEAST_MIB:
+    if trial.memory_mib is not None and abs(trial.memory_mib) >= MIN_MEMORY_MIB:
         costs.append(f"{trial.memory_mib:+,.0f} MiB of host memory")
-    if trial.start_s is not None and trial.start_s >= START_LEAST_S:
+    if trial.start_s is not None and trial.start_s >= MIN_START_S:
         costs.append(f"{trial.start_s:+.0f} s until the steps run steadily")
     result = _result(trial)
     return "; ".join([*costs, *([result] if result else [])])
 
 
 def _remarks(trial: Trial, session: TrialSession) -> str:
+    """Return sentences on the gain, on changed losses and on the reason of the status, if any."""
     parts = []
     if trial.status in ("kept", "slower") and session.base_ms and trial.measured_ms:
         if trial.times_work != 1.0:
@@ -141,12 +146,10 @@ def _remarks(trial: Trial, session: TrialSession) -> str:
         elif trial.measured_ms < session.base_ms:
             parts.append(f"A step takes {_ms(trial.measured_ms)} instead of {_ms(session.base_ms)}.")
             parts += _not_faster_than_one(trial, session)
-    if trial.losses and session.bases[0].ran.notes and (base := session.bases[0].ran.notes[0].get("losses")):
-        pairs = list(zip(base, trial.losses, strict=False))
-        off = statistics.fmean(abs(a - b) / max(abs(a), 1e-12) for a, b in pairs)
-        parts.append(
-            f"The losses of the first {len(pairs)} steps differ by {fmt.share(off)} on average from those without the change."
-        )
+    if trial.losses and session.bases[0].run.notes and (base_losses := session.bases[0].run.notes[0].get("losses")):
+        pairs = list(zip(base_losses, trial.losses, strict=False))
+        difference = statistics.fmean(abs(before - after) / max(abs(before), 1e-12) for before, after in pairs)
+        parts.append(f"The change alters the losses of the first {len(pairs)} steps by {fmt.share(difference)} on average.")
     return " ".join([*parts, *([trial.why] if trial.why else [])])
 
 

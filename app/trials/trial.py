@@ -1,4 +1,4 @@
-"""The runs of one session of `sawtooth try`: the base runs, and the trials with their results."""
+"""The runs of one session of `sawtooth try`: base runs, and trials with their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.trials.choosing import Candidate
-from sawtooth.app.trials.running import Ran
+from sawtooth.app.trials.running import FinishedRun
 from sawtooth.ingest.capture.trials.changes.loader import BATCH
 
 TOGETHER = "+"  # Between the slugs of changes that are tried together.
@@ -16,11 +16,10 @@ MEASURED = ("kept", "slower", "not_shown")
 
 @dataclass
 class Trial:
-    """Changes that are tried together, and their result.
+    """Changes that are tried together, and the result of their run.
 
-    Times are in ms per step, and costs are relative to the base runs.
-
-    The prediction of a single change comes from its finding. ``after_base`` is the index of the base run before the trial.
+    ``_ms`` values are step times. ``memory_mib`` and ``start_s`` are relative to the base runs. ``after_base`` is the index of the
+    base run before the trial.
     """
 
     candidates: list[Candidate]
@@ -36,15 +35,19 @@ class Trial:
     run_id: str | None = None
     memory_mib: float | None = None
     start_s: float | None = None
-    ran: Ran | None = None
+    run: FinishedRun | None = None
     losses: list[float] = field(default_factory=list)
     measured: MeasuredSteps | None = None
     after_base: int = 0
 
     def __post_init__(self) -> None:
         if len(self.candidates) == 1:
-            one = self.candidates[0]
-            self.predicted_ms, self.predicted_low_ms, self.predicted_high_ms = one.predicted_ms, one.low_ms, one.high_ms
+            change = self.candidates[0]
+            self.predicted_ms, self.predicted_low_ms, self.predicted_high_ms = (
+                change.predicted_ms,
+                change.low_ms,
+                change.high_ms,
+            )
 
     @property
     def slug(self) -> str:
@@ -61,15 +64,15 @@ class Trial:
 
     @property
     def times_work(self) -> float:
-        """The work of a step divided by the work of a step of the base run; not 1 if the batch is larger."""
+        """The work of a step divided by that of the base run's step; above 1 with a larger batch."""
         return next((float(each.values["times"]) for each in self.candidates if each.slug == BATCH), 1.0)
 
 
 @dataclass
 class Base:
-    """One run without changes; ``analysis_s`` is the time that its analysis took after it."""
+    """One run without changes; ``analysis_s`` is the time that its analysis took."""
 
-    ran: Ran
+    run: FinishedRun
     result: RunResult
     measured: MeasuredSteps
     run_id: str

@@ -1,7 +1,4 @@
-"""Tests of choosing changes to try: those in a finding's advice, with this training's values.
-
-Each has the finding's prediction.
-"""
+"""Tests of the changes that `sawtooth try` chooses from findings and from the training's settings."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +25,10 @@ def found(rule: str, ms: float | None = None, **more: Any) -> Finding:
 
 
 def chosen(seen: dict[str, Any], *findings: Finding, facts: UserFacts | None = None, numerics: bool = False) -> list[Candidate]:
-    """Return the candidates of a run of 100 ms a step."""
+    """Return the candidates for a run of 100 ms per step.
+
+    The training has the settings and objects of ``seen``.
+    """
     result: Any = SimpleNamespace(
         findings=list(findings),
         metrics={"best_step_time_ms": SimpleNamespace(value=100.0)},
@@ -39,23 +39,23 @@ def chosen(seen: dict[str, Any], *findings: Finding, facts: UserFacts | None = N
 
 def test_the_largest_certain_gain_comes_first() -> None:
     seen = {**GPU, "optimizer": [OPTIMIZER], "model": [MODEL]}
-    every = chosen(
+    listed = chosen(
         seen,
         found("optimizer-not-fused", 90.0),  # at least 1 ms: 90 ms · 1.1 = 99 ms
-        found("launch-bound", 50.0, predicted_high_ms=99.5),  # surely 0.5 ms
-        found("garbage-collection", 80.0),  # surely 12 ms
+        found("launch-bound", 50.0, predicted_high_ms=99.5),  # at least 0.5 ms
+        found("garbage-collection", 80.0),  # at least 12 ms: 80 ms · 1.1 = 88 ms
     )
-    assert [each.slug for each in every] == ["gc-frozen", "gc-every-n-steps", "fused-optimizer", "compile-cuda-graphs"]
+    assert [each.slug for each in listed] == ["gc-frozen", "gc-every-n-steps", "fused-optimizer", "compile-cuda-graphs"]
     assert (
-        every[2].code == "torch.optim.AdamW(…, fused=True)"
-        and every[3].code == 'model = torch.compile(model, mode="reduce-overhead")'
+        listed[2].code == "torch.optim.AdamW(…, fused=True)"
+        and listed[3].code == 'model = torch.compile(model, mode="reduce-overhead")'
     )
-    assert (every[0].predicted_ms, every[0].low_ms, every[0].high_ms) == (80.0, 72.0, pytest.approx(88.0))
+    assert (listed[0].predicted_ms, listed[0].low_ms, listed[0].high_ms) == (80.0, 72.0, pytest.approx(88.0))
 
 
 def test_changes_of_results_need_consent_and_gpu_changes_need_a_gpu() -> None:
     tf32 = found("tf32-off", 40.0)
-    assert chosen(GPU, tf32)[0].by_hand == choosing.NUMERICS
+    assert chosen(GPU, tf32)[0].by_hand == choosing.NEEDS_NUMERICS
     assert chosen(GPU, tf32, numerics=True) == [Candidate("tf32", {}, "tf32-off", 40.0, 36.0, pytest.approx(44.0), 60.0)]
     assert chosen({}, tf32, numerics=True)[0].by_hand == choosing.NO_GPU
 
@@ -108,8 +108,8 @@ def test_changes_that_are_impossible_from_inside_have_a_reason(seen: dict[str, A
 
 def test_changes_that_the_training_already_has_are_not_tried() -> None:
     seen = {**GPU, "optimizer": [OPTIMIZER | {"fused": True}], "model": [MODEL | {"compiled": True}]}
-    every = chosen(seen, found("optimizer-not-fused", 90.0), found("launch-bound", 50.0))
-    assert [(each.slug, each.by_hand != "") for each in every] == [("launch-bound", True), ("optimizer-not-fused", True)]
+    listed = chosen(seen, found("optimizer-not-fused", 90.0), found("launch-bound", 50.0))
+    assert [(each.slug, each.by_hand != "") for each in listed] == [("launch-bound", True), ("optimizer-not-fused", True)]
 
 
 def test_optimizers_that_update_one_by_one_are_tried_without_a_finding() -> None:

@@ -7,9 +7,9 @@ from sawtooth.app.trials import folders
 
 
 def training(folder: Path) -> Path:
-    """Make a training folder with files that are needed and files that are not.
+    """Make a training folder with a script, read-only data, a virtual environment and a link.
 
-    It has a script, read-only data, a virtual environment, a link, and files that no training reads.
+    It also has files that no training reads.
     """
     place = folder / "my training"
     for name, text in {

@@ -1,6 +1,6 @@
 """Tests of one trial run: a crash, a kill, a hang and an overwritten file are reported.
 
-None of its processes continues. The commands load no PyTorch, so they cost little.
+Every process ends. The commands load no PyTorch, so that they start quickly.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ import psutil
 import pytest
 
 from sawtooth.app.trials import endings, processes, running
-from sawtooth.app.trials.running import Ran, RunRequest
+from sawtooth.app.trials.running import FinishedRun, RunRequest
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 
 OLD = "the last good checkpoint"
 
 
-def ran(
+def run_trial(
     folder: Path, code: str, *, guards: bool = True, python: tuple[str, ...] = (sys.executable,), start_s: float | None = 0.2
-) -> Ran:
+) -> FinishedRun:
     """Run ``code`` as a trial in ``folder``, which holds a file that is older than the trial."""
     place, work = folder / "training", folder / "work"
     place.mkdir(parents=True)
@@ -60,17 +60,17 @@ def ran(
     ],
 )
 def test_the_end_of_a_run_is_named(code: str, how: str, why: str, tmp_path: Path) -> None:
-    one = ran(tmp_path, code)
-    assert (one.how, one.why, one.bundle, one.took_ms) == (how, why, None, [])
+    run = run_trial(tmp_path, code)
+    assert (run.how, run.why, run.bundle, run.step_times_ms) == (how, why, None, [])
     assert (tmp_path / "training" / "last.txt").read_text() == OLD
 
 
 def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "HANGS_S", 0.0)  # the first step must come within four times the base run's 0.2 s
     child = f"import time; time.sleep(600)  # {tmp_path}"
-    one = ran(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])")
-    assert one.how == "hung"
-    assert one.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
+    run = run_trial(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])")
+    assert run.how == "hung"
+    assert run.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # other programs may end at the same time
             assert child not in process.cmdline()
@@ -87,8 +87,8 @@ def test_a_python_without_the_hook_is_reported_soon(
     python: tuple[str, ...], code: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "HANGS_S", 0.5)
-    one = ran(tmp_path, code, python=python, start_s=None)
-    assert (one.how, one.why_unmeasured) == (how, endings.NOT_LOADED)
+    run = run_trial(tmp_path, code, python=python, start_s=None)
+    assert (run.how, run.why_unmeasured) == (how, endings.NOT_LOADED)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -109,7 +109,7 @@ def test_a_signal_while_a_run_starts_ends_the_run(number: int, tmp_path: Path, m
     before = signal.signal(number, stop)
     try:
         with pytest.raises(KeyboardInterrupt):
-            ran(tmp_path, "import time; time.sleep(60)")
+            run_trial(tmp_path, "import time; time.sleep(60)")
     finally:
         signal.signal(number, before)
         alive = started[0].poll() is None
@@ -118,8 +118,8 @@ def test_a_signal_while_a_run_starts_ends_the_run(number: int, tmp_path: Path, m
 
 
 def test_a_python_without_the_hook_that_fails_gives_its_error(tmp_path: Path) -> None:
-    one = ran(tmp_path, "raise ValueError('shapes differ')", python=(sys.executable, "-I"), start_s=None)
-    assert one.why_unmeasured == "The training ended with exit code 1: ValueError: shapes differ"
+    run = run_trial(tmp_path, "raise ValueError('shapes differ')", python=(sys.executable, "-I"), start_s=None)
+    assert run.why_unmeasured == "The training ended with exit code 1: ValueError: shapes differ"
 
 
 def test_a_python_has_time_to_load_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,32 +141,31 @@ def test_a_python_has_time_to_load_the_hook(tmp_path: Path, monkeypatch: pytest.
     "writes", ["open('last.txt', 'w').write('bad')", "open('last.txt', 'a')", "import os; os.remove('last.txt')"]
 )
 def test_a_run_ends_before_it_changes_an_existing_file(writes: str, tmp_path: Path) -> None:
-    one = ran(tmp_path, writes)
-    assert one.how == "guarded" and [file["path"] for file in one.files] == [str(tmp_path / "training" / "last.txt")]
+    run = run_trial(tmp_path, writes)
+    assert run.how == "guarded" and [file["path"] for file in run.files] == [str(tmp_path / "training" / "last.txt")]
     assert (tmp_path / "training" / "last.txt").read_text() == OLD
 
 
 def test_temporary_files_are_in_a_folder_with_a_short_path(tmp_path: Path) -> None:
-    """The path of a socket for the tensors of workers has at most 107 bytes."""
+    """Workers pass tensors through a socket. Linux limits the path of a socket to 107 bytes."""
     place = tmp_path / ("w" * 60)
     place.mkdir()
-    one = ran(place, "import os, tempfile; print(len(os.fsencode(tempfile.gettempdir() + '/pymp-12345678/listener-12345678')))")
-    assert int(one.tail) <= 107
+    run = run_trial(
+        place, "import os, tempfile; print(len(os.fsencode(tempfile.gettempdir() + '/pymp-12345678/listener-12345678')))"
+    )
+    assert int(run.tail) <= 107
     short = Path("/tmp/sawtooth-try/1")
     with running._temporary_folder(short) as folder:
         assert folder == str(short / "tmp")
 
 
 def test_a_run_may_change_files_if_the_user_allows_it(tmp_path: Path) -> None:
-    one = ran(tmp_path, "open('last.txt', 'w').write('new')", guards=False)
-    assert one.how == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
+    run = run_trial(tmp_path, "open('last.txt', 'w').write('new')", guards=False)
+    assert run.how == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
 
 
 def test_one_long_compiling_step_is_not_a_measurement(tmp_path: Path) -> None:
-    """Compiling takes longer than the whole measuring time.
-
-    On a GPU, a trial ended after its first step of 25.8 s.
-    """
+    """A compiling step of 25.8 s is longer than the measuring time of 4 s."""
     compiled = TrialSettings(str(tmp_path), changes={"compile-cuda-graphs": {}})
     known = {}
     for changes, settings in (("compiles", compiled), ("no change", TrialSettings(str(tmp_path)))):
@@ -177,7 +176,7 @@ def test_one_long_compiling_step_is_not_a_measurement(tmp_path: Path) -> None:
 
 
 def test_one_second_of_steps_is_not_a_measurement(tmp_path: Path) -> None:
-    """A trial of 211 steps ended after a second, with 4.8 ms a step. Its later steps take 3.4 ms."""
+    """A run ends after 5 s of steps (1100 steps of 4.8 ms), even if one second of steps would suffice."""
     order = RunRequest([], [], "a trial", tmp_path, tmp_path, TrialSettings(""), seconds=60.0, enough=lambda took: True)
     watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
     assert [watch._is_known([4.8] * count, 4.8e-3 * count) for count in (211, 1100)] == [False, True]
@@ -186,10 +185,10 @@ def test_one_second_of_steps_is_not_a_measurement(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("took", "loop_s", "known"),
     [
-        ([], 65.0, False),  # minGPT evaluates for 65 s after its first step; the trial ended there
+        ([], 65.0, False),  # minGPT evaluates for 65 s after its first step
         ([100.0] * 39, 30.0, False),
         ([100.0] * 40, 30.0, True),
-        ([4000.0] * 5, 20.0, False),  # slow steps: five give no step time
+        ([4000.0] * 5, 20.0, False),  # five steps are too few for a step time, although they are slow
         ([4000.0] * 20, 80.0, True),
         ([4000.0] * 10, 40.0, True),  # ten times the requested seconds have passed
         ([], 40.0, True),  # a training that evaluates after each step has no pair of training steps
@@ -204,7 +203,7 @@ def test_evaluations_do_not_count_and_a_step_time_needs_steps(
 
 
 def test_only_ports_of_the_next_run_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closed connections of a torchrun occupied four ports for a minute. The system had chosen them."""
+    """Port 38815 is in the range that the system assigns, so the next run gets another one."""
     (tmp_path / "range").write_text("32768\t60999\n")
     monkeypatch.setattr(processes, "PORT_RANGE", tmp_path / "range")
     listening = [mock.Mock(status=psutil.CONN_LISTEN, laddr=mock.Mock(port=port)) for port in (29500, 38815)]
@@ -212,7 +211,10 @@ def test_only_ports_of_the_next_run_are_waited_for(tmp_path: Path, monkeypatch: 
 
 
 def test_closed_connections_to_servers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system keeps a closed connection for a minute; only those of ports that it did not choose count."""
+    """The system keeps a closed connection for a minute.
+
+    Only connections of ports outside the assigned range count.
+    """
 
     def at(port: int, status: str) -> mock.Mock:
         return mock.Mock(status=status, laddr=mock.Mock(port=port))

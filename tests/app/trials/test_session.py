@@ -1,6 +1,6 @@
-"""Tests of a session of trials: what is accepted, combinations, and trials that fail.
+"""Tests of a session of trials: kept changes, combinations, failures and predictions.
 
-Predicted and measured values are compared. The runs are made by hand.
+The runs are invented.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from sawtooth.app.commands import try_ as command
 from sawtooth.app.trials import endings, table
 from sawtooth.app.trials import session as sessions
 from sawtooth.app.trials.choosing import Candidate
-from sawtooth.app.trials.running import Ran, RunRequest
+from sawtooth.app.trials.running import FinishedRun, RunRequest
 from sawtooth.app.trials.session import Options, TrialSession
 from sawtooth.ingest.schema import DataFolder
 
@@ -30,30 +30,30 @@ FROZEN = Candidate("gc-frozen")
 STEPS_MS = {"base": 100.0, "fused-optimizer": 82.0, "foreach-optimizer": 70.0, "loader-workers": 60.0, "gc-frozen": 101.0}
 
 
-def ran(how: str = "measured", **more: Any) -> Ran:
+def finished(how: str = "measured", **more: Any) -> FinishedRun:
     about: dict[str, Any] = {
         "bundle": Path("run"),
         "notes": [],
-        "took_ms": [],
+        "step_times_ms": [],
         "start_s": 1.0,
         "memory_mib": 0.0,
         "seconds": 1.0,
     }
-    return Ran(how, **(about | more))  # type: ignore[arg-type]
+    return FinishedRun(how, **(about | more))  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrialSession]:
-    """Return a session whose runs take STEPS_MS.
+    """Yield a session with the step times of STEPS_MS.
 
-    Two changes together take the product of their shares.
+    Relative step times of changes together are multiplied.
     """
     monkeypatch.chdir(tmp_path)
     orders: list[RunRequest] = []
 
-    def run(order: RunRequest) -> Ran:
+    def run(order: RunRequest) -> FinishedRun:
         orders.append(order)
-        return ran(
+        return finished(
             notes=[{"proofs": dict.fromkeys(order.settings.changes, "It is."), "refused": {}, "errors": [], "losses": []}]
         )
 
@@ -87,7 +87,7 @@ def test_costs_are_counted_beyond_the_base_runs_that_were_not_profiled(
     plain, of_base = sessions.run, iter((900.0, 300.0, 360.0))
     of_change = {"gc-frozen": 310.0, "loader-workers": 400.0}
 
-    def run(order: RunRequest) -> Ran:
+    def run(order: RunRequest) -> FinishedRun:
         changes = "".join(order.settings.changes)
         return replace(plain(order), memory_mib=of_change[changes] if changes else next(of_base))
 
@@ -190,7 +190,7 @@ def test_a_run_whose_port_is_taken_is_repeated_once(session: TrialSession, monke
     waits: list[int] = []
     monkeypatch.setattr(sessions, "wait_for_closed_connections", lambda: waits.append(1))
 
-    def run(order: RunRequest) -> Ran:
+    def run(order: RunRequest) -> FinishedRun:
         taken = {"fused-optimizer": not waits, "gc-frozen": True}.get("".join(order.settings.changes), False)
         failed = {"how": "failed", "why": "OSError", "tail": "OSError: [Errno 98] Address already in use"} if taken else {}
         return replace(good(order), **failed)
@@ -214,12 +214,12 @@ def test_a_repeat_of_the_base_run_that_hangs_is_reported(session: TrialSession, 
 
 def test_a_command_without_steps_says_so(session: TrialSession) -> None:
     arguments = command.try_parser().parse_args(["train.py"])
-    assert command._refusal(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=endings.NO_STEP)
-    hidden = ran("ended", bundle=None, tail="Traceback …\nModuleNotFoundError: No module named 'torch'\n\n")
+    assert command._refusal(session, finished("ended", bundle=None), arguments) == command.NO_BASE.format(why=endings.NO_STEP)
+    hidden = finished("ended", bundle=None, tail="Traceback …\nModuleNotFoundError: No module named 'torch'\n\n")
     assert hidden.why_unmeasured.endswith("The last line of its output is: ModuleNotFoundError: No module named 'torch'")
-    few = command._refusal(session, ran("ended", took_ms=[1000.0] * 9), arguments) or ""
+    few = command._refusal(session, finished("ended", step_times_ms=[1000.0] * 9), arguments) or ""
     assert "Only 9 training steps can be measured, and about 20 are needed. Use a larger --seconds" in few
-    failed = ran("failed", bundle=None, why="The training ended with exit code 1: ValueError")
+    failed = finished("failed", bundle=None, why="The training ended with exit code 1: ValueError")
     assert "exit code 1: ValueError" in (command._refusal(session, failed, arguments) or "")
 
 

@@ -10,15 +10,15 @@ from sawtooth.ingest.capture.command.progress import MarksTail
 
 
 def test_compiling_steps_are_a_cost_of_the_start() -> None:
-    took = [970.0, 660.0, 310.0, *[10.0] * 200, 400.0]  # the last is a checkpoint
-    assert steps.compiling_s(took) == pytest.approx((960 + 650 + 300) / 1e3)
+    step_times = [970.0, 660.0, 310.0, *[10.0] * 200, 400.0]  # the last step writes a checkpoint
+    assert steps.compiling_s(step_times) == pytest.approx((960 + 650 + 300) / 1e3)
     assert steps.compiling_s([20.0, *[10.0] * 20]) == 0.0 and steps.compiling_s([]) == 0.0
 
 
 def test_the_mean_leaves_out_the_warm_up_and_has_an_interval_of_eight_blocks() -> None:
     # 100 steps, of which the first 20 are left out. Blocks of 10 alternate between 9 and 11 ms.
-    took = [50.0] * 20 + ([9.0] * 10 + [11.0] * 10) * 4
-    mean, half = steps.mean_and_half_width(took)
+    step_times = [50.0] * 20 + ([9.0] * 10 + [11.0] * 10) * 4
+    mean, half = steps.mean_and_half_width(step_times)
     assert mean == 10.0
     # The standard deviation of the blocks is √(8 ÷ 7); Student's t of 7 degrees of freedom at 97.5 % is 2.3646.
     assert half == pytest.approx(2.3646 * math.sqrt(8 / 7) / math.sqrt(8), rel=1e-4)
@@ -26,10 +26,10 @@ def test_the_mean_leaves_out_the_warm_up_and_has_an_interval_of_eight_blocks() -
 
 
 def test_the_drift_is_the_difference_of_both_halves() -> None:
-    assert steps.halves([0.0] * 20 + [10.0] * 40 + [12.0] * 40) == (10.0, 12.0)
-    assert steps.halves([10.0] * 48) is None
-    # A loader that starves: fast and slow steps alternate, and in the first half one more step of five is fast. The medians are 30 and 150.
-    first, second = steps.halves(
+    assert steps.half_medians([0.0] * 20 + [10.0] * 40 + [12.0] * 40) == (10.0, 12.0)
+    assert steps.half_medians([10.0] * 48) is None
+    # Fast and slow steps alternate. In the first half, 3 of 5 steps are fast, in the second 2 of 5. The medians of steps are 30 and 150.
+    first, second = steps.half_medians(
         [0.0] * 40 + [30.0, 150.0, 30.0, 150.0, 30.0] * 16 + [150.0, 30.0, 150.0, 30.0, 150.0] * 16
     ) or (0, 0)
     assert (first, second) == pytest.approx((78.0, 102.0))
