@@ -18,7 +18,7 @@ from sawtooth.app.commands.names import data_folder, data_root, run_named
 from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.commands.temporary_runs import files_read
 from sawtooth.app.jobs.ingest_files import IngestedFiles, bring_in, files_of
-from sawtooth.app.words.run import first_seen
+from sawtooth.app.words.run import preview
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import IngestProgress
@@ -44,7 +44,7 @@ def show_progress(name: str, progress: IngestProgress) -> None:
 def show_first_look(look: FirstLook) -> None:
     """Print on stderr what is known about a trace before its analysis."""
     say_over("")
-    say(fmt.clean(first_seen(look), 200), err=True)
+    say(fmt.clean(preview(look), 200), err=True)
 
 
 def nothing_in(path: Path) -> UsageError:

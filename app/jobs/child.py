@@ -24,7 +24,7 @@ from sawtooth.app.format import clean
 from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, bring_in
 from sawtooth.app.jobs.job_files import JobOrder, JobOutcome, JobProgress, Stage
 from sawtooth.app.runs.card import card_of
-from sawtooth.app.words.run import first_seen
+from sawtooth.app.words.run import preview
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import IngestProgress as IngestProgress
@@ -178,7 +178,7 @@ class _SteadyProgress:
 
     def see(self, look: FirstLook) -> None:
         """Report what is known about the last trace before its analysis."""
-        self.seen = first_seen(look)
+        self.seen = preview(look)
         self._report(msgspec.structs.replace(self._latest, seen=self.seen))
 
 

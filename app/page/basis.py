@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best
 from sawtooth.app import format as fmt
 from sawtooth.app.page import controls
-from sawtooth.app.words import run as words
+from sawtooth.app.words import efficiency
 
 BASIS = "basis"  # name of the address parameter
 LABELS: dict[Column, str] = {"unprofiled": "without the profiler", "recorded": "as profiled"}
@@ -32,7 +32,7 @@ def switch(rank: RankResult) -> Column:
 
 def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tuple[Reading, str | None]:
     """Return metric ``key`` on the basis ``column``, and a short note with its value on the other basis."""
-    value, note = result.metrics[key], words.card_note(key, result.metrics, rank)
+    value, note = result.metrics[key], efficiency.card_note(key, result.metrics, rank)
     if key == "best_step_time_ms" and column == "recorded" and differs(rank):
         profiled = result.metrics["step_time_ms"]
         return profiled, f"run ≈\u00a0{fmt.reading('best_step_time_ms', value)}"

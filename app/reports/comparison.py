@@ -39,7 +39,9 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
     if made := setup_changes.rows(comparison):
         lines += [f"| {' | '.join(setup_changes.COLUMNS)} |", "| --- | --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in made), ""]
-    lines += [f"{_plain(line)}\n" for line in (setup_changes.nothing(comparison), setup_changes.left(comparison)) if line]
+    lines += [
+        f"{_plain(line)}\n" for line in (setup_changes.why_none(comparison), setup_changes.next_change(comparison)) if line
+    ]
     lines += [f"> {_plain(sentence)}\n" for sentence in limits.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
@@ -104,7 +106,7 @@ def _sum(parts: Sequence[WaterfallBar], which: str, sign: str = "") -> str:
 
 def _match(row: Match) -> str:
     label = _plain(fmt.clean(row.label, 80))
-    return f"| {label} | {changes.WAYS[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
+    return f"| {label} | {changes.MATCHED_BY[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
 
 
 def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
@@ -117,7 +119,7 @@ def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     lines += _differing(comparison)
     notes = [
         *setup_changes.sentences(comparison),
-        *filter(None, (setup_changes.nothing(comparison), setup_changes.left(comparison))),
+        *filter(None, (setup_changes.why_none(comparison), setup_changes.next_change(comparison))),
     ]
     lines += ["", *notes] if notes else []
     lines += ["", *limits.sentences(comparison)] if limits.sentences(comparison) else []

@@ -128,7 +128,7 @@ def run_html(result: RunResult, computed: Staircase | None = None) -> str:
         distortion=run_words.distortion(verdict) if verdict else None,
         step_title=run_words.step_bar_title(verdict, {}) if verdict else None,
         bars=_bars(rank) if verdict and rank else [],
-        loss=advice.of_the_loss(result),
+        loss=advice.advice_on_loss(result),
         first=first,
         rest=[change for change in numbered if change not in first],
         plan_title=advice.plan_heading(result),
@@ -162,7 +162,7 @@ def _poster(result: RunResult) -> Markup | None:
     change, forecast, before = headline_words.first_change(result), headline_words.forecast(result), savings.step(result)
     if before is None:
         return None
-    plan = advice.planned(result, forecast.after_ms if forecast is not None else None)
+    plan = advice.plan_bar(result, forecast.after_ms if forecast is not None else None)
     bars = poster_bars.of_run(result, before.text, forecast, dark=False, plan=plan)
     small = poster_bars.unlabelled(bars)
     facts = host_words.facts(result, forecast)
@@ -222,8 +222,8 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         conditions=HtmlTable(conditions.COLUMNS, conditions.rows(comparison), words=True),
         conditions_rest=conditions.rest(comparison),
         changed=HtmlTable(setup_changes.COLUMNS, setup_changes.rows(comparison), words=True),
-        unchanged=setup_changes.nothing(comparison),
-        left=setup_changes.left(comparison),
+        unchanged=setup_changes.why_none(comparison),
+        left=setup_changes.next_change(comparison),
         cautions=limits.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
@@ -285,7 +285,7 @@ def _match_table(rows: tuple[Match, ...], kind: str) -> MatchTable:
     cells = [
         (
             fmt.clean(row.label, 160),
-            changes.WAYS[row.how],
+            changes.MATCHED_BY[row.how],
             f"{float(row.ns_a) / 1e6:.3f}",
             f"{float(row.ns_b) / 1e6:.3f}",
             f"{float(row.change_ns) / 1e6:+.3f}",

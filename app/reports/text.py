@@ -18,12 +18,12 @@ from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words.advice import (
+    advice_on_loss,
     below,
     diff,
     gain_text,
     note_on_other_changes,
     numbered,
-    of_the_loss,
     paragraphs,
     plan_heading,
     plan_lines,
@@ -33,7 +33,7 @@ from sawtooth.app.words.evidence import about_samples
 from sawtooth.app.words.headline import action, forecast, headline
 from sawtooth.app.words.predicted_gain import confidence_in_words
 from sawtooth.app.words.run import step_time
-from sawtooth.app.words.savings import between_predicted
+from sawtooth.app.words.savings import predicted_range
 
 MARKER = "<!-- sawtooth-report -->"  # Lets a bot find and replace its own comment.
 BUSY_OF_RUN = "GPU busy"
@@ -169,7 +169,7 @@ def _findings_markdown(result: RunResult) -> list[str]:
     """Return the first changes with their code, then all findings as a folded table."""
     if not result.findings:
         return []
-    lines = ["", f"**1. {as_written(loss[0])}**: {as_written(loss[1])}"] if (loss := of_the_loss(result)) else []
+    lines = ["", f"**1. {as_written(loss[0])}**: {as_written(loss[1])}"] if (loss := advice_on_loss(result)) else []
     advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:ADVISED]
     for number, finding in advice:
         lines += [
@@ -205,7 +205,7 @@ def _findings_markdown(result: RunResult) -> list[str]:
 
 
 def _findings_text(result: RunResult) -> list[str]:
-    loss = of_the_loss(result)
+    loss = advice_on_loss(result)
     if not result.findings and loss is None:
         return []
     lines = ["", "What to change"]
@@ -225,7 +225,7 @@ def _findings_text(result: RunResult) -> list[str]:
 def _range_without_plan(result: RunResult, finding: Finding) -> str:
     """Return a prediction's range if the report shows no plan, which has the ranges."""
     planned = plan_heading(result) is not None
-    return f" (80\u00a0% interval: {between})" if not planned and (between := between_predicted(finding)) else ""
+    return f" (80\u00a0% interval: {between})" if not planned and (between := predicted_range(finding)) else ""
 
 
 def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:

@@ -54,7 +54,7 @@ def main() -> None:
             first_change.show(result)
         return
     with answer:
-        hidden = words_of_loss.hidden_by(result.findings) if rank is result.lead else None
+        hidden = words_of_loss.hidden_time_finding(result.findings) if rank is result.lead else None
         cards.headline(words_of_loss.sentence(rank, column, rows, hidden), _largest_part(rank, rows))
         _what_to_do(result, rows if rank is result.lead else [], hidden)
     if rank.represents is not None and rank.represents.represents is False:

@@ -227,7 +227,7 @@ def _in_use(result: RunResult, unknown: str) -> None:
         cards.headline(unknown)
         return
     peak, total = summary.memory_peak_bytes, summary.memory_total_bytes
-    cards.headline(words.in_use(peak, total), words.IN_USE_OF_ALL)
+    cards.headline(words.in_use(peak, total), words.MEMORY_BASIS)
     if total:
         st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.dark())))
     _what_to_do(result)

@@ -101,7 +101,7 @@ def _activity_metrics(result: RunResult, telemetry: TelemetrySeries, summary: De
     """Show the mean of each activity metric over the steady part, and what the metric counts."""
     lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
     steady = telemetry_strip.steady(telemetry, summary)
-    known = {column: _facts(steady, column, summary).get("mean") for column in words.MEASURED if telemetry.has(column)}
+    known = {column: _facts(steady, column, summary).get("mean") for column in words.MEANINGS if telemetry.has(column)}
     means = {column: mean for column, mean in known.items() if mean is not None}
     metrics = lead.metrics if lead is not None else result.metrics
     rows = words.activities(means, metrics, busy_share_of_best(lead) if lead is not None else None)

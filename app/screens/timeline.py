@@ -22,7 +22,7 @@ from sawtooth.app.page.timeline import perfetto, second_run, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import headline
 from sawtooth.app.words import timeline as words
-from sawtooth.app.words.answer.step import HARDLY_WAITS, UNTRUSTED, StepAnswer, answer_of
+from sawtooth.app.words.answer.step import MAX_WORKING_SHARE, UNTRUSTED, StepAnswer, answer_of
 
 METHOD = (
     "Slices are as recorded. Slices that are too short to be drawn one by one are added up: the height of a pixel column is the filled share of its time, in the colour "
@@ -97,13 +97,13 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
     ]
     most = (
         words.most_lost(facts, view, counted, answer.names if answer is not None else {})
-        if facts.busy_share < HARDLY_WAITS
+        if facts.busy_share < MAX_WORKING_SHARE
         else None
     )
     under = [
         *([f"most is lost to {most.sentence}"] if most is not None else []),
         *(["as profiled"] if rank.best.source != "profile" else []),
-        *([most.of_it] if most is not None and most.of_it else []),
+        *([most.remark] if most is not None and most.remark else []),
     ]
     sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {length}."
     note = "; ".join(under)

@@ -26,7 +26,7 @@ from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 from sawtooth.app.words import staircase as staircase_words
 from sawtooth.app.words.answer.step import answer_of
-from sawtooth.app.words.answer.title import limit_first
+from sawtooth.app.words.answer.title import first_without_bar
 
 SHOWN_FIRST = 3  # findings that are shown open if there are no bars; the others are folded
 
@@ -75,14 +75,16 @@ def _without_answer(result: RunResult, check: FailedCheck) -> None:
 def _findings(result: RunResult, stairs: Staircase | None) -> None:
     """Show the findings that are not bars: open if there are no bars, else folded."""
     drawn = [finding for _, finding in advice.numbered(result) if stairs is not None and finding.rule in stairs.changes]
-    if drawn and stairs is not None and (limit := limit_first(stairs, result)) is not None:  # the headline's change has no bar
+    if (
+        drawn and stairs is not None and (limit := first_without_bar(stairs, result)) is not None
+    ):  # the headline's change has no bar
         findings.one(next(number for number, finding in advice.numbered(result) if finding is limit), limit, result)
         drawn.append(limit)
     if drawn or headline.healthy(result) is not None:
         findings.show_rest(result, drawn)
         return
-    first = (findings.claimed(result) or advice.about_the_loss(result))[:SHOWN_FIRST]
-    if (loss := advice.of_the_loss(result)) is not None:
+    first = (findings.claimed(result) or advice.findings_on_loss(result))[:SHOWN_FIRST]
+    if (loss := advice.advice_on_loss(result)) is not None:
         findings.of_the_loss(*loss)
     for number, finding in first:
         findings.one(number, finding, result)

@@ -203,9 +203,9 @@ def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
     if by == "kernel" and first["share"] < STANDS_OUT:
         largest = tables.grouped(work, "category").iloc[0]
         kernels = fmt.many(int((rows["category"] == largest["name"]).sum()), "kernel")
-        return f"{fmt.share(float(largest['share']))} of GPU time is {categories.named(str(largest['name']))}, in {kernels}"
+        return f"{fmt.share(float(largest['share']))} of GPU time is {categories.in_words(str(largest['name']))}, in {kernels}"
     if by == "category":
-        return f"{share} of GPU time is {categories.named(name)}"
+        return f"{share} of GPU time is {categories.in_words(name)}"
     if by != "kernel" and work.knows(by):
         return f"{share} of GPU time is {name}"
     kernel = tables.grouped(work, "kernel").iloc[0]
@@ -280,7 +280,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bo
     }
     drawn = rows.assign(
         short=breakdown.short_names(rows, by),
-        class_of=[categories.named(name) if isinstance(name, str) else None for name in rows["category"]],
+        class_of=[categories.in_words(name) if isinstance(name, str) else None for name in rows["category"]],
         bar=breakdown.bars(rows),
     )
     hidden = {"class_of"} if by == "category" else {"shapes"} if by == "operator" else set()

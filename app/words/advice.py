@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.reading_order import best_ms, is_advice, leading, matters, prepared_by, same_as_delay
@@ -21,22 +21,21 @@ from sawtooth.app.words import causes, predicted_gain
 from sawtooth.app.words.headline import action, first_change, healthy
 from sawtooth.app.words.headline import below as headline_below
 
-NOTICEABLE = 1.1  # Ratio of gains: above it, the page explains why the larger change comes later.
-# If a change adds less than this share of its own gain after the changes before it, a note says so.
-LITTLE_LEFT = 0.5
+NOTICEABLE_RATIO = 1.1  # Ratio of two gains. Above it, the page explains why the larger change comes later.
+MIN_REMAINING_GAIN = 0.5  # Share of a change's own gain. A note says if less remains after earlier changes.
 # First lines of a code change. They are comments, so that a copied text remains code.
-FOR_EXAMPLE, OF_RUN = "  # for example", "  # with this run's names"
-_APART = re.compile(r"(?<=\S) {2,}#")  # The spaces that align a comment with others. In a narrow card, the line would wrap.
-MORE_IN_PLAN = 0.1  # Share of the step after the first change. A plan that saves more than this gets its own bar.
-TOO_WIDE = 3.0  # Ratio of the ends. A wider range is shown instead of its middle.
+FOR_EXAMPLE, WITH_NAMES = "  # for example", "  # with this run's names"
+_ALIGNED_COMMENT = re.compile(r"(?<=\S) {2,}#")  # Matches the spaces before a comment, which would wrap in a narrow card.
+MIN_PLAN_SAVING = 0.1  # Share of the step after the first change. A plan that saves more gets a bar.
+MAX_RANGE_RATIO = 3.0  # Ratio of a range's ends. A wider range is shown instead of its middle.
 
 
 def numbered(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the findings with their numbers, the same on every page and in every report.
+    """Return the findings with their numbers on every page and in every report.
 
-    If the largest loss has advice of its own (``of_the_loss``), that advice is number 1.
+    The numbers begin at 2 if ``advice_on_loss`` is change 1.
     """
-    return list(enumerate(result.findings, start=1 if of_the_loss(result) is None else 2))
+    return list(enumerate(result.findings, start=1 if advice_on_loss(result) is None else 2))
 
 
 def numbered_between(result: RunResult, rules: Sequence[str]) -> list[tuple[int, str, str]]:
@@ -47,12 +46,12 @@ def numbered_between(result: RunResult, rules: Sequence[str]) -> list[tuple[int,
 
 
 def first(result: RunResult) -> tuple[int, Finding] | None:
-    """Return the change to make first, with its number, for every screen and report.
+    """Return the change to make first, with its number.
 
-    This is the headline's change, or else the first finding that asks for a change. None for a healthy run, and if the largest
-    loss has advice of its own (``of_the_loss``).
+    This is the headline's change, or else the first finding that asks for a change. It is None for a healthy run, and if
+    ``advice_on_loss`` is change 1.
     """
-    if healthy(result) is not None or of_the_loss(result) is not None:
+    if healthy(result) is not None or advice_on_loss(result) is not None:
         return None
     lead = leading(result)
     changes = [(number, finding) for number, finding in numbered(result) if is_advice(finding)]
@@ -63,52 +62,52 @@ def first_in_words(result: RunResult) -> str | None:
     """Return the first change and its gain in the headline's words; None if there is no change."""
     if (change := first_change(result)) is not None:
         return change[1]
-    if (loss := of_the_loss(result)) is not None:
+    if (loss := advice_on_loss(result)) is not None:
         return ": ".join(loss)
-    change_known = first(result)
-    return None if change_known is None else f"{action(change_known[1])}: {gain_text(result, change_known[1])}"
+    numbered_change = first(result)
+    return None if numbered_change is None else f"{action(numbered_change[1])}: {gain_text(result, numbered_change[1])}"
 
 
-def unseen_here(result: RunResult) -> str | None:
-    """Return the topic of the first change if the profiled steps do not show it, else None."""
+def unprofiled_topic(result: RunResult) -> str | None:
+    """Return the title of the first change if the profiled steps do not show its topic, else None."""
     lead = leading(result)
     return lead.title if lead is not None and (lead.limits_the_step or "hidden" in lead.explains.topics) else None
 
 
-def comes_before(result: RunResult, shown_findings: Sequence[Finding]) -> str | None:
+def note_on_first_change(result: RunResult, shown_findings: Sequence[Finding]) -> str | None:
     """Return a sentence about the first change if ``shown_findings`` lacks it, else None."""
     change = first(result)
     if change is None or not shown_findings or change[1] in shown_findings:
         return None
     number, finding = change
-    return f"Change {number} comes first: {unseen_here(result) or action(finding)}."
+    return f"Change {number} comes first: {unprofiled_topic(result) or action(finding)}."
 
 
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
-    """Return the line below the headline; if no change is named yet, also what to try first."""
-    under = headline_below(result, included)
+    """Return the line below the headline, with what to try first if the headline names no change."""
+    line = headline_below(result, included)
     if included or leading(result) is not None or best_ms(result) is None:
-        return under
-    named, _, gain = (first_in_words(result) or "").partition(": ")
-    first_one = f"What to try first: {named}{f' ({gain})' if gain else ''}." if named else None
-    return " ".join(filter(None, (under, first_one))) or None
+        return line
+    change, _, gain = (first_in_words(result) or "").partition(": ")
+    first_try = f"What to try first: {change}{f' ({gain})' if gain else ''}." if change else None
+    return " ".join(filter(None, (line, first_try))) or None
 
 
 def paragraphs(finding: Finding) -> list[str]:
-    """Return what to do; for a finding from samples also what they show, and what to record next."""
+    """Return the fix; a finding from samples also says what the samples show and what to record next."""
     if not finding.observed:
         return [finding.fix]
     return [fmt.spaced(fmt.clean(finding.observed)), finding.fix, finding.prediction_note]
 
 
 def gain_text(result: RunResult, finding: Finding) -> str:
-    """Return a change's gain, and which other change it makes possible."""
-    needed = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
-    if needed is None:
+    """Return a change's gain, and the number of the change that it makes possible."""
+    prepared = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
+    if prepared is None:
         return predicted_gain.gain_text(finding)
     if finding.claims == "gain" and matters(finding, best_ms(result)) and not finding.may_gain_nothing:
-        return f"{predicted_gain.gain_text(finding)}, and makes change {needed} possible"
-    return f"little gain alone: makes change {needed} possible"
+        return f"{predicted_gain.gain_text(finding)}, and makes change {prepared} possible"
+    return f"little gain alone: makes change {prepared} possible"
 
 
 def gain_and_step(result: RunResult, finding: Finding) -> str:
@@ -125,38 +124,49 @@ def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
         return f"Change {numbers[first.rule]} removes the same wait, so its gain and this one do not add up."
     if same_as_delay(result, finding):
         return "This change removes the cause of the late rank's delay, so its gain and the late rank's do not add up."
-    if (bound := _loader_limit(result, finding)) is not None:
-        return bound
+    if (limit := _loader_limit(result, finding)) is not None:
+        return limit
+    return _note_on_earlier_changes(result, finding, numbers)
+
+
+def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mapping[str, int]) -> str | None:
+    """Return what a change of the plan saves after the changes before it.
+
+    It is None if the change saves about as much alone. ``numbers`` are the numbers of the findings by rule.
+    """
     rules = [step.rule for step in result.plan]
-    at = rules.index(finding.rule) if finding.rule in rules else 0
-    if not at or not (finding.claims == "gain" or finding.pays_later) or result.plan[at].prepares:
+    position = rules.index(finding.rule) if finding.rule in rules else 0
+    if not position or not (finding.claims == "gain" or finding.pays_later) or result.plan[position].prepares:
         return None
-    adds = result.plan[at].before_ms - result.plan[at].predicted_step_ms
-    alone = finding.claims == "gain" and not finding.may_gain_nothing
-    if alone and LITTLE_LEFT * finding.gain_ms < adds <= NOTICEABLE * finding.gain_ms:
+    saved_ms = result.plan[position].before_ms - result.plan[position].predicted_step_ms
+    gains_alone = finding.claims == "gain" and not finding.may_gain_nothing
+    if gains_alone and MIN_REMAINING_GAIN * finding.gain_ms < saved_ms <= NOTICEABLE_RATIO * finding.gain_ms:
         return None
-    if finding.pays_later and at == 1 and _named_in(finding.title, result, rules[0]):
-        return None  # The title already names the change before it.
-    *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
-    others_in_words = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
-    after = f"After {others_in_words} it saves ≈\u00a0{fmt.duration_ms(adds)}"
-    if finding.pays_later or adds <= NOTICEABLE * finding.gain_ms:
-        return f"{after}."
+    if finding.pays_later and position == 1 and _is_named_in(finding.title, result, rules[0]):
+        return None
+    *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:position]))
+    earlier_changes = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
+    note = f"After {earlier_changes} it saves ≈\u00a0{fmt.duration_ms(saved_ms)}"
+    if finding.pays_later or saved_ms <= NOTICEABLE_RATIO * finding.gain_ms:
+        return f"{note}."
     remove = "remove" if others else "removes"
-    return f"{after}. Alone it saves less, because time that {others_in_words} {remove} hides a part of its gain."
+    return f"{note}. Alone it saves less, because time that {earlier_changes} {remove} hides a part of its gain."
 
 
-def _named_in(title: str, result: RunResult, rule: str) -> bool:
-    """Return whether the title of a change names the finding of ``rule`` as the change before it."""
+def _is_named_in(title: str, result: RunResult, rule: str) -> bool:
+    """Return whether ``title`` names the action of the finding of ``rule``."""
     return any(f"“{action(finding)}”" in title for finding in result.findings if finding.rule == rule)
 
 
 def _loader_limit(result: RunResult, finding: Finding) -> str | None:
-    """Return that the loader's rate of batches limits a gain; the first such change explains it."""
+    """Return a note that the loader's rate of batches limits the gain, else None.
+
+    The note of the first such change has the loader's rate. The other notes refer to that change.
+    """
     if finding.fed_every_ms is None:
         return None
-    number, first_of_them = next((n, other) for n, other in numbered(result) if other.fed_every_ms is not None)
-    if first_of_them is not finding:
+    number, first_limited = next((n, other) for n, other in numbered(result) if other.fed_every_ms is not None)
+    if first_limited is not finding:
         return (
             f"The loader limits this gain and that of change {number}: together they save no more than the larger of the two."
         )
@@ -164,23 +174,23 @@ def _loader_limit(result: RunResult, finding: Finding) -> str | None:
     return f"The loader delivers a batch every {fmt.duration_ms(finding.fed_every_ms)}{at_best}: a step cannot become shorter until the loader is faster."
 
 
-def of_the_loss(result: RunResult) -> tuple[str, str] | None:
-    """Return what to do about the largest loss if no finding covers it, as in a trace without steps."""
-    rank = result.lead
-    verdict = judge(rank) if rank is not None else None
-    if rank is None or verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
+def advice_on_loss(result: RunResult) -> tuple[str, str] | None:
+    """Return what to do about the largest loss and its size, if no finding covers this loss.
+
+    An example is a trace without steps.
+    """
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
         return None
     loss = verdict.loss
     if loss.cause in CAUSE_OF and CAUSE_OF[loss.cause].who == "the late rank":
-        return None  # No finding names a late rank, so it cannot be said which rank to look at.
-    if (loss.owner == "idle" and loss.cause in (None, "unattributed")) or any(
-        _is_about(f, loss.cause) for f in result.findings
-    ):
+        return None  # No finding names the late rank, so the user would not know which rank to look at.
+    is_unexplained = loss.owner == "idle" and loss.cause in (None, "unattributed")
+    if is_unexplained or any(_is_about(finding, loss.cause) for finding in result.findings):
         return None
-    of = f"each {fmt.duration_ms(verdict.step.value)} step" if verdict.step.value else "the recorded time"
-    return causes.helps(loss.owner, loss.cause).rstrip(
-        "."
-    ), f"up to {fmt.duration_ms(loss.ms)}, {fmt.share(loss.share)} of {of}"
+    whole = f"each {fmt.duration_ms(verdict.step.value)} step" if verdict.step.value else "the recorded time"
+    size = f"up to {fmt.duration_ms(loss.ms)}, {fmt.share(loss.share)} of {whole}"
+    return causes.helps(loss.owner, loss.cause).rstrip("."), size
 
 
 def _is_about(finding: Finding, cause: str | None) -> bool:
@@ -188,8 +198,8 @@ def _is_about(finding: Finding, cause: str | None) -> bool:
     return finding.claims != "caution" or (cause is not None and cause in finding.explains.causes)
 
 
-def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the findings that explain the largest loss, if they have no gain and no change is advised."""
+def findings_on_loss(result: RunResult) -> list[tuple[int, Finding]]:
+    """Return the findings that explain the largest loss, with their numbers."""
     verdict = judge(result.lead) if result.lead is not None else None
     cause = verdict.loss.cause if verdict is not None and verdict.kind in ("starved", "loss") and verdict.loss else None
     return [(number, finding) for number, finding in numbered(result) if cause is not None and cause in finding.explains.causes]
@@ -198,7 +208,7 @@ def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
 def plan_title(result: RunResult) -> str | None:
     """Return a plan's effect, such as "One plan: 40.0 ms → ≈ 28.0 ms per step with 3 changes".
 
-    It is None without a plan, or if a plan cannot contain the headline's change: its gain is not replayed.
+    It is None without a plan, and if the plan lacks the headline's change because no replay predicts this change.
     """
     first = leading(result)
     if not result.plan:
@@ -211,30 +221,27 @@ def plan_title(result: RunResult) -> str | None:
 
 def _after_all(last: PlanStep) -> str:
     """Return the step after a plan: "≈ 28.0 ms", or a range if the prediction is too wide."""
-    if last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms:
+    if last.predicted_high_ms > MAX_RANGE_RATIO * last.predicted_low_ms:
         return fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
     return f"≈\u00a0{fmt.duration_ms(last.predicted_step_ms)}"
 
 
 def plan_heading(result: RunResult) -> str | None:
-    """Return ``plan_title`` for a list with ranges, with the level of these intervals.
-
-    None for a single change.
-    """
+    """Return ``plan_title`` and the level of the plan's intervals; None for a single change."""
     title = plan_title(result) if len(result.plan) > 1 else None
     return f"{title} (ranges: 80\u00a0% intervals)" if title else None
 
 
-def planned(result: RunResult, after_ms: float | None) -> Planned | None:
-    """Return the whole plan as a bar next to the step after the first change.
+def plan_bar(result: RunResult, after_ms: float | None) -> Planned | None:
+    """Return the bar of the step after the whole plan.
 
-    That step takes ``after_ms`` (None: not predicted). The result is None if the plan saves hardly more.
+    It is None if the plan hardly saves more than the first change. ``after_ms`` is the step after the first change; None if it is not predicted.
     """
     step_ms = best_ms(result)
     if plan_title(result) is None or not step_ms:
         return None
     last = result.plan[-1]
-    if last.predicted_step_ms > (1 - MORE_IN_PLAN) * (after_ms or step_ms):
+    if last.predicted_step_ms > (1 - MIN_PLAN_SAVING) * (after_ms or step_ms):
         return None
     changes = {1: "the change", 2: "both changes"}.get(len(result.plan), f"all {len(result.plan)} changes")
     return Planned(f"{changes}: {fmt.speedup(step_ms / last.predicted_step_ms)}", _after_all(last), last.predicted_step_ms)
@@ -254,14 +261,14 @@ def plan_lines(result: RunResult) -> list[str]:
 
 
 def diff(change: CodeChange) -> str:
-    """Return a code change as a diff without file names and line numbers; removed lines come first.
+    """Return a code change as a diff without file names and line numbers.
 
-    Its first line says whether names and values are from the run or only an example.
+    The first line says whether names and values are from the run or only an example.
     """
-    before, after = (_APART.sub("  #", text).splitlines() for text in (change.before, change.after))
-    lines = [OF_RUN if change.of_run else FOR_EXAMPLE]
+    before, after = (_ALIGNED_COMMENT.sub("  #", text).splitlines() for text in (change.before, change.after))
+    lines = [WITH_NAMES if change.of_run else FOR_EXAMPLE]
     for _, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         same = before[a:b] == after[c:d]
         lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]
         lines += [] if same else [f"+ {line}" for line in after[c:d]]
-    return "\n".join(printable(line, allowed="\t") for line in lines)  # because users copy it
+    return "\n".join(printable(line, allowed="\t") for line in lines)  # users paste it into a terminal or an editor

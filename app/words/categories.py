@@ -16,6 +16,6 @@ WORDS = {
 }
 
 
-def named(category: str) -> str:
+def in_words(category: str) -> str:
     """Return a category in words, such as "matrix products" for gemm."""
     return WORDS.get(category, category.replace("_", " "))

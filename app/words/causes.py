@@ -11,17 +11,18 @@ from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_BY_KEY
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 
-HELPS = {  # lost time without a known cause, by owner
+HELPS = {  # Advice against lost time without a known cause, by owner.
     "exposed_comm": "Overlap communication with computation, or send less.",
-    # These copies are asynchronous, so their memory is pinned already.
+    # No advice to pin memory, because these copies are asynchronous and therefore from pinned memory.
     "exposed_memcpy": "Send fewer bytes, or copy them on a separate stream during computation.",
     "idle": CAUSE_OF["unattributed"].to_do,
-    OUTSIDE_PROFILE: "Profile more steps: the profiled steps contain no rare events, such as an evaluation or a checkpoint.",
+    OUTSIDE_PROFILE: "Profile more steps, because the profiled steps contain no rare events, such as an evaluation or a checkpoint.",
 }
 OPTIMIZERS_PYTHON = (
-    "The optimizer walks through its parameters in Python: torch.compile of its step, or a CUDA graph, avoids this."
+    "The optimizer walks through its parameters in Python. Compile its step with torch.compile, or record it in a CUDA graph."
 )
-ACTIONS = {  # short actions for a headline, by cause or by owner; causes that nobody can change or explain have none
+# Short actions for a headline, by cause or by owner. There is none for a cause that users cannot change.
+ACTIONS = {
     "data_wait": "Load batches ahead",
     "allocator": "Let the allocator reuse its blocks",
     "compilation": "Compile before the steps that count",
@@ -36,17 +37,17 @@ ACTIONS = {  # short actions for a headline, by cause or by owner; causes that n
     "exposed_memcpy": "Copy less",
 }
 COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
-MIN_SAID_SHARE = 0.01  # Share of a lost time. Smaller parts are less than its rounding error.
+MIN_MENTIONED_SHARE = 0.01  # Share of a lost time. A smaller part is less than the rounding error.
 NEXT_BATCH = "the DataLoader's next batch"
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)(?: of (?:[\w.]*\.)?(\w+) object at 0x[0-9a-f]+)?>")
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
 
 
 @dataclass(frozen=True)
-class Named:
-    """A finding's name for its time: a sentence ("It waits for …") and a phrase ("goes to …").
+class LossName:
+    """A finding's name for lost time: a sentence ("It waits for …") and a phrase (after "goes to").
 
-    ``cause`` is the ledger's cause if the finding uses its name, or None if the finding has its own name.
+    ``cause`` is the ledger's cause with this name. It is None for the finding's own name.
     """
 
     cause: str | None
@@ -54,17 +55,17 @@ class Named:
     loses_to: str
 
 
-def of_finding(finding: Finding | None) -> Named | None:
-    """Return a finding's name for its time; None if it is about no lost time, or about hidden time.
+def of_finding(finding: Finding | None) -> LossName | None:
+    """Return a finding's name for the lost time that it explains.
 
-    The profile does not show hidden time.
+    It is None if the finding explains no lost time, or only time that the profile does not show.
     """
     if finding is None or "hidden" in finding.explains.topics or not finding.explains.causes:
         return None
-    cause, called = finding.explains.causes[0], finding.explains.called
-    if called is not None:
-        return Named(None, f"It waits for {called}.", called)
-    return Named(cause, waits_for(cause), CAUSE_OF[cause].loses_to)
+    cause, own_name = finding.explains.causes[0], finding.explains.called
+    if own_name is not None:
+        return LossName(None, f"It waits for {own_name}.", own_name)
+    return LossName(cause, waits_for(cause), CAUSE_OF[cause].loses_to)
 
 
 def waits_for(cause: str | None) -> str:
@@ -82,33 +83,35 @@ def loses_to(owner: str, cause: str | None) -> str:
 
 
 def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> str:
-    """Return a suffix for lost time during which the GPU is busy for ``transfer_ms``.
+    """Return a suffix for ``ms`` of lost time in which the GPU transfers data for ``transfer_ms``.
 
-    It is "" if that time is too short to be seen.
+    It is "" if it hardly does.
     """
-    if transfer_ms < MIN_SAID_SHARE * ms:
+    if transfer_ms < MIN_MENTIONED_SHARE * ms:
         return ""
-    if transfer_ms > (1 - MIN_SAID_SHARE) * ms:
+    if transfer_ms > (1 - MIN_MENTIONED_SHARE) * ms:
         return ", part of its busy time"
-    does = "communicating" if (cause or owner) in COMMUNICATION else "copying" if cause else "copying or communicating"
-    return f", {fmt.duration_ms(transfer_ms)} of it {does}"
+    activity = "communicating" if (cause or owner) in COMMUNICATION else "copying" if cause else "copying or communicating"
+    return f", {fmt.duration_ms(transfer_ms)} of it {activity}"
 
 
 def place(name: str) -> str:
-    """Return a place in the trace, or a sentence with it, in readable form.
+    """Return a place in the trace, or a sentence with a place, with short names.
 
     PyTorch's name for the wait in a DataLoader, for example, has 50 characters of class names.
     """
-    return _BUILT_IN.sub(
-        lambda of: of[1] if of[2] in (None, "type", "module") else f"{of[2]}.{of[1]}",
-        _LOADER.sub(NEXT_BATCH, readable_frame(name)),
-    )
+    return _BUILT_IN.sub(_short_name, _LOADER.sub(NEXT_BATCH, readable_frame(name)))
+
+
+def _short_name(built_in: re.Match[str]) -> str:
+    function, owner = built_in[1], built_in[2]
+    return function if owner in (None, "type", "module") else f"{owner}.{function}"
 
 
 def helps(owner: str, cause: str | None, phase: str | None = None) -> str:
     """Return what to change about lost time.
 
-    If all of it lies in one ``phase`` of the step, the advice may be more specific.
+    Advice may be more specific if all of it is in one ``phase`` of the step.
     """
     if (cause, phase) == ("python_host", "optimizer"):
         return OPTIMIZERS_PYTHON
@@ -117,6 +120,6 @@ def helps(owner: str, cause: str | None, phase: str | None = None) -> str:
 
 
 def action(owner: str, cause: str | None) -> str | None:
-    """Return the short action against lost time; None if its cause is not known."""
+    """Return the short action against lost time; None without advice."""
     is_known = cause is not None and cause != "unattributed"
     return ACTIONS.get(cause if is_known and cause is not None else owner)

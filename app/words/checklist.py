@@ -1,7 +1,4 @@
-"""The checklist in words: the run's changes, then the techniques without a finding.
-
-Changes have the Verdict's numbers. Techniques are in use, have nothing to gain, or cannot be seen in the recording.
-"""
+"""The checklist in words: the run's changes, then the techniques without a finding."""
 
 from __future__ import annotations
 
@@ -27,10 +24,10 @@ REMARK = "remark: no gain is predicted"
 
 @dataclass(frozen=True)
 class ToDo:
-    """A change with its ``number`` on the Verdict, its gain, the step after it, and the reason.
+    """A change with its ``number`` on the Verdict, its gain, and its reason.
 
-    ``detail`` is "" without a predicted step time. ``technique`` is the name in tuning guides. ``overlap`` says if another change
-    saves the same time.
+    ``technique`` is the name in tuning guides. ``detail`` is the step after the change; "" without a prediction. ``overlap`` says
+    whether another change saves the same time.
     """
 
     number: int
@@ -51,18 +48,18 @@ def to_do(result: RunResult, checked: Sequence[Checked]) -> list[ToDo]:
     """Return every finding in the Verdict's order, with its number and figures."""
     techniques = {row.rule: row.technique.title for row in checked if row.finding is not None}
     rows = [_to_do(number, finding, techniques, result) for number, finding in advice.numbered(result)]
-    loss = advice.of_the_loss(result)
+    loss = advice.advice_on_loss(result)
     return [ToDo(1, loss[0], "", f"saves {loss[1]}", "", "the largest loss of time", ""), *rows] if loss else rows
 
 
 def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], result: RunResult) -> ToDo:
-    remark = not reading_order.is_advice(finding)
+    is_remark = not reading_order.is_advice(finding)
     return ToDo(
         number,
         fmt.clean(headline.action(finding)),
         techniques.get(finding.rule, ""),
-        REMARK if remark else advice.gain_text(result, finding),
-        "" if remark else predicted_gain.detail(finding),
+        REMARK if is_remark else advice.gain_text(result, finding),
+        "" if is_remark else predicted_gain.detail(finding),
         _sentence(finding.title),
         # The title of a change that pays later already names the other change.
         "" if finding.pays_later else advice.note_on_other_changes(result, finding) or "",
@@ -70,10 +67,7 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
 
 
 def rows(result: RunResult, checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
-    """Return technique, state and sentence of each row.
-
-    The Verdict's changes come first, with their numbers; the techniques without a finding follow.
-    """
+    """Return technique, state and sentence of each change, then of each technique without a finding."""
     changes = [
         (row.technique or row.action, f"{row.number}. {', '.join(filter(None, (row.gain_text, row.detail)))}", row.because)
         for row in to_do(result, checked)
@@ -105,15 +99,14 @@ def finding(result: RunResult) -> str:
 
 
 def title(checked: Sequence[Checked]) -> str:
-    """Return the summary of the checklist: how many changes save time, and techniques by state."""
-    gains = sum(row.status == "gains" for row in checked)
-    may = sum(row.finding is not None and row.finding.claims == "ceiling" for row in checked)
+    """Return how many changes shorten the step, and the number of techniques by state."""
+    certain = sum(row.status == "gains" for row in checked)
+    possible = sum(row.finding is not None and row.finding.claims == "ceiling" for row in checked)
     effect = "No technique would shorten the step"
-    if gains or may:
-        effect = f"{fmt.many(gains or may, 'change')} {'would' if gains else 'may'} shorten the step"
+    if certain or possible:
+        effect = f"{fmt.many(certain or possible, 'change')} {'would' if certain else 'may'} shorten the step"
     count = {status: sum(row.status == status for row in checked) for status in STATES}
-    techniques = fmt.many(count["done"], "technique")
-    apart = f", {count['not applicable']} not applicable" if count["not applicable"] else ""
-    return (
-        f"{effect}; {techniques} in use, {count['nothing']} with nothing to gain{apart}, {count['not checked']} cannot be seen"
-    )
+    parts = [f"{fmt.many(count['done'], 'technique')} in use", f"{count['nothing']} with nothing to gain"]
+    if count["not applicable"]:
+        parts.append(f"{count['not applicable']} not applicable")
+    return f"{effect}; {', '.join(parts)}, {count['not checked']} cannot be seen"

@@ -1,4 +1,4 @@
-"""Sentences about how well the busy time is used: MFU, what lowers it, and the basis of its numbers."""
+"""Sentences about the use of busy time: the MFU, what lowers it, and the basis of its numbers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.efficiency import PartKey, PeakPart
 from sawtooth.app.words import categories, lost_time
 from sawtooth.app.words.causes import COMMUNICATION
-from sawtooth.app.words.run import mfu_peak
+from sawtooth.app.words.run import is_by_dtype, is_lower_bound, mfu_peak, step_range
 
-SAME_SHARE = 0.01  # Share of the MFU. Values that differ by less look equal.
-OTHER_DTYPES = 1.05  # Ratio to the MFU above which the cost of wider dtypes is shown.
+MIN_MFU_DIFFERENCE = 0.01  # Share of the MFU. Values that differ by less look equal.
+MIN_DTYPE_RATIO = 1.05  # Ratio of the MFU at the operators' dtypes to the MFU. Above it, the cost of wider dtypes is shown.
 MIN_ROW_SHARE = 0.01  # Share of the step. Smaller parts are added up in one row.
 ROUNDING = 1e-9  # Sums of floating-point numbers may differ by this share of the step.
-LOWER_CLOCK = 0.98  # Share of the rated clock. A smaller reduction is not mentioned.
-NOTABLE = 0.005  # Share of the peak's clock. A smaller difference is rounding.
+MAX_LIMITED_CLOCK = 0.98  # Share of the rated clock. A smaller reduction is not mentioned.
+MIN_CLOCK_LOSS = 0.005  # Share of the peak's clock. A smaller difference is rounding.
 
-LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its time
+LOSES = {  # The main loss relative to the peak. ``mfu_sentence`` inserts its time.
     "idle": "the GPU is idle for {}",
     "exposed_memcpy": "copies that no computation overlaps take {}",
     "exposed_comm": "communication that no computation overlaps takes {}",
@@ -33,25 +33,24 @@ LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its ti
 HELPS = {  # advice for parts that are not lost time
     "other_kernels": "Fuse or remove them: torch.compile, fused optimizers and losses.",
     "dtype": "Compute in bf16 (autocast), or allow TF32.",
-    "clock": "Raise the power limit or improve the cooling: the Telemetry page shows the reason.",
-    "slow_kernels": "Use larger and aligned shapes, or fused attention: see the operators below.",
+    "clock": "Raise the power limit or improve the cooling. The Telemetry page shows the reason.",
+    "slow_kernels": "Use larger and aligned shapes, or fused attention. See the operators below.",
 }
-IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is already in use
+COMPUTE_IN_BF16 = "Compute in bf16 (autocast)."  # The advice if TF32 is already in use.
 PRECISION_FIRST = (
     "Lower the precision first, which changes these kernels. Then use larger and aligned shapes, or fused attention."
 )
-MOSTLY = 0.5  # Share of the FLOPs. If wide dtypes have more, lower precision is the first advice.
-FLOP_CATEGORIES = ("gemm", "conv", "attention")
-# Parts with rows of their own, and operations that are not kernels.
-NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")
-NAMED = 2  # Number of kernel categories that have rows of their own.
+MAX_WIDE_SHARE = 0.5  # Share of the FLOPs. If wide dtypes have more, the first advice is to lower the precision.
+# Categories with rows of their own, and operations that are not kernels.
+NOT_OTHER_KERNELS = ("gemm", "conv", "attention", "communication", "memcpy", "memset")
+MAX_CATEGORIES = 2  # Kernel categories that are named.
 
 
 def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column) -> list[PeakPart]:
-    """Return the parts of a step: the time needed at the peak, and each loss relative to it.
+    """Return the parts of a step: the time needed at the peak, and each loss relative to the peak.
 
-    The parts sum to the step; empty parts are left out. Idle time, copies and communication come from the ledger, as on Idle.
-    ``metrics`` are of the same ``column``. Empty if the MFU is not known.
+    The parts sum to the step. Idle time, copies and communication come from the ledger, as on Idle. ``metrics`` must be of ``column``. The list is empty if
+    the MFU is not known.
     """
     mfu, known_parts = metrics["mfu"].value, parts_of(rank, column)
     step = sum(part.ms for part in known_parts)
@@ -67,13 +66,13 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
     peak = min(mfu * step, compute)
     busy, flop_share = (metrics[f"mfu_factor_{key}"].value for key in ("busy", "flop_kernels"))
     flop_kernels = compute if busy is None or flop_share is None else min(max(flop_share * busy * step, peak), compute)
-    own_peak = (metrics["mfu_at_dtype"].value or 0.0) * step
-    dtype = min(own_peak, flop_kernels) - peak if own_peak > OTHER_DTYPES * peak else 0.0
-    other_kernels_ms = flop_kernels - peak - dtype
-    slower = min((peak + dtype) * (1 / clock - 1), other_kernels_ms) if clock < 1 - NOTABLE else 0.0
+    peak_at_dtype = (metrics["mfu_at_dtype"].value or 0.0) * step
+    dtype = min(peak_at_dtype, flop_kernels) - peak if peak_at_dtype > MIN_DTYPE_RATIO * peak else 0.0
+    below_peak = flop_kernels - peak - dtype
+    by_clock = min((peak + dtype) * (1 / clock - 1), below_peak) if clock < 1 - MIN_CLOCK_LOSS else 0.0
     times: dict[PartKey, float] = {
         "idle": waits["idle"], "exposed_memcpy": waits["exposed_memcpy"], "exposed_comm": waits["exposed_comm"],
-        "other_kernels": compute - flop_kernels, "dtype": dtype, "clock": slower, "slow_kernels": other_kernels_ms - slower,
+        "other_kernels": compute - flop_kernels, "dtype": dtype, "clock": by_clock, "slow_kernels": below_peak - by_clock,
     }  # fmt: skip
     shown_parts: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= MIN_ROW_SHARE * step}
     shown_parts |= {"rest": max(step - peak - sum(shown_parts.values()), 0.0), "peak": peak}
@@ -90,7 +89,10 @@ def why_idle_differs(rank: RankResult, parts: Sequence[PeakPart], column: Column
 
 
 def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_time.LostTimeRow, float] | None:
-    """Return the main cause of idle time, exposed copies or communication, with its ms, else None."""
+    """Return the main cause of idle time, exposed copies or exposed communication, and its ms.
+
+    It is None for other parts.
+    """
     if key not in ("idle", "exposed_memcpy", "exposed_comm"):
         return None
     times = {
@@ -98,57 +100,58 @@ def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_t
         for row in lost_time.rows(rank, column)
         if row.owner and (key == "idle" or (row.key in COMMUNICATION) == (key == "exposed_comm"))
     }
-    first = max(times, key=times.__getitem__, default=None)
-    return None if first is None or not times[first] else (first, times[first])
+    longest = max(times, key=times.__getitem__, default=None)
+    return None if longest is None or not times[longest] else (longest, times[longest])
 
 
 def largest_share(rank: RankResult, part: PeakPart, column: Column, largest_operator: str = "") -> tuple[str, str]:
-    """Return the largest share of a part in words, and advice against it.
+    """Return the largest share of a part in words, and advice against this share.
 
-    ``largest_operator`` is the product, convolution or attention with the largest time above its minimum.
+    ``largest_operator`` is the product, convolution or attention that exceeds its time at the peak by most.
     """
     if (wait := largest_wait(rank, part.key, column)) is not None:
         row, ms = wait
         return ("" if row.key == part.key else f"{row.label}: {fmt.duration_ms(ms)}"), row.helps
     details = {"slow_kernels": largest_operator, "dtype": _dtypes(rank), "other_kernels": _categories(rank)}
-    helps = IN_TF32 if (part.key, details["dtype"]) == ("dtype", "TF32") else HELPS.get(part.key, "")
-    flops = _flops_of_dtypes(rank)
-    wide = sum(flops.get(dtype, 0.0) for dtype in ("fp32", "tf32"))
-    if part.key == "slow_kernels" and wide > MOSTLY * sum(flops.values()):
+    helps = COMPUTE_IN_BF16 if (part.key, details["dtype"]) == ("dtype", "TF32") else HELPS.get(part.key, "")
+    flops = _flops_by_dtype(rank)
+    wide_flops = sum(flops.get(dtype, 0.0) for dtype in ("fp32", "tf32"))
+    if part.key == "slow_kernels" and wide_flops > MAX_WIDE_SHARE * sum(flops.values()):
         helps = PRECISION_FIRST
     return details.get(part.key, ""), helps
 
 
-def _flops_of_dtypes(rank: RankResult) -> Mapping[str, float]:
+def _flops_by_dtype(rank: RankResult) -> Mapping[str, float]:
     return rank.facts.flops.by_dtype if rank.facts.flops is not None else {}
 
 
 def _dtypes(rank: RankResult) -> str:
-    flops = _flops_of_dtypes(rank)
-    return ", ".join(
-        dtype.upper() for dtype in sorted(flops, key=flops.__getitem__, reverse=True) if dtype not in ("bf16", "fp16")
-    )
+    """Return the dtypes above 16 bit, the one with the most FLOPs first."""
+    flops = _flops_by_dtype(rank)
+    by_flops = sorted(flops, key=flops.__getitem__, reverse=True)
+    return ", ".join(dtype.upper() for dtype in by_flops if dtype not in ("bf16", "fp16"))
 
 
 def _categories(rank: RankResult) -> str:
-    rows = rank.categories[~rank.categories["category"].isin(NO_KERNELS)].nlargest(NAMED, "ns")
-    per = len(rank.counted) or 1
+    """Return the longest categories of other kernels with their times per step."""
+    rows = rank.categories[~rank.categories["category"].isin(NOT_OTHER_KERNELS)].nlargest(MAX_CATEGORIES, "ns")
+    steps = len(rank.counted) or 1
     return ", ".join(
-        f"{categories.named(category)} {fmt.duration_ns(ns / per)}"
+        f"{categories.in_words(category)} {fmt.duration_ns(ns / steps)}"
         for category, ns in zip(rows["category"], rows["ns"], strict=True)
     )
 
 
 def largest_loss(parts: Sequence[PeakPart]) -> PeakPart | None:
-    """Return the part that keeps most of a step from the peak; None if there is none."""
+    """Return the largest loss relative to the peak; None without a loss."""
     return max((part for part in parts if part.key != "peak"), key=lambda part: part.ms, default=None)
 
 
 def mfu_headline(sentence: str) -> tuple[str, str | None]:
-    """Return a sentence of ``mfu_sentence`` as a short headline and the line below it."""
-    reaches, _, loses = sentence.removesuffix(".").partition(": ")
-    reaches, _, also = reaches.partition(", and ")
-    below = [f"{loses[0].upper()}{loses[1:]}." if loses else "", f"It reaches {also}." if also else ""]
+    """Return the result of ``mfu_sentence`` as a short headline and the line below it."""
+    reaches, _, loss = sentence.removesuffix(".").partition(": ")
+    reaches, _, share_at_dtype = reaches.partition(", and ")
+    below = [f"{loss[0].upper()}{loss[1:]}." if loss else "", f"It reaches {share_at_dtype}." if share_at_dtype else ""]
     return f"{reaches}.", " ".join(filter(None, below)) or None
 
 
@@ -158,13 +161,13 @@ def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> s
     mfu_prefix = "" if mfu.startswith("<") else _trust_sign(metrics["mfu"])
     peak = mfu_peak(metrics)
     peak = f"GPU's dense {peak}" if peak == "16-bit peak" else peak
-    reaches, most = f"The run reaches {mfu_prefix}{mfu} of the {peak}", largest_loss(parts)
-    if most is None:
+    reaches, loss = f"The run reaches {mfu_prefix}{mfu} of the {peak}", largest_loss(parts)
+    if loss is None:
         return f"{reaches}."
     step = f"each {fmt.duration_ms(sum(part.ms for part in parts))} step"
-    if most.key == "dtype":
+    if loss.key == "dtype":
         reaches += f", and {fmt.share(metrics['mfu_at_dtype'].value or 0.0)} of the peak of its operators' dtypes"
-    return f"{reaches}: {LOSES[most.key].format(f'{fmt.duration_ms(most.ms)} of {step}')}."
+    return f"{reaches}: {LOSES[loss.key].format(f'{fmt.duration_ms(loss.ms)} of {step}')}."
 
 
 def _trust_sign(reading: Reading) -> str:
@@ -175,7 +178,7 @@ def _trust_sign(reading: Reading) -> str:
 def rates_and_clock(metrics: Mapping[str, Reading]) -> str:
     """Return the achieved rate, the utilizations that differ from the MFU, and the SM clock."""
     mfu = metrics["mfu"].value or 0.0
-    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
+    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > MIN_MFU_DIFFERENCE * mfu]
     shown_keys = [key for key in ("achieved_tflops", *others) if metrics[key].value is not None]
     sentences = [f"{METRICS[key].label}: {_trust_sign(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown_keys]
     clock = metrics["mfu_factor_clock"]
@@ -185,10 +188,10 @@ def rates_and_clock(metrics: Mapping[str, Reading]) -> str:
 
 
 def throttled(result: RunResult) -> str:
-    """Return a clause with the GPU's clock under the power limit; "" if the limit does not lower it."""
+    """Return a clause with the GPU's clock under the power limit, or ""."""
     clock = result.metrics["mfu_factor_clock"]
-    capped = any("power_limit" in finding.explains.topics for finding in result.findings)
-    if not capped or clock.value is None or clock.trust != "ok" or clock.value > LOWER_CLOCK:
+    is_limited = any("power_limit" in finding.explains.topics for finding in result.findings)
+    if not is_limited or clock.value is None or clock.trust != "ok" or clock.value > MAX_LIMITED_CLOCK:
         return ""
     return f" at {fmt.share(clock.value)} of its rated clock (power limit)"
 
@@ -198,29 +201,63 @@ MARK_STEPS = "for batch in loader:\n    train_step(batch)\n    profiler.step()  
 
 
 def what_mfu_lacks(metrics: Mapping[str, Reading]) -> tuple[str, str | None]:
-    """Return what is missing for the MFU, and the code that records it (None if no code does)."""
+    """Return what is missing for the MFU, and the code that records it; None if no code does."""
     if metrics["step_time_ms"].value is None:
         return "Steps are not marked, so there is no time of a step.", MARK_STEPS
     if metrics["flops_per_step"].value is None:
         return "The FLOPs of a step are not known.", RECORD_SHAPES
-    return "The GPU's peak is not known: give it under “Your measurements”.", None
+    return "The GPU's peak is not known. Enter it under “Your measurements”.", None
 
 
-def without_tensor_cores(ms: float, hardly: bool, per: str) -> str:
+def without_tensor_cores(ms: float, is_negligible: bool, per: str) -> str:
     """Return how long products, convolutions and attention run without tensor cores.
 
-    ``hardly`` means that this is a negligible part of their time.
+    ``is_negligible`` says whether ``ms`` is a negligible part of their time. ``per`` is a phrase such as "per step".
     """
     if not ms:
         return "Every matrix product, convolution and attention uses tensor cores"
-    if hardly:
+    if is_negligible:
         return f"Products, convolutions and attention use tensor cores, all but {fmt.duration_ms(ms)} {per}"
     return f"Products, convolutions and attention run {fmt.duration_ms(ms)} {per} without tensor cores"
 
 
 def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
-    """Return a sentence that the MFU's step time is inferred; None if it is measured."""
+    """Return a sentence that the step time behind the MFU is inferred; None if the step time is measured."""
     mfu = metrics["mfu"]
     if mfu.value is None or mfu.trust == "ok":
         return None
     return "The step time behind these numbers is inferred, not measured."
+
+
+def card_note(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | None:
+    """Return the note below a metric's card on the Verdict, or None."""
+    if key == "best_step_time_ms":
+        return step_range(rank)
+    note = {"mfu": _mfu_note, "tensor_core_time_share": _tensor_note, "gpu_busy_share": _busy_note}.get(key)
+    return note(metrics) if note is not None else None
+
+
+def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return the note below the MFU: the achieved rate."""
+    if (achieved := metrics["achieved_tflops"]).value is None:
+        return None
+    prefix = "a lower bound: " if is_lower_bound(metrics) else ""
+    note = f"{prefix}{fmt.reading('achieved_tflops', achieved)} achieved"
+    return f"of the {mfu_peak(metrics)}; {note}" if is_by_dtype(metrics) else note
+
+
+def _tensor_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return the note below the tensor-core share: its basis, the unknown part, the measured value."""
+    parts = ["of compute time"]
+    unknown, measured = metrics["tensor_core_unknown_share"], metrics["tensor_active_measured"]
+    if unknown.value:
+        parts.append(f"{fmt.share(unknown.value)} unknown")
+    if measured.value is not None:
+        parts.append(f"pipe measured {fmt.reading('tensor_active_measured', measured)} active")
+    return ", ".join(parts)
+
+
+def _busy_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return the note below GPU busy: NVML's utilization."""
+    nvml = metrics["nvml_gpu_util_mean"]
+    return f"as profiled; NVML {fmt.reading('nvml_gpu_util_mean', nvml)}" if nvml.value is not None else "as profiled"

@@ -22,49 +22,50 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "share": fmt.share,
 }
 MAX_COLUMNS = 4  # More columns do not fit next to the change.
-MAX_NUMBERS = 2  # This many columns of numbers come before other texts.
-# Columns without cells: a link shows times better, and other columns name what the ids mean.
-_PLACE = ("start_ns", "end_ns", "devices", "recording")
+MAX_NUMBERS = 2  # If columns must be left out, these first columns of numbers stay.
+_HIDDEN_COLUMNS = ("start_ns", "end_ns", "devices", "recording")  # A link shows these times and ids.
 # These columns have names to search for in the code. The most reliable column comes first.
-_NAMED_BY = ("place", "operator", "flop_operator", "module")
-_MIN_USEFUL = ("cause", "owner", "phase")  # The finding's title usually contains them.
+_NAME_COLUMNS = ("place", "operator", "flop_operator", "module")
+_LEAST_USEFUL = ("cause", "owner", "phase")  # The finding's title usually contains their values.
 _HEADINGS = {"ms": "Time", "us": "Time", "ns": "Time", "share": "Share", "bytes": "Bytes"}
 
 
 def table(finding: Finding) -> Rows:
-    """Return the headings and cells of a finding's evidence; both are empty if it has none.
+    """Return the headings and cells of a finding's evidence; no rows without evidence.
 
-    Rows of another kind than the first are left out. Empty columns are left out too, and the least useful of many columns.
+    Only rows with the columns of the first row are shown. Empty columns, and the least useful of many columns, are left out.
     """
     rows = [row for row in finding.evidence if row.keys() == finding.evidence[0].keys()]
-    filled_keys = [
-        key for key in (rows[0] if rows else ()) if key not in _PLACE and any(row[key] not in (None, "") for row in rows)
+    constant = {key for key in _LEAST_USEFUL if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
+    filled = [
+        key
+        for key in (rows[0] if rows else ())
+        if key not in _HIDDEN_COLUMNS and key not in constant and any(row[key] not in (None, "") for row in rows)
     ]
-    constant = {key for key in _MIN_USEFUL if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
-    filled_keys = [key for key in filled_keys if key not in constant]
-    numbers = [key for key in filled_keys if all(isinstance(row[key], int | float | None) for row in rows)]
-    name = next((key for key in _NAMED_BY if key in filled_keys), None)
+    numbers = [key for key in filled if all(isinstance(row[key], int | float | None) for row in rows)]
+    name = next((key for key in _NAME_COLUMNS if key in filled), None)
 
-    def place(key: str) -> int:
+    def priority(key: str) -> int:
         if key == name or key in numbers[:MAX_NUMBERS]:
             return 0
-        return 3 if key in _MIN_USEFUL else 2 if key in numbers else 1
+        return 3 if key in _LEAST_USEFUL else 2 if key in numbers else 1
 
-    kept_keys = set(sorted(filled_keys, key=place)[:MAX_COLUMNS])
-    columns = [key for key in filled_keys if key in kept_keys]
+    most_useful = set(sorted(filled, key=priority)[:MAX_COLUMNS])
+    columns = [key for key in filled if key in most_useful]
     return [_heading(key) for key in columns], [[_cell(key, row[key]) for key in columns] for row in rows]
 
 
 def where(finding: Finding) -> tuple[str, str] | None:
-    """Return where to look without a source line: an operator, and its phase and shapes.
+    """Return a name to search for in the code, and its phase and shapes.
 
-    They come from the first piece of evidence that has them; None if there is none.
+    It is None if the evidence names nothing.
     """
     for row in finding.evidence:
-        name = next((str(row[key]) for key in _NAMED_BY if row.get(key)), None)
+        name = next((str(row[key]) for key in _NAME_COLUMNS if row.get(key)), None)
         if name is not None:
             phase = f"{row['phase']} phase" if row.get("phase") else ""
-            return fmt.clean(place(name), 80), fmt.clean(", ".join(filter(None, (phase, str(row.get("shapes") or "")))), 120)
+            details = ", ".join(filter(None, (phase, str(row.get("shapes") or ""))))
+            return fmt.clean(place(name), 80), fmt.clean(details, 120)
     return None
 
 
@@ -97,5 +98,6 @@ def about_samples(result: RunResult) -> list[str]:
     """Return a report's lines: what samples add to a profile, or what samples alone cannot show."""
     if result.statements:
         return ["", telemetry.STATEMENTS, *(f"  {line}" for line in telemetry.statements(result))]
-    alone = result.lead is None and result.telemetry.devices and result.not_checked
-    return ["", "Not checked", *(f"  {sentence}" for sentence in why_unchecked(result.not_checked))] if alone else []
+    if result.lead is not None or not result.telemetry.devices or not result.not_checked:
+        return []
+    return ["", "Not checked", *(f"  {sentence}" for sentence in why_unchecked(result.not_checked))]

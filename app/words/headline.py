@@ -16,11 +16,11 @@ from sawtooth.app.words.efficiency import throttled
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-MIN_SAID_SHARE = 0.01  # Share of the step. A shorter mean time between steps is not mentioned.
+MIN_PAUSE_SHARE = 0.01  # Share of the step. Pauses of less time per step are not mentioned.
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # The diagnostic of a trace that ends before its profile does.
 
-CUT_OFF_EARLY = (  # what happened, why, what to do
+CUT_OFF_EARLY = (  # What happened, why, and what to do.
     "The trace file is cut off and contains no GPU work.",
     "A trace begins with the host's events, and the file ends within them: the job was stopped, or the copy is incomplete.",
     "Copy it again, or let the job write it to the end.",
@@ -28,7 +28,7 @@ CUT_OFF_EARLY = (  # what happened, why, what to do
 
 
 def headline(result: RunResult) -> str:
-    """Return the answer in one line: "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms"."""
+    """Return the headline, such as "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms"."""
     if (withdrawn := result.withdrawn_by) is not None and withdrawn.headline is not None:
         return withdrawn.headline
     change = first_change(result)
@@ -39,27 +39,30 @@ def headline(result: RunResult) -> str:
 
 
 def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
-    """Return the headline above the poster, which shows the times: the change or those ``included``."""
+    """Return the headline above the poster: ``included`` changes, or the first change without times.
+
+    The poster shows the times.
+    """
     if result.withdrawn_by is not None:
         return headline(result)
     if included:
         return _headline_with_limits(named_together(included), included, result)
     change = first_change(result)
-    if change is None and (without := _without_steps(result)) is not None and not is_cut_off(result):
-        return without.partition(":")[0]  # the line below has the share
+    if change is None and (sentence := _without_steps(result)) is not None and not is_cut_off(result):
+        return sentence.partition(":")[0]  # the line below has the share
     if change is None or change[0].claims != "gain" or change[0].ends_the_run:
         return headline(result)
     return _headline_with_limits(_whole_action(change[0], result), change[:1], result)
 
 
 def _headline_with_limits(sentence: str, changes: Sequence[Finding], result: RunResult) -> str:
-    """Return a headline about ``changes`` with its limits: low confidence, or a trace that is cut off."""
+    """Return ``sentence`` with the limits of the prediction, and a note if the trace is cut off."""
     cut_off = ". The trace file is cut off." if is_cut_off(result) else ""
     return f"{sentence}{_limits(changes)}{cut_off}"
 
 
 def _limits(changes: Sequence[Finding]) -> str:
-    """Return a prediction's limits in brackets: low confidence, or a range with today's step in it."""
+    """Return the limits of a prediction in brackets; "" without limits."""
     limits = ["low confidence"] if any(change.confidence == "low" for change in changes) else []
     if len(changes) == 1 and changes[0].may_gain_nothing:
         limits.append("may gain nothing")
@@ -75,14 +78,14 @@ def named_together(changes: Sequence[Finding]) -> str:
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     """Return the line below the headline, or None.
 
-    It says where the time goes if the headline says something else, or what might help a healthy run. A finding that ends the
-    run remains visible if the headline names ``included`` changes. Work between steps is mentioned if it matters.
+    It says where the time goes, unless the headline says this. For a healthy run, it says what might help. If the headline names
+    ``included`` changes, the line names a finding that ends the run. Long pauses between steps are mentioned.
     """
     return " ".join(filter(None, (_below(result, included), between_steps(result)))) or None
 
 
 def between_steps(result: RunResult) -> str | None:
-    """Return the times of a round of steps and of pauses (evaluation, checkpoints, others), or None.
+    """Return the times of alternating steps and of pauses between steps, or None.
 
     An example is "Evaluation takes 1.4 ms of the step on average: 84 ms every 60 steps".
     """
@@ -91,21 +94,21 @@ def between_steps(result: RunResult) -> str | None:
     best, step_ms = result.lead.best, result.lead.best.ms
     if not step_ms:
         return None
-    # A finding reports the pauses of some ranks, for which the others wait.
-    of_all = [pause for pause in best.pauses if not pause.ranks and pause.ms_per_step >= MIN_SAID_SHARE * step_ms]
-    pauses = [_not_included(pause, step_ms) for pause in of_all]
+    # Pauses of only some ranks have a finding of their own, because the other ranks wait for them.
+    of_all_ranks = [pause for pause in best.pauses if not pause.ranks and pause.ms_per_step >= MIN_PAUSE_SHARE * step_ms]
+    pauses = [_pause_in_words(pause, step_ms) for pause in of_all_ranks]
     return " ".join([*([best.round.sentence] if best.round is not None else ()), *pauses]) or None
 
 
-def _not_included(pauses: Pauses, step_ms: float) -> str:
+def _pause_in_words(pauses: Pauses, step_ms: float) -> str:
     if pauses.reason == "unknown":
         share = fmt.share(pauses.share(step_ms))
         return f"Between its steps the loop pauses for {pauses.long}, {pauses.often}: {share} of the run, which these times do not include."
-    what = "Evaluation" if pauses.reason == "evaluation" else "Writing checkpoints"
-    mean, often = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.often}"
+    activity = "Evaluation" if pauses.reason == "evaluation" else "Writing checkpoints"
+    mean, length = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.often}"
     if pauses.in_step:
-        return f"{what} takes {mean} of the step on average: {often}."
-    return f"{what} is not included in these times: {often} ({mean} per step on average)."
+        return f"{activity} takes {mean} of the step on average: {length}."
+    return f"{activity} is not included in these times: {length} ({mean} per step on average)."
 
 
 def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
@@ -116,9 +119,8 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
         if change is not None and change[0].ends_the_run:
             return headline(result)
         return _reason(included[0], result) if len(included) == 1 else first_line(result)
-    # The work of one rank's GPU does not explain why the other ranks wait for it.
     if change is not None and "late_rank" in change[0].explains.topics:
-        return f"{change[0].title}."
+        return f"{change[0].title}."  # where the lead's time goes does not explain why the other ranks wait
     if change is not None:
         return _reason(change[0], result)
     if _ends_before_the_gpu(result) or _without_steps(result) is not None:
@@ -129,15 +131,15 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
 
 
 def _reason(finding: Finding, result: RunResult) -> str:
-    """Return the reason for ``finding``: the run's first line if it has the same topic, else the title."""
+    """Return why ``finding`` is advised: the run's first line if it is about this, else the title."""
     line, verdict = first_line(result), judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or finding.ends_the_run:
         return line
-    if "hidden" in finding.explains.topics and verdict.kind == "unrepresentative":  # then the first line names the hidden time
+    if "hidden" in finding.explains.topics and verdict.kind == "unrepresentative":  # the line is about the hidden time
         return line
-    lost_to = verdict.loss.cause if verdict.kind in ("starved", "loss") and verdict.loss is not None else None
-    named = explains(verdict, result.findings) is finding and causes.of_finding(finding) is not None
-    if named or (lost_to is not None and lost_to in finding.explains.causes):
+    cause = verdict.loss.cause if verdict.kind in ("starved", "loss") and verdict.loss is not None else None
+    is_named = explains(verdict, result.findings) is finding and causes.of_finding(finding) is not None
+    if is_named or (cause is not None and cause in finding.explains.causes):
         return line
     return f"{finding.title}. {_FIRST_CLAUSE.split(line, maxsplit=1)[0].rstrip('.')}."
 
@@ -148,29 +150,30 @@ def _without_steps(result: RunResult) -> str | None:
     if verdict is None or verdict.step.value is not None or verdict.kind not in ("starved", "loss"):
         return None
     loss = verdict.loss
-    against = causes.action(loss.owner, loss.cause) if loss is not None else None
-    if loss is not None and against is not None:
-        return f"{against}: {fmt.share(loss.share)} of the recorded time goes to {causes.loses_to(loss.owner, loss.cause)}"
-    mark = next((finding for finding in result.findings if "marks_steps" in finding.explains.topics), None)
-    return f"{action(mark)}: the GPU is busy {fmt.share(verdict.busy_share)} of the recorded time" if mark is not None else None
+    loss_action = causes.action(loss.owner, loss.cause) if loss is not None else None
+    if loss is not None and loss_action is not None:
+        return f"{loss_action}: {fmt.share(loss.share)} of the recorded time goes to {causes.loses_to(loss.owner, loss.cause)}"
+    finding = next((finding for finding in result.findings if "marks_steps" in finding.explains.topics), None)
+    if finding is None:
+        return None
+    return f"{action(finding)}: the GPU is busy {fmt.share(verdict.busy_share)} of the recorded time"
 
 
 def healthy(result: RunResult) -> str | None:
-    """Return a sentence about a healthy run, with the largest certain gain; None for others."""
-    rank = result.lead
-    verdict = judge(rank) if rank is not None else None
+    """Return a sentence about a healthy run, with the largest certain gain; None for other runs."""
+    verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or not verdict.step.value or not is_healthy(result):
         return None
-    sure = largest_sure_gain(result.findings) / verdict.step.value
-    most = f"no change is certain to save more than {fmt.share(sure)}" if sure else "no change is certain to shorten it"
+    share = largest_sure_gain(result.findings) / verdict.step.value
+    gain = f"no change is certain to save more than {fmt.share(share)}" if share else "no change is certain to shorten it"
     peak = f"the {mfu_peak(result.metrics)}" if is_by_dtype(result.metrics) else "its 16-bit peak"
-    reached = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{throttled(result)}"
-    busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and {reached}"
-    return f"Healthy: {busy}; {most}."
+    mfu = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{throttled(result)}"
+    busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and {mfu}"
+    return f"Healthy: {busy}; {gain}."
 
 
 def _might_help(result: RunResult) -> str:
-    """Return an uncertain change that may still help a healthy run, or else a sentence about its kernels."""
+    """Return an uncertain change that may still help a healthy run, or else the run's first line."""
     step_ms, unsure = best_ms(result), [f for f in result.findings if f.confidence == "low" and f.claims == "gain"]
     if not step_ms or not unsure:
         return first_line(result)
@@ -190,13 +193,15 @@ def action(finding: Finding) -> str:
 
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
-    """Return the change for the headline and its sentence; None if no change is sure to gain."""
+    """Return the headline's change and its sentence; None if no change is certain to gain."""
     lead = leading(result)
-    return (lead, _claim_in_words(lead, _whole_action(lead, result), best_ms(result), _after(lead, result))) if lead else None
+    if lead is None:
+        return None
+    return lead, _claim_in_words(lead, _whole_action(lead, result), best_ms(result), _after(lead, result))
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
-    """Return the action of a finding, together with the change that must come before it."""
+    """Return the action of ``finding``, after the action of the change that must come first."""
     first = prepared_by(finding, result)
     if first is None:
         return action(finding)
@@ -204,7 +209,10 @@ def _whole_action(finding: Finding, result: RunResult) -> str:
 
 
 def _after(finding: Finding, result: RunResult) -> float | None:
-    """Return the step after a change, ms; if the plan begins with it and its prerequisite, after both."""
+    """Return the step time in ms after ``finding``.
+
+    After its prerequisite too if the plan begins with both.
+    """
     first = prepared_by(finding, result)
     if first is not None and [step.rule for step in result.plan[:2]] == [first.rule, finding.rule]:
         return result.plan[1].predicted_step_ms
@@ -234,13 +242,14 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
 def _claim_in_words(finding: Finding, whole_action: str, step_ms: float | None, after_ms: float | None) -> str:
     if finding.ends_the_run or not step_ms:
         return finding.title
-    sure, fed = _limits([finding]), finding.fed_every_ms
+    limits, batch_ms = _limits([finding]), finding.fed_every_ms
     if finding.claims == "gain" and after_ms is not None:
-        limited = ", limited by the loader" if fed is not None else ""
-        return f"{whole_action}: {fmt.step_change(step_ms, after_ms)}{limited}{sure}"
-    most = fmt.duration_ms(finding.gain_ms)
-    limited = f", because the loader needs at least {fmt.duration_ms(fed)} per batch" if fed is not None else ""
-    return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{limited}{sure}"
+        by_loader = ", limited by the loader" if batch_ms is not None else ""
+        return f"{whole_action}: {fmt.step_change(step_ms, after_ms)}{by_loader}{limits}"
+    by_loader = f", because the loader needs at least {fmt.duration_ms(batch_ms)} per batch" if batch_ms is not None else ""
+    return (
+        f"{whole_action}: up to {fmt.duration_ms(finding.gain_ms)} of each {fmt.duration_ms(step_ms)} step{by_loader}{limits}"
+    )
 
 
 def is_cut_off(result: RunResult) -> bool:

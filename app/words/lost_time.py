@@ -17,17 +17,17 @@ from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
 MIN_ROW_SHARE = 0.01  # Share of the largest cause. Smaller causes are added up in one row.
-NOT_OF_THE_RUN = "profiler"  # A cause that exists only under the profiler, even if a replay leaves a part of it.
+PROFILER_CAUSE = "profiler"  # It exists only under the profiler, although a replay may leave a part of it.
 REST = "everything else"
-LINE = re.compile(r"\.py:[0-9]+")  # Matches a line of the user's own code.
+SOURCE_LINE = re.compile(r"\.py:[0-9]+")
 
 
 @dataclass(frozen=True)
 class LostTimeRow:
     """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other basis.
 
-    ``owner`` is "" for the sum of the small causes. ``called`` is the name that a finding gives to the time. The GPU copies or
-    communicates during ``transfer_ms`` of it.
+    The GPU copies or communicates in ``transfer_ms`` of ``ms``. ``owner`` is "" for the sum of the small causes. ``called`` is the
+    name that a finding gives to this time.
     """
 
     owner: str
@@ -45,12 +45,11 @@ class LostTimeRow:
     @property
     def name(self) -> str:
         """The cause's name within a sentence."""
-        # A cause may contain a proper name, such as "Python on the host", so its capitals stay.
         return self.called or (colour_of(self.owner, self.cause).label if self.owner else REST)
 
     @property
     def key(self) -> str:
-        """The key of this cause in tables of places and pieces: the cause, or the owner if there is none."""
+        """The key of this cause in tables of places and pieces: the cause, or else the owner."""
         return known_by(self.owner, self.cause)
 
     @property
@@ -60,78 +59,78 @@ class LostTimeRow:
 
 
 def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingProxyType({})) -> list[LostTimeRow]:
-    """Return lost time by cause as the Verdict divides it, largest first; rows sum to ``total_ms``.
+    """Return lost time by cause as the Verdict divides it, largest first.
 
-    Small causes are added up in the last row. Rows with 0 ms are left out, so there are no rows if ``column`` has no lost time,
-    even if the other column has some. ``names`` are the names that the first change gives to causes.
+    Small causes are summed in the last row. The list is empty if ``column`` has no lost time. ``names`` are the names that the first change gives to causes.
     """
-    other: Column = "recorded" if column == "unprofiled" else "unprofiled"
-    parts_here, parts_there = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
-    largest = max((part.ms for part in parts_here.values()), default=0.0)
-    named, small, small_other, small_transfer = [], 0.0, 0.0, 0.0
-    for key in dict.fromkeys([*parts_here, *parts_there]):
-        part = parts_here.get(key) or parts_there[key]
-        ms, other_ms = (side[key].ms if key in side else 0.0 for side in (parts_here, parts_there))
-        transfer_ms = parts_here[key].transfer_ms if key in parts_here else 0.0
-        if ms <= MIN_ROW_SHARE * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
+    other_column: Column = "recorded" if column == "unprofiled" else "unprofiled"
+    parts, other_parts = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other_column))
+    largest_ms = max((part.ms for part in parts.values()), default=0.0)
+    large, small, small_other, small_transfer = [], 0.0, 0.0, 0.0
+    for key in dict.fromkeys([*parts, *other_parts]):
+        part = parts.get(key) or other_parts[key]
+        ms, other_ms = (side[key].ms if key in side else 0.0 for side in (parts, other_parts))
+        transfer_ms = parts[key].transfer_ms if key in parts else 0.0
+        if ms <= MIN_ROW_SHARE * largest_ms or (part.cause == PROFILER_CAUSE and column == "unprofiled"):
             small, small_other, small_transfer = small + ms, small_other + other_ms, small_transfer + transfer_ms
         else:
-            named.append(LostTimeRow(part.owner, part.cause, ms, other_ms, transfer_ms, names.get(part.cause or "", "")))
-    named.sort(key=lambda row: -row.ms)
-    return [*named, LostTimeRow("", None, small, small_other, small_transfer)] if small else named
+            large.append(LostTimeRow(part.owner, part.cause, ms, other_ms, transfer_ms, names.get(part.cause or "", "")))
+    large.sort(key=lambda row: -row.ms)
+    return [*large, LostTimeRow("", None, small, small_other, small_transfer)] if small else large
 
 
 def _key(part: StepPart) -> tuple[str, str | None]:
     return ("" if is_explained(part.cause) else part.owner, part.cause)
 
 
-def hidden_by(findings: Sequence[Finding]) -> Finding | None:
-    """Return the first finding about time outside the profiled steps, if it names a cause."""
+def hidden_time_finding(findings: Sequence[Finding]) -> Finding | None:
+    """Return the first finding that names a cause of time outside the profiled steps, else None."""
     return next((finding for finding in findings if "hidden" in finding.explains.topics and finding.explains.causes), None)
 
 
-def total_ms(of: Sequence[LostTimeRow]) -> float:
-    """Return the sum of the rows."""
-    return sum(row.ms for row in of)
+def total_ms(lost: Sequence[LostTimeRow]) -> float:
+    """Return the sum of the rows' times in ms."""
+    return sum(row.ms for row in lost)
 
 
-def sentence(rank: RankResult, column: Column, of: Sequence[LostTimeRow], hidden: Finding | None = None) -> str:
-    """Return how much of a step is lost and its main cause.
+def sentence(rank: RankResult, column: Column, lost: Sequence[LostTimeRow], hidden: Finding | None = None) -> str:
+    """Return how much of a step is lost, and the main cause.
 
     An example is "≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels". ``hidden`` is the finding
     with the most likely cause of the time outside the profiled steps.
     """
     prefix = "≈\u00a0" if column == "unprofiled" else ""
-    whole = sum(part.ms for part in parts_of(rank, column))
-    step = f"each {fmt.duration_ms(whole)}{' profiled' if column == 'recorded' and rank.best.source != 'profile' else ''} step"
-    lost = f"{prefix}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"
-    first = of[0]
-    to = first.called or (causes.loses_to(first.owner, first.cause) if first.owner else REST)
+    step_ms = sum(part.ms for part in parts_of(rank, column))
+    profiled = " profiled" if column == "recorded" and rank.best.source != "profile" else ""
+    step = f"each {fmt.duration_ms(step_ms)}{profiled} step" if len(rank.counted) else "the recorded time"
+    loss = f"{prefix}{fmt.duration_ms(total_ms(lost))} of {step} is lost"
+    first = lost[0]
+    cause = first.called or (causes.loses_to(first.owner, first.cause) if first.owner else REST)
     if first.owner == OUTSIDE_PROFILE and hidden is not None:
-        to = f"{to}, most likely {CAUSE_OF[hidden.explains.causes[0]].loses_to}"
-    return f"{lost} to {to}." if len(of) == 1 else f"{lost}, {fmt.duration_ms(first.ms)} of it to {to}."
+        cause = f"{cause}, most likely {CAUSE_OF[hidden.explains.causes[0]].loses_to}"
+    return f"{loss} to {cause}." if len(lost) == 1 else f"{loss}, {fmt.duration_ms(first.ms)} of it to {cause}."
 
 
-def differ(of: Sequence[LostTimeRow]) -> bool:
+def differ(lost: Sequence[LostTimeRow]) -> bool:
     """Return whether the time of any cause differs between the two bases."""
-    return any(row.owner and row.other_ms and abs(row.ms - row.other_ms) > MIN_ROW_SHARE * row.ms for row in of)
+    return any(row.owner and row.other_ms and abs(row.ms - row.other_ms) > MIN_ROW_SHARE * row.ms for row in lost)
 
 
 def largest_part(place: str, *, with_stack: bool) -> str:
-    """Return where the largest part of a cause is; without Python calls, how to record the line."""
-    at = "at " if LINE.search(place) else "" if place.startswith("before ") else "in "
-    unknown = "" if at == "at " or with_stack else " To record your own line, use `sawtooth run --stacks`."
-    return f"Most of it is {at}{place}.{unknown}"
+    """Return where the largest part of a cause is, and how to record the source line if it is not known."""
+    preposition = "at " if SOURCE_LINE.search(place) else "" if place.startswith("before ") else "in "
+    remedy = "" if preposition == "at " or with_stack else " To record your own line, use `sawtooth run --stacks`."
+    return f"Most of it is {preposition}{place}.{remedy}"
 
 
-def busy_meanwhile(of: Sequence[LostTimeRow]) -> str | None:
-    """Return how long the GPU copies or communicates during the lost time; None if it hardly does.
+def busy_meanwhile(lost: Sequence[LostTimeRow]) -> str | None:
+    """Return how long the GPU copies or communicates in the lost time; None if it hardly does.
 
     Most other tools count this time as busy.
     """
-    ms = sum(row.transfer_ms for row in of)
-    if ms < MIN_ROW_SHARE * total_ms(of) or not ms:
+    transfer_ms = sum(row.transfer_ms for row in lost)
+    if transfer_ms < MIN_ROW_SHARE * total_ms(lost) or not transfer_ms:
         return None
-    idle_ms = max(total_ms(of) - ms, 0.0)
-    still = f"; for the other {fmt.duration_ms(idle_ms)} it does nothing" if idle_ms >= MIN_ROW_SHARE * ms else ""
-    return f"For {fmt.duration_ms(ms)} of this the GPU copies or communicates while nothing computes{still}."
+    idle_ms = max(total_ms(lost) - transfer_ms, 0.0)
+    idle = f"; for the other {fmt.duration_ms(idle_ms)} it does nothing" if idle_ms >= MIN_ROW_SHARE * transfer_ms else ""
+    return f"For {fmt.duration_ms(transfer_ms)} of this the GPU copies or communicates while nothing computes{idle}."

@@ -1,25 +1,25 @@
-"""The gain of a change in words, the same on the Verdict, in the Audit and in shared files."""
+"""The gain of a change in words, for the Verdict, the Audit and shared files."""
 
 from __future__ import annotations
 
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
-from sawtooth.app.words.savings import between_predicted
+from sawtooth.app.words.savings import predicted_range
 
-SAME = 0.05  # Share of the straggler's delay. A gain that is smaller by less than this share needs no explanation.
+MIN_EXPLAINED_DIFFERENCE = 0.05  # Share of a straggler's delay. A smaller difference to the gain needs no explanation.
 
 
 def gain_text(finding: Finding) -> str:
     """Return the gain of a finding in words, such as "saves ≈ 265 ms per step (85 %)"."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         share = fmt.share(1 - remaining_share(finding))
-        after = finding.predicted_step_ms
-        return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} per step ({share})"
+        after_ms = finding.predicted_step_ms
+        return f"saves ≈\u00a0{fmt.shortened(after_ms + finding.gain_ms, after_ms)} per step ({share})"
     if finding.pays_later:
         return "pays only after another change"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
+        if "hidden" in finding.explains.topics and not finding.explains.causes:  # the advice is to record more steps
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in no profiled step"
         if finding.action.records_again:
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each profiled step would not be in the recording"
@@ -34,17 +34,17 @@ def detail(finding: Finding) -> str:
     """
     if finding.claims == "caution":
         return ""
-    sure = confidence_in_words(finding)
+    confidence = confidence_in_words(finding)
     if finding.claims != "gain" or finding.predicted_step_ms is None:
-        return sure
-    between = f" ({between})" if (between := between_predicted(finding)) else ""
-    return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
+        return confidence
+    interval = f" ({interval})" if (interval := predicted_range(finding)) else ""
+    return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{interval}, {confidence}"
 
 
 def confidence_in_words(finding: Finding) -> str:
     """Return the confidence of a change.
 
-    If the predicted range includes today's step time, the change may gain nothing, even if its cause is certain.
+    It is "may gain nothing" if the predicted range includes today's step time.
     """
     if finding.may_gain_nothing and finding.confidence != "low":
         return "may gain nothing"
@@ -53,12 +53,12 @@ def confidence_in_words(finding: Finding) -> str:
 
 def remaining_share(finding: Finding) -> float:
     """Return the share of the step that remains after a change with a predicted gain."""
-    after = finding.predicted_step_ms or 0.0
-    return after / (after + finding.gain_ms)
+    after_ms = finding.predicted_step_ms or 0.0
+    return after_ms / (after_ms + finding.gain_ms)
 
 
 def more_samples(finding: Finding) -> str | None:
-    """Return the gain of a change that does more work in a step of the same length, else None."""
+    """Return the gain in samples per second of a change that adds work to a step; None for other changes."""
     if finding.claims != "throughput" or finding.samples_per_second_times is None:
         return None
     return f"up to {fmt.factor(finding.samples_per_second_times)} the samples per second"
@@ -76,10 +76,10 @@ def caution(finding: Finding) -> str:
 
 
 def delay_and_gain(straggler: Straggler, gain_ms: float) -> str:
-    """Return why the gain is smaller than the straggler's delay; "" if both are about equal."""
-    if straggler.at_most or gain_ms >= (1 - SAME) * straggler.own_ms:
+    """Return why the gain is smaller than the straggler's delay; "" if gain and delay are about equal."""
+    if straggler.at_most or gain_ms >= (1 - MIN_EXPLAINED_DIFFERENCE) * straggler.own_ms:
         return ""
-    gains = f"The job gains ≈\u00a0{fmt.duration_ms(gain_ms)} of these {fmt.duration_ms(straggler.own_ms)} per step"
+    gain = f"The job gains ≈\u00a0{fmt.duration_ms(gain_ms)} of these {fmt.duration_ms(straggler.own_ms)} per step"
     if straggler.reason == "work":
-        return f"{gains}: if the work is spread evenly, the other ranks get a part of it."
-    return f"{gains}: during the rest, the other ranks work themselves and do not wait."
+        return f"{gain}, because the other ranks get a part of the work if it is spread evenly."
+    return f"{gain}. During the rest, the other ranks work and do not wait."

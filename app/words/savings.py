@@ -15,15 +15,15 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
 
-HARDLY_HELPS = 1.05  # Ratio of samples per second. A smaller gain does not justify another batch size.
-KNOWN_ENOUGH = 0.5  # Share of the time of products, convolutions and attention that must have known FLOPs.
-A_DAY_MS = 24 * 3.6e6
-WIDE = 2.0  # Ratio of an interval's ends. From here, a page shows both ends instead of the middle.
+MIN_BATCH_GAIN = 1.05  # Ratio of samples per second. A smaller gain does not justify another batch size.
+MIN_FLOP_COVERAGE = 0.5  # Share of the time of products, convolutions and attention that must have known FLOPs.
+MS_PER_DAY = 24 * 3.6e6
+MIN_WIDE_RATIO = 2.0  # Ratio of an interval's ends. From here, a page shows both ends instead of the middle.
 
 
 @dataclass(frozen=True)
 class Amount:
-    """A time as text, the line below it, and whether it is reliable.
+    """A time as text, the line below it, and its reliability.
 
     Examples are "≈ 148 ms" and "per step, estimated: 126 to 172 ms".
     """
@@ -39,36 +39,36 @@ def step(result: RunResult) -> Amount | None:
     if text is None:
         return None
     reading = result.metrics["best_step_time_ms"]
-    source: StepSource = (
-        result.lead.best.source if result.lead is not None else "marks" if reading.trust == "ok" else "estimate"
-    )
+    source: StepSource = "marks" if reading.trust == "ok" else "estimate"
+    if result.lead is not None:
+        source = result.lead.best.source
+    interval = _range_in_words(reading.low, reading.high)
     if source == "profile":
-        between = f"; the run's step {between}" if (between := _range_in_words(reading.low, reading.high)) else ""
-        return Amount(text, f"per step as profiled{between}", True)
-    measured = source not in ESTIMATED
-    words = ("per step, measured" if measured else "per step, estimated", _range_in_words(reading.low, reading.high))
-    under = (": ".join(filter(None, words)), by_rhythm(result))
-    return Amount(text, "; ".join(filter(None, under)), measured)
+        suffix = f"; the run's step {interval}" if interval else ""
+        return Amount(text, f"per step as profiled{suffix}", True)
+    is_measured = source not in ESTIMATED
+    basis = "per step, measured" if is_measured else "per step, estimated"
+    under = (f"{basis}: {interval}" if interval else basis, step_time_of_rhythm(result))
+    return Amount(text, "; ".join(filter(None, under)), is_measured)
 
 
-def says_mfu(metrics: Mapping[str, Reading]) -> bool:
+def is_mfu_meaningful(metrics: Mapping[str, Reading]) -> bool:
     """Return whether the MFU may be shown as a large number.
 
     If most FLOPs are unknown, as in an LSTM, the MFU is only a bound far below the true value.
     """
-    return not is_lower_bound(metrics) or (metrics["flop_coverage"].value or 0.0) >= KNOWN_ENOUGH
+    return not is_lower_bound(metrics) or (metrics["flop_coverage"].value or 0.0) >= MIN_FLOP_COVERAGE
 
 
 def with_known_mfu(forecast: CombinedPrediction, metrics: Mapping[str, Reading]) -> CombinedPrediction:
-    """Return ``forecast``, without its MFU if that is only a loose bound."""
-    return forecast if says_mfu(metrics) else replace(forecast, mfu_before=None)
+    """Return ``forecast``, without the MFU if the MFU is not meaningful."""
+    return forecast if is_mfu_meaningful(metrics) else replace(forecast, mfu_before=None)
 
 
-def by_rhythm(result: RunResult) -> str | None:
-    """Return the step time from the rhythm of GPU utilization next to an estimate, or None.
+def step_time_of_rhythm(result: RunResult) -> str | None:
+    """Return the step time by the rhythm of GPU utilization, or None.
 
-    An example is "telemetry's rhythm: 752 ms". A rhythm outside the estimate's range is ignored, because it belongs to several
-    steps or to something else.
+    An example is "telemetry's rhythm: 752 ms". It supports an estimate. A rhythm outside the estimate's range belongs to several steps or to something else.
     """
     rank = result.lead
     if rank is None or rank.telemetry is None or rank.best.source not in ESTIMATED or not rank.best.ms:
@@ -81,27 +81,24 @@ def by_rhythm(result: RunResult) -> str | None:
 
 
 def after(forecast: CombinedPrediction, change: Finding | None) -> Amount:
-    """Return the step time after ``change``; None stands for several changes, as in ``forecast``."""
-    text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
-    low, high = _range(forecast, change)
-    guessed = change is not None and change.confidence == "low"
-    under = f"predicted: {between}" if (between := _range_in_words(low, high)) else "predicted, range not known"
-    return Amount(text, under, not (guessed or may_gain_nothing(high, forecast.before_ms)))
+    """Return the step time of ``forecast``; ``change`` is None if the forecast is for several changes."""
+    low_ms, high_ms = _range(forecast, change)
+    has_low_confidence = change is not None and change.confidence == "low"
+    under = f"predicted: {interval}" if (interval := _range_in_words(low_ms, high_ms)) else "predicted, range not known"
+    is_reliable = not has_low_confidence and not may_gain_nothing(high_ms, forecast.before_ms)
+    return Amount(f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}", under, is_reliable)
 
 
 def _range(forecast: CombinedPrediction, change: Finding | None) -> tuple[float | None, float | None]:
-    """Return the range of the step time after ``change`` in ms; None stands for several changes.
+    """Return the range of the predicted step time in ms; unknown ends are None.
 
-    An unknown end is None.
+    It comes from ``change`` if this is the only change.
     """
     return (forecast.low_ms, forecast.high_ms) if change is None else (change.predicted_low_ms, change.predicted_high_ms)
 
 
-def between_predicted(change: Finding) -> str:
-    """Return a prediction's range, such as "8.38 to 22.9 ms", or "".
-
-    The measured step lies in this range for 80 % of predictions.
-    """
+def predicted_range(change: Finding) -> str:
+    """Return the 80 % interval of a prediction, such as "8.38 to 22.9 ms"; "" if it is not known."""
     return _range_in_words(change.predicted_low_ms, change.predicted_high_ms)
 
 
@@ -112,22 +109,19 @@ def _range_in_words(low_ms: float | None, high_ms: float | None) -> str:
 
 
 def is_wide(low_ms: float | None, high_ms: float | None) -> bool:
-    """Return whether an interval is too wide to be replaced by its middle."""
-    return low_ms is not None and high_ms is not None and high_ms >= WIDE * low_ms > 0
+    """Return whether a page shows both ends of an interval instead of its middle."""
+    return low_ms is not None and high_ms is not None and high_ms >= MIN_WIDE_RATIO * low_ms > 0
 
 
 def _hours_change(before_h: float, after_h: float) -> str:
-    """Return hours before and after in one unit, such as "24.0 → ≈ 1.93 h"; shorter times as step times."""
+    """Return the time before and after a change in one unit, such as "24.0 → ≈ 1.93 h"."""
     if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
         return fmt.step_change(before_h * 3.6e6, after_h * 3.6e6)
     return f"{fmt.number(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
 
 
 def _hours_between(before_h: float, low_h: float, high_h: float) -> str:
-    """Return hours before and the range after in one unit, such as "24.0 → 1.92 to 7.85 h".
-
-    Shorter times are written as step times.
-    """
+    """Return the time before a change and the range after it in one unit, such as "24.0 → 1.92 to 7.85 h"."""
     if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
         return f"{fmt.duration_ms(before_h * 3.6e6)} → {fmt.span_ms(low_h * 3.6e6, high_h * 3.6e6)}"
     low, high = fmt.number(low_h), fmt.number(high_h)
@@ -137,17 +131,20 @@ def _hours_between(before_h: float, low_h: float, high_h: float) -> str:
 def _saving_in_words(
     forecast: CombinedPrediction, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = ""
 ) -> str:
-    """Return the saving, ``per_ms`` for each saved ms, as a range such as "2.1 to 2.3 kWh"."""
+    """Return the range of a saving, such as "2.1 to 2.3 kWh".
+
+    ``per_ms`` is the saving for each saved ms of the step.
+    """
     low_ms, high_ms = _range(forecast, change)
-    most, likely, least = (
+    maximum, likely, minimum = (
         text((forecast.before_ms - after_ms) * per_ms) if after_ms is not None else None
         for after_ms in (low_ms, forecast.after_ms, high_ms)
     )
-    if most is None or (high_ms is not None and least == most):
+    if maximum is None or (high_ms is not None and minimum == maximum):
         return f"≈\u00a0{likely}{unit}"
-    if least is None or (high_ms or 0.0) >= forecast.before_ms:
-        return f"up to {most}{unit}"
-    return f"{least} to {most}{unit}"
+    if minimum is None or (high_ms or 0.0) >= forecast.before_ms:
+        return f"up to {maximum}{unit}"
+    return f"{minimum} to {maximum}{unit}"
 
 
 def lines(
@@ -160,43 +157,51 @@ def lines(
 ) -> list[tuple[str, str]]:
     """Return label and value of what ``forecast`` saves: time, MFU, energy, money.
 
-    ``change`` is None for several changes. ``steps`` are the remaining steps; None means as many as take 24 hours today.
-    ``waiting_w`` is the GPU's power in W while it waits, because most of the saved time is waiting. Saved work would save more. Without
+    ``change`` is None for several changes. ``steps`` are the remaining steps; None means the steps of 24 hours today.
+    ``waiting_w`` is the GPU's power in W while it waits, because most of the saved time is waiting. Without
     ``price_per_gpu_hour``, there is no row for money.
     """
-    before_h, after_h = forecast.hours_of(steps or A_DAY_MS / forecast.before_ms)
+    before_h, after_h = forecast.hours_of(steps or MS_PER_DAY / forecast.before_ms)
     low_ms, high_ms = _range(forecast, change)
     hours = _hours_change(before_h, after_h)
     if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
-        per_ms = before_h / forecast.before_ms
-        hours = _hours_between(before_h, low_ms * per_ms, high_ms * per_ms)
+        hours_per_ms = before_h / forecast.before_ms
+        hours = _hours_between(before_h, low_ms * hours_per_ms, high_ms * hours_per_ms)
     rows = [(f"for {fmt.count(steps)} steps" if steps else "for a training that takes a day now", hours)]
-    if forecast.mfu is not None and forecast.mfu_before is not None:
-        of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # a user's peak may be too low
-        before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
-        if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
-            ends = (fmt.share(forecast.mfu_before * forecast.before_ms / ms) for ms in (high_ms, low_ms))
-            rows.append((f"MFU{of}", f"{before} → {' to '.join(ends)}"))
-        elif before != after:  # equal texts differ by less than 0.01 %
-            rows.append((f"MFU{of}", f"{before} → ≈\u00a0{after}"))
+    rows += _mfu_row(forecast, low_ms, high_ms)
     saved_gpu_h = (before_h - after_h) * forecast.gpus
     if saved_gpu_h <= 0:
         return rows
     per = "" if steps else " per day"
     gpu_h_per_ms = saved_gpu_h / (forecast.before_ms - forecast.after_ms)
     if waiting_w:
-        energy = _saving_in_words(
-            forecast, change, gpu_h_per_ms * waiting_w / 1000, partial(fmt.number, significant=2), "\u00a0kWh"
-        )
+        kwh_per_ms = gpu_h_per_ms * waiting_w / 1000
+        energy = _saving_in_words(forecast, change, kwh_per_ms, partial(fmt.number, significant=2), "\u00a0kWh")
         rows.append((f"energy saved{per}, at waiting power", energy))
     if price_per_gpu_hour:
-        on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
-        rows.append((f"saved{per}{on}", _saving_in_words(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))
+        gpus = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
+        rows.append((f"saved{per}{gpus}", _saving_in_words(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))
     return rows
 
 
+def _mfu_row(forecast: CombinedPrediction, low_ms: float | None, high_ms: float | None) -> list[tuple[str, str]]:
+    """Return the MFU before and after a change as one row.
+
+    There is no row if the MFU is not known or does not change visibly.
+    """
+    if forecast.mfu is None or forecast.mfu_before is None:
+        return []
+    # An MFU above 1 shows that a peak entered by the user is too low.
+    label = "MFU of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else "MFU"
+    before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
+    if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
+        ends = (fmt.share(forecast.mfu_before * forecast.before_ms / ms) for ms in (high_ms, low_ms))
+        return [(label, f"{before} → {' to '.join(ends)}")]
+    return [(label, f"{before} → ≈\u00a0{after}")] if before != after else []
+
+
 def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]] | None:
-    """Return whether a larger batch helps, and the gain of each size; None without predictions.
+    """Return whether a larger batch helps, and the gain of each batch size; None without predictions.
 
     ``evidence`` has rows of ``analysis.findings.batch.step``.
     """
@@ -205,9 +210,9 @@ def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str
         return None
     best = max(rows, key=lambda row: row["samples_per_second_times"])
     rate = float(best["samples_per_second_times"])
-    if any(map(_of_the_host, rows)):
+    if any(map(_is_host_bound, rows)):
         title = "A larger batch fits: the host determines the time of its step"
-    elif rate < HARDLY_HELPS:
+    elif rate < MIN_BATCH_GAIN:
         title = "A larger batch fits but hardly helps: this batch keeps the GPU busy"
     elif rate * best["step_ms"] <= best["high_ms"]:  # at the upper end of the interval there is no gain
         title = f"A larger batch fits and may help: ≈\u00a0{fmt.factor(rate)} the samples per second"
@@ -216,18 +221,17 @@ def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str
     return title, [_line(row) for row in rows]
 
 
-def _of_the_host(row: Mapping[str, Any]) -> bool:
-    return bool(row["high_ms"] > WIDE * row["low_ms"])
+def _is_host_bound(row: Mapping[str, Any]) -> bool:
+    return bool(row["high_ms"] > MIN_WIDE_RATIO * row["low_ms"])
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    ends, rate = fmt.span_ms(row["low_ms"], row["high_ms"]), float(row["samples_per_second_times"])
+    """Return the step time, the samples per second and the memory of a batch size."""
+    batch, rate = f"{row['batch_times']:g}\u00a0× the batch", float(row["samples_per_second_times"])
     memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
-    if _of_the_host(row):
-        least, most = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
-        ends = fmt.span_ms(least, row["high_ms"])
-        return f"{row['batch_times']:g}\u00a0× the batch: {ends} per step, up to {fmt.factor(most)} the samples per second{memory}."
-    step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({ends})"
-    return (
-        f"{row['batch_times']:g}\u00a0× the batch: {step} per step, ≈\u00a0{fmt.factor(rate)} the samples per second{memory}."
-    )
+    if _is_host_bound(row):
+        min_ms, max_rate = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
+        interval = fmt.span_ms(min_ms, row["high_ms"])
+        return f"{batch}: {interval} per step, up to {fmt.factor(max_rate)} the samples per second{memory}."
+    step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({fmt.span_ms(row['low_ms'], row['high_ms'])})"
+    return f"{batch}: {step} per step, ≈\u00a0{fmt.factor(rate)} the samples per second{memory}."

@@ -27,16 +27,17 @@ from sawtooth.app.words.answer.title import (
     factor,
     first_choice,
     first_gain,
-    limit_first,
+    first_without_bar,
     title,
 )
 
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # Owners of time in which the GPU (or the host, without a GPU) only waits.
 AFTER, NOW = "after", "now"  # Owners of a predicted and of a measured step whose parts are not known.
-# Compute counts as avoidable if its removal is at least this share of the first change's gain.
-MIN_AVOIDED = 0.25
+MIN_AVOIDED_SHARE = (
+    0.25  # Share of the first change's gain. If less of it is avoided compute, the chart does not show this part.
+)
 UNDIVIDED_DARK = "#64748B"  # On a dark page, MUTED would look like the gaps between kernels.
-SEEN = 0.0005  # Share of the step: narrower parts are invisible.
+MIN_VISIBLE_SHARE = 0.0005  # Share of the step. Narrower parts are invisible.
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class CostFacts:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run that made ``after`` of the changes: its name, the comparison's address, and its step."""
+    """A run that made the choice ``after`` of changes: its name, the comparison's address, and its step."""
 
     name: str
     address: str
@@ -59,15 +60,14 @@ class Measured:
 
 
 def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
-    """Return the staircase to draw: ``computed``, or the headline's change alone if no replay contains it.
+    """Return the staircase to draw: ``computed``, or the headline's change alone if ``computed`` lacks it.
 
     None if the run has no step time.
     """
     change, step_ms = reading_order.leading(result), reading_order.best_ms(result)
     if change is not None and (limited := _limited_staircase(result, computed, change)) is not None:
         return limited
-    replayed = computed is not None and (change is None or change.rule in computed.changes or not change.predicted_step_ms)
-    if computed is not None and replayed:
+    if computed is not None and (change is None or change.rule in computed.changes or not change.predicted_step_ms):
         return computed
     if not step_ms or result.withdrawn_by is not None:
         return None
@@ -80,28 +80,27 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
 
 
 def _limited_staircase(result: RunResult, computed: Staircase | None, change: Finding) -> Staircase | None:
-    """Return the staircase of a change with an upper limit, but without a predicted gain.
+    """Return the staircase of a change with an upper limit of its gain.
 
-    None if there is a plan, or no such limit.
-    The limit removes the waits that the finding explains, then the longest other waits. Without such waits, the change removes
-    the longest compute.
+    It is None if there is a plan or no such limit. The limit is taken from the waits that the finding explains, then from the longest other waits. If the finding explains no
+    wait, the limit is taken from the longest compute.
     """
     if computed is None or computed.planned or change.claims != "ceiling" or result.withdrawn_by is not None:
         return None
-    now, saved = computed.now, change.gain_ms
-    if change.ends_the_run or change.fed_every_ms is not None or headline.is_cut_off(result) or saved >= now.ms:
+    now, saved_ms = computed.now, change.gain_ms
+    if change.ends_the_run or change.fed_every_ms is not None or headline.is_cut_off(result) or saved_ms >= now.ms:
         return None
     owners = LOST if change.explains.causes else COMPUTE_OWNERS
-    removed = [part for part in now.parts if part[0] in owners]
-    parts_left = {part[:2]: part[2] for part in now.parts}
-    for owner, cause, ms in sorted(removed, key=lambda part: (part[1] not in change.explains.causes, -part[2])):
-        parts_left[owner, cause] = max(ms - saved, 0.0)
-        saved = max(saved - ms, 0.0)
-    if saved:
-        return None  # The gain is more than these parts.
-    parts = tuple((owner, cause, ms) for (owner, cause), ms in parts_left.items())
-    shortest = sum(parts_left.values())
-    return Staircase((change.rule,), 1, {0: now, 1: StairStep(shortest, shortest, now.ms, parts, limit=True)})
+    shortened = [part for part in now.parts if part[0] in owners]
+    remaining = {part[:2]: part[2] for part in now.parts}
+    for owner, cause, ms in sorted(shortened, key=lambda part: (part[1] not in change.explains.causes, -part[2])):
+        remaining[owner, cause] = max(ms - saved_ms, 0.0)
+        saved_ms = max(saved_ms - ms, 0.0)
+    if saved_ms:
+        return None  # The gain is larger than these parts.
+    parts = tuple((owner, cause, ms) for (owner, cause), ms in remaining.items())
+    min_ms = sum(remaining.values())
+    return Staircase((change.rule,), 1, {0: now, 1: StairStep(min_ms, min_ms, now.ms, parts, limit=True)})
 
 
 def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
@@ -110,13 +109,13 @@ def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
     Otherwise a loss inside busy time, such as products in FP32, would have the colour of useful work.
     """
     first = first_gain(stairs, first_choice(stairs, result))
-    if not first or any(owner == AFTER for owner, *_ in stairs.choices[first].parts):  # what remains is not known
+    if not first or any(owner == AFTER for owner, *_ in stairs.choices[first].parts):  # the parts after it are not known
         return stairs
-    parts_after = _compute(stairs.choices[first])
-    avoided = sum(max(ms - parts_after.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
-    if avoided < MIN_AVOIDED * (stairs.now.ms - stairs.choices[first].ms):
+    compute_after = _compute(stairs.choices[first])
+    avoided_ms = sum(max(ms - compute_after.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
+    if avoided_ms < MIN_AVOIDED_SHARE * (stairs.now.ms - stairs.choices[first].ms):
         return stairs
-    return replace(stairs, choices={choice: _with_avoidable(step, parts_after) for choice, step in stairs.choices.items()})
+    return replace(stairs, choices={choice: _with_avoidable(step, compute_after) for choice, step in stairs.choices.items()})
 
 
 def now_parts(result: RunResult, stairs: Staircase) -> tuple[StepPart, ...]:
@@ -127,20 +126,22 @@ def now_parts(result: RunResult, stairs: Staircase) -> tuple[StepPart, ...]:
 
 
 def _compute(step: StairStep) -> dict[str, float]:
+    """Return the ms of each owner of compute."""
     return {owner: ms for owner, _, ms in step.parts if owner in COMPUTE_OWNERS}
 
 
-def _with_avoidable(step: StairStep, parts_after: Mapping[str, float]) -> StairStep:
-    """Return a step whose compute above ``parts_after`` (ms by owner) is avoidable."""
+def _with_avoidable(step: StairStep, compute_after: Mapping[str, float]) -> StairStep:
+    """Return ``step`` with the compute above ``compute_after`` (ms by owner) as an avoidable part."""
     parts = [
-        (owner, cause, min(ms, parts_after.get(owner, 0.0)) if owner in COMPUTE_OWNERS else ms)
+        (owner, cause, min(ms, compute_after.get(owner, 0.0)) if owner in COMPUTE_OWNERS else ms)
         for owner, cause, ms in step.parts
     ]
-    avoided = sum(ms for *_, ms in step.parts) - sum(ms for *_, ms in parts)
-    return replace(step, parts=(*parts, (AVOIDABLE, None, avoided)))
+    avoided_ms = sum(ms for *_, ms in step.parts) - sum(ms for *_, ms in parts)
+    return replace(step, parts=(*parts, (AVOIDABLE, None, avoided_ms)))
 
 
 def _host(result: RunResult, step_ms: float) -> Parts:
+    """Return the parts of the host's step; the whole step as one part if they are not known."""
     parts = host_parts(result)
     return tuple((owner, None, ms) for owner, ms in parts.items()) or ((NOW, None, step_ms),)
 
@@ -148,9 +149,10 @@ def _host(result: RunResult, step_ms: float) -> Parts:
 def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: CostFacts) -> list[tuple[str, str]]:
     """Return the facts below the chart for ``choice``: label and value."""
     if not choice or stairs.choices[choice].limit:
-        repeated = not choice and headline.healthy(result) is not None  # The headline of a healthy run has the MFU.
-        used = run_words.mfu_fact(result.metrics) if savings.says_mfu(result.metrics) and result.lead and not repeated else None
-        return [*host_words.facts(result, None), *([used] if used is not None else [])]
+        in_headline = not choice and headline.healthy(result) is not None  # the headline of a healthy run has the MFU
+        shows_mfu = result.lead is not None and not in_headline and savings.is_mfu_meaningful(result.metrics)
+        mfu_fact = run_words.mfu_fact(result.metrics) if shows_mfu else None
+        return [*host_words.facts(result, None), *([mfu_fact] if mfu_fact is not None else [])]
     changed, findings = stairs.choices[choice], chosen(stairs, choice, result)
     mfu = mfu_of(result.lead, findings) if result.lead is not None else None
     forecast = CombinedPrediction(stairs.now.ms, changed.ms, mfu, max(result.gpus, 1), changed.low_ms, changed.high_ms)
@@ -164,22 +166,22 @@ def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: CostFac
 def picture(
     result: RunResult, stairs: Staircase | None, cost_facts: CostFacts, measured: Sequence[Measured] = ()
 ) -> dict[str, Any]:
-    """Return what the browser draws: the parts' colours, the changes, and the state of every choice.
+    """Return the values for the browser: the parts' colours, the changes, and the state of every choice.
 
     ``measured`` are the runs that made changes. Without ``stairs``, only the headline is drawn.
     """
     if stairs is None:
         shown_title = title(None, 0, result)
         stairs = Staircase((), 0, {0: StairStep(1.0, None, None, ())})
-        drawn_picture = picture(result, stairs, cost_facts)
-        state = {**drawn_picture["states"]["0"], **_of_title(shown_title), "text": "", "facts": []}
-        return {**drawn_picture, "states": {"0": state}, "busy": [], "bars": False}
+        empty_picture = picture(result, stairs, cost_facts)
+        state = {**empty_picture["states"]["0"], **_title_values(shown_title), "text": "", "facts": []}
+        return {**empty_picture, "states": {"0": state}, "busy": [], "bars": False}
     stairs = with_avoidable(stairs, result)
     now = answer_of(result, result.lead)
-    alike = _one_colour(now) if now is not None else {}
-    kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)], alike)
+    shared = _shared_colours(now) if now is not None else {}
+    kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)], shared)
     names = {colour_of("idle", cause): name for cause, name in now.names.items()} if now is not None else {}
-    states, first, without_bar = {}, first_choice(stairs, result), limit_first(stairs, result)
+    states, first, without_bar = {}, first_choice(stairs, result), first_without_bar(stairs, result)
     for choice, step in stairs.choices.items():
         shown_title, limit = title(stairs, choice, result), step.limit
         states[str(choice)] = {
@@ -189,11 +191,11 @@ def picture(
             "limit": limit,
             "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
             "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms) if step.low_ms and step.high_ms and not limit else "",
-            "parts": _parts(step, kinds, alike),
+            "parts": _parts(step, kinds, shared),
             "factor": factor(stairs.now.ms, step).partition(" (")[0].replace("up to ", "≤\u00a0" if limit else "up to ")
             if choice
             else "",
-            **_of_title(shown_title),
+            **_title_values(shown_title),
             "tab": headline.tab_title(result, "" if choice == first else shown_title.text),
             "facts": facts(result, stairs, choice, cost_facts),
         }
@@ -216,45 +218,46 @@ def picture(
                 "ms": run.step.ms,
                 "text": fmt.duration_ms(run.step.ms),
                 "factor": factor(stairs.now.ms, run.step).partition(" (")[0],
-                "parts": _parts(run.step, kinds, alike),
+                "parts": _parts(run.step, kinds, shared),
             }
             for run in measured
         ],
     }
 
 
-def _of_title(shown_title: Title) -> dict[str, Any]:
+def _title_values(shown_title: Title) -> dict[str, Any]:
     return {"title": shown_title.pieces, "whole": shown_title.whole, "under": shown_title.under}
 
 
-def _one_colour(now: StepAnswer) -> dict[Colour, Colour]:
-    """Return one colour for all waits that the first change calls by one name, by their own colours.
+def _shared_colours(now: StepAnswer) -> dict[Colour, Colour]:
+    """Return the colours to draw waits with, by the colours of their causes.
 
-    It is the colour of the longest of these waits.
+    All waits to which the first change gives one name have the colour of the longest of these waits.
     """
-    called: dict[str, Colour] = {}
+    colour_of_name: dict[str, Colour] = {}
     for part in sorted(now.parts, key=lambda part: -part.ms):
         if part.cause is not None and part.cause in now.names:
-            called.setdefault(now.names[part.cause], colour_of("idle", part.cause))
-    return {colour_of("idle", cause): called[name] for cause, name in now.names.items()}
+            colour_of_name.setdefault(now.names[part.cause], colour_of("idle", part.cause))
+    return {colour_of("idle", cause): colour_of_name[name] for cause, name in now.names.items()}
 
 
-def _kinds(steps: Sequence[StairStep], alike: Mapping[Colour, Colour]) -> list[tuple[Colour, str]]:
+def _kinds(steps: Sequence[StairStep], shared: Mapping[Colour, Colour]) -> list[tuple[Colour, str]]:
     """Return the colours of all parts of ``steps``, each with an owner, useful time first.
 
-    A key of ``alike`` is drawn in the colour of its value.
+    ``shared`` is the result of ``_shared_colours``.
     """
     keys = {(owner, cause) for step in steps for owner, cause, _ in step.parts}
     owners: dict[Colour, str] = {}
     for key in sorted(keys, key=lambda key: place_of(*key)):
-        owners[alike.get(colour := colour_of_part(*key), colour)] = key[0]
+        colour = colour_of_part(*key)
+        owners[shared.get(colour, colour)] = key[0]
     return list(owners.items())
 
 
 def colour_of_part(owner: str, cause: str | None) -> Colour:
     """Return the colour of a part of a bar, also of a step whose parts are not known."""
-    whole = {AFTER: "predicted", NOW: "measured, not divided"}.get(owner)
-    return Colour(whole, MUTED.light, UNDIVIDED_DARK) if whole is not None else colour_of(owner, cause)
+    label = {AFTER: "predicted", NOW: "measured, not divided"}.get(owner)
+    return Colour(label, MUTED.light, UNDIVIDED_DARK) if label is not None else colour_of(owner, cause)
 
 
 def _kind(colour: Colour, owner: str) -> dict[str, Any]:
@@ -262,15 +265,16 @@ def _kind(colour: Colour, owner: str) -> dict[str, Any]:
 
 
 def _parts(
-    step: StairStep, kinds: Sequence[tuple[Colour, str]], alike: Mapping[Colour, Colour]
+    step: StairStep, kinds: Sequence[tuple[Colour, str]], shared: Mapping[Colour, Colour]
 ) -> list[tuple[int, float, str]]:
-    """Return the parts of a step: the place of their kind, ms, and a text with the time."""
-    at = {colour: place for place, (colour, _) in enumerate(kinds)}
-    summed: dict[int, float] = {}
+    """Return the parts of a step: the index of their kind, ms, and the time as text."""
+    indices = {colour: index for index, (colour, _) in enumerate(kinds)}
+    sums: dict[int, float] = {}
     for owner, cause, ms in step.parts:
-        kind = at[alike.get(colour := colour_of_part(owner, cause), colour)]
-        summed[kind] = summed.get(kind, 0.0) + ms
-    return [(kind, ms, fmt.part_ms(step.ms, ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
+        colour = colour_of_part(owner, cause)
+        kind = indices[shared.get(colour, colour)]
+        sums[kind] = sums.get(kind, 0.0) + ms
+    return [(kind, ms, fmt.part_ms(step.ms, ms)) for kind, ms in sorted(sums.items()) if ms > MIN_VISIBLE_SHARE * step.ms]
 
 
 def _change(finding: Finding, result: RunResult) -> dict[str, Any]:

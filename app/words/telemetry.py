@@ -16,34 +16,34 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-IN_USE = 0.95  # Share of the time. Above it, utilization shows hardly any waiting.
-KWH_FROM_J = 3.6e5  # In joules: 0.1 kWh. Less energy is shown in Wh.
-MIN_LOG_SHARE = 0.8  # Share of the sampled time. The text mentions a shorter steady part.
-MOSTLY = 0.5  # A cause explains the low stretches if it has at least this share of the time lost in them.
+MIN_BUSY_UTILIZATION = 0.95  # Share of the time. From here, utilization shows hardly any waiting.
+MIN_KWH_J = 3.6e5  # In joules: 0.1 kWh. Less energy is shown in Wh.
+MIN_STEADY_SHARE = 0.8  # Share of the sampled time. The text mentions a shorter steady part.
+MIN_MAIN_CAUSE_SHARE = 0.5  # Share of the time lost in low stretches. A cause with at least this share explains them.
 
 
 def first_line(result: RunResult) -> str:
-    """Return the first line for a run with telemetry alone: its first finding, else the GPU's use."""
+    """Return the first line for a run with telemetry alone: its first finding, else the utilization."""
     if (finding := first_finding(result)) is not None:
         return f"{fmt.spaced(finding.title)}."
-    used = busiest(result)
-    if used is None:
+    utilization = busiest(result)
+    if utilization is None:
         return f"{step(result)}Neither GPU utilization nor a profile was recorded, so nothing shows what the GPU does."
     remark = next((finding.title for finding in result.findings if finding.observed), None)
     if remark is not None:
-        return f"{used}. {fmt.spaced(remark)}."
-    if (result.metrics["nvml_gpu_util_mean"].value or 0.0) >= IN_USE:
-        return f"{used}: it hardly waits. Without a profile, nothing shows how efficiently it works."
-    return f"{used}. Without a profile, nothing shows why."
+        return f"{utilization}. {fmt.spaced(remark)}."
+    if (result.metrics["nvml_gpu_util_mean"].value or 0.0) >= MIN_BUSY_UTILIZATION:
+        return f"{utilization}: it hardly waits. Without a profile, nothing shows how efficiently it works."
+    return f"{utilization}. Without a profile, nothing shows why."
 
 
 def below(result: RunResult) -> str | None:
-    """Return the line below a headline of telemetry alone: the GPU's use and what the samples show."""
+    """Return the line below a headline of telemetry alone: what the samples show, and the utilization."""
     finding = first_finding(result)
     if finding is None:
         return None
-    used = busiest(result)
-    return " ".join(filter(None, (fmt.spaced(finding.observed), used and f"{used}.")))
+    utilization = busiest(result)
+    return " ".join(filter(None, (fmt.spaced(finding.observed), utilization and f"{utilization}.")))
 
 
 def first_finding(result: RunResult) -> Finding | None:
@@ -54,17 +54,17 @@ def first_finding(result: RunResult) -> Finding | None:
 
 
 def job_slowed(result: RunResult) -> str | None:
-    """Return how much the GPU of the first finding slows a job on all GPUs; None if not known."""
+    """Return how much the GPU of the first finding slows a job on all GPUs; None if this is not known."""
     finding, gpus = first_finding(result), len(result.telemetry.devices)
     row = finding.evidence[0] if finding is not None else {}
-    clock, free = row.get("clock_mhz"), row.get("free_clock_mhz")
-    if first_gpu(result) is None or not clock or not free or clock >= free:
+    clock, unlimited_clock = row.get("clock_mhz"), row.get("free_clock_mhz")
+    if first_gpu(result) is None or not clock or not unlimited_clock or clock >= unlimited_clock:
         return None
-    return f"A job on {'both' if gpus == 2 else f'all {gpus:,}'} GPUs then takes up to {fmt.times(free / clock)} as long."
+    return f"A job on {'both' if gpus == 2 else f'all {gpus:,}'} GPUs then takes up to {fmt.times(unlimited_clock / clock)} as long."
 
 
 def first_gpu(result: RunResult) -> tuple[str, int] | None:
-    """Return recording and number of the first finding's GPU; None if it is about all GPUs."""
+    """Return recording and number of the first finding's GPU; None if the finding is about all GPUs."""
     finding = first_finding(result)
     row = finding.evidence[0] if finding is not None else {}
     if not row or len(row["devices"]) == sum(device.recording_id == row["recording"] for device in result.telemetry.devices):
@@ -77,25 +77,27 @@ def busiest(result: RunResult) -> str | None:
     util, gpus = result.metrics["nvml_gpu_util_mean"], len(result.telemetry.devices)
     if util.value is None:
         return None
-    which = "The GPU" if gpus == 1 else f"The busiest of {gpus:,} GPUs"
-    return f"{step(result)}{which} was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time{_steady_part(result)}"
+    subject = "The GPU" if gpus == 1 else f"The busiest of {gpus:,} GPUs"
+    return f"{step(result)}{subject} was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time{_steady_part(result)}"
 
 
 def _steady_part(result: RunResult) -> str:
-    """Return which part of the samples the mean covers; "" if it covers most samples."""
+    """Return which part of the samples the mean covers; "" if it covers most of them."""
     sampled = result.telemetry.busiest
     mean = sampled.at_work.get("util_pct") if sampled is not None else None
     if sampled is None or mean is None or result.manifest.traces:
         return ""
     whole_ns = sampled.last_ns - sampled.first_ns
-    if mean.seconds * 1e9 >= MIN_LOG_SHARE * whole_ns:
+    if mean.seconds * 1e9 >= MIN_STEADY_SHARE * whole_ns:
         return ""
-    covered = "" if sampled.coverage >= MIN_LOG_SHARE else f"{fmt.duration_ns(sampled.coverage * whole_ns)} of samples within "
+    covered = (
+        "" if sampled.coverage >= MIN_STEADY_SHARE else f"{fmt.duration_ns(sampled.coverage * whole_ns)} of samples within "
+    )
     return f" (steady part: {fmt.duration_ns(mean.seconds * 1e9)} of {covered}{fmt.duration_ns(whole_ns)})"
 
 
 def step(result: RunResult) -> str:
-    """Return the step time as a sentence, "" if it is not known."""
+    """Return the step time as a sentence with a space after it; "" if it is not known."""
     best_step = result.metrics["best_step_time_ms"]
     return f"A step takes {fmt.reading('best_step_time_ms', best_step)}. " if best_step.value is not None else ""
 
@@ -104,13 +106,13 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
     """Return a sentence that describes the sawtooth, or why there is no sawtooth; None without a search."""
     if tooth is None:
         return None
+    if tooth.period_s is None and not tooth.why_none:
+        return None
     if tooth.period_s is None:
-        visible = (
-            f" A period below {fmt.duration_ns(tooth.shortest_visible_s * 1e9)} cannot be seen."
-            if tooth.shortest_visible_s
-            else ""
-        )
-        return f"No sawtooth in {signal or 'utilization'}: {tooth.why_none}.{visible}" if tooth.why_none else None
+        limit = ""
+        if tooth.shortest_visible_s:
+            limit = f" A period below {fmt.duration_ns(tooth.shortest_visible_s * 1e9)} cannot be seen."
+        return f"No sawtooth in {signal or 'utilization'}: {tooth.why_none}.{limit}"
     parts = [f"{signal or 'Utilization'} rises and falls every {fmt.duration_ns(tooth.period_s * 1e9)}"]
     if tooth.low is not None and tooth.high is not None:
         parts.append(f"between {tooth.low:.0f} and {tooth.high:.0f}\u00a0%")
@@ -127,10 +129,11 @@ def trough_cause(result: RunResult, tooth: Sawtooth, signal: str | None) -> str 
     if troughs_of_run is None or not troughs_of_run.causes or tooth.period_s is None or tooth.duty is None:
         return None
     cause, ns = troughs_of_run.causes[0]
-    if ns < MOSTLY * troughs_of_run.lost_ns:
+    if ns < MIN_MAIN_CAUSE_SHARE * troughs_of_run.lost_ns:
         return None
-    low, period = fmt.share(1 - tooth.duty), fmt.duration_ns(tooth.period_s * 1e9)
-    return f"{signal or 'Utilization'} is low for {low} of every {period} period, mostly {cause_words.loses_to('idle', cause)}."
+    low_share, period = fmt.share(1 - tooth.duty), fmt.duration_ns(tooth.period_s * 1e9)
+    cause_text = cause_words.loses_to("idle", cause)
+    return f"{signal or 'Utilization'} is low for {low_share} of every {period} period, mostly {cause_text}."
 
 
 def sawtooth_numbers(tooth: Sawtooth) -> list[tuple[str, str]]:
@@ -149,22 +152,18 @@ def energy(used: Energy | None) -> str | None:
     """Return the energy with its source; None if the energy is not known or too small to show."""
     if used is None or used.joules < 1:
         return None
-    amount = (
-        f"{fmt.number(used.joules / 3.6e6)}\u00a0kWh"
-        if used.joules >= KWH_FROM_J
-        else f"{fmt.number(used.joules / 3600)}\u00a0Wh"
-    )
-    return (
-        f"{amount} used, measured by the GPU's energy counter"
-        if used.counted
-        else f"≈\u00a0{amount} used, estimated from power samples"
-    )
+    amount = f"{fmt.number(used.joules / 3600)}\u00a0Wh"
+    if used.joules >= MIN_KWH_J:
+        amount = f"{fmt.number(used.joules / 3.6e6)}\u00a0kWh"
+    if used.counted:
+        return f"{amount} used, measured by the GPU's energy counter"
+    return f"≈\u00a0{amount} used, estimated from power samples"
 
 
 def host_quantities(host: HostLoad) -> list[tuple[str, str, str]]:
     """Return name, mean and meaning of each quantity of the host."""
-    known_means = [(BY_COLUMN[column], mean) for column, mean in host.means.items()]
-    return [(of.label, fmt.in_unit(mean, of.unit), of.about) for of, mean in known_means]
+    means = [(BY_COLUMN[column], mean) for column, mean in host.means.items()]
+    return [(quantity.label, fmt.in_unit(mean, quantity.unit), quantity.about) for quantity, mean in means]
 
 
 def troughs(result: RunResult) -> str | None:
@@ -175,21 +174,23 @@ def troughs(result: RunResult) -> str | None:
     parts = []
     if troughs_of_run.causes:
         cause, ns = troughs_of_run.causes[0]
-        of = "the low stretch" if troughs_of_run.count == 1 else f"the {troughs_of_run.count} low stretches"
-        share = fmt.share(ns / troughs_of_run.lost_ns)
-        parts.append(
-            f"The profile covers {of}: {share} of the time lost in {'it' if troughs_of_run.count == 1 else 'them'} is {cause_words.loses_to('idle', cause)}."
-        )
+        is_one = troughs_of_run.count == 1
+        stretches, pronoun = ("the low stretch", "it") if is_one else (f"the {troughs_of_run.count} low stretches", "them")
+        share, cause_text = fmt.share(ns / troughs_of_run.lost_ns), cause_words.loses_to("idle", cause)
+        parts.append(f"The profile covers {stretches}: {share} of the time lost in {pronoun} is {cause_text}.")
     if troughs_of_run.steps is not None:
         steps = "one step" if troughs_of_run.steps == 1 else f"{troughs_of_run.steps} steps"
         comparison = f"does the work of {steps}" if troughs_of_run.by_work else f"is as long as {steps}"
         parts.append(f"One period {comparison}{_one_wait(result, lead, troughs_of_run.steps)}.")
-        parts += both_times(lead, troughs_of_run.steps)
+        parts += period_disagreement(lead, troughs_of_run.steps)
     return " ".join(parts) or None
 
 
 STATEMENTS = "What the samples show, and whether the profile agrees"
-OF_NVML = "Utilization in this table is NVML's: whole percent, averaged over up to a second. Its dips therefore look shorter than those of GPU activity."
+OF_NVML = (
+    "This table has NVML's utilization: whole percent, averaged over up to a second. Dips of utilization therefore look shorter than "
+    "dips of GPU activity."
+)
 # The charts of these quantities come first if the rule has a finding.
 QUANTITIES_OF = {
     observed_slug("thermal-throttling"): ("clock_sm_mhz", "temp_c"),
@@ -204,27 +205,28 @@ STATES = {"confirmed": "Confirmed", "corrected": "Corrected", "telemetry alone":
 
 def statements(result: RunResult) -> list[str]:
     """Return each statement of the samples with the profile's judgement."""
-    return [f"{STATES[one.state]}: {one.statement.rstrip('.')}. {one.because}" for one in result.statements]
+    return [f"{STATES[each.state]}: {each.statement.rstrip('.')}. {each.because}" for each in result.statements]
 
 
-SAME_TIME = 0.005  # Share of the step. Times with a smaller difference have the same three digits.
+MIN_TIME_DIFFERENCE = 0.005  # Share of the step. Times with a smaller difference have equal texts.
 
 
-def both_times(lead: RankResult, steps: int) -> list[str]:
-    """Return why the period and the step time disagree, or an empty list if they agree.
+def period_disagreement(lead: RankResult, steps: int) -> list[str]:
+    """Return a sentence with both step times if the period and the step time disagree.
 
     ``steps`` is the number of steps in one period.
     """
-    period, step = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None, lead.best.ms
-    if period is None or not step or abs(1e3 * period / steps / step - 1) <= SAME_TIME:
+    period_s, step_ms = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None, lead.best.ms
+    if period_s is None or not step_ms or abs(1e3 * period_s / steps / step_ms - 1) <= MIN_TIME_DIFFERENCE:
         return []
-    own = fmt.duration_ms(step)
+    by_period, by_source = fmt.duration_ns(period_s * 1e9 / steps), fmt.duration_ms(step_ms)
     source = lead.best.source
-    other = "kernel time ÷ mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
-    return [f"The step is measured twice: {fmt.duration_ns(period * 1e9 / steps)} by the period, {own} by {other}."]
+    source_name = "kernel time ÷ mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
+    return [f"The step is measured twice: {by_period} by the period, {by_source} by {source_name}."]
 
 
 def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
+    """Return that each low stretch is one wait for the data loader, as a clause; "" if this is not known."""
     verdict = judge(lead)
     hidden = any("hidden" in finding.explains.topics and "data_wait" in finding.explains.causes for finding in result.findings)
     if not hidden and (verdict is None or verdict.loss is None or verdict.loss.cause != "data_wait"):
@@ -235,12 +237,12 @@ def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
 
 
 # Share of the time. NVML gives whole percents and counts a window with a moment of work as busy, so it may differ by this.
-APART = 0.05
-MEASURED = {  # The meaning of each sampled activity metric.
+MAX_NVML_DIFFERENCE = 0.05
+MEANINGS = {  # The meaning of each sampled activity metric, by column.
     "util_pct": "Time in which any kernel of any process ran, in whole percent.",
     "gr_active_pct": "Time in which the GPU had any work, by its counters.",
     "sm_active_pct": "Time in which a multiprocessor had work, averaged over all multiprocessors. Small kernels leave most multiprocessors empty.",
-    "tensor_active_pct": "Time in which the tensor pipe was active: a kernel counts as work whether or not it multiplies matrices.",
+    "tensor_active_pct": "Time in which the tensor pipe was active. Kernels that multiply no matrices do not use it.",
 }
 
 
@@ -249,48 +251,42 @@ def activities(
 ) -> list[tuple[str, str, str]]:
     """Return name, value and meaning of every activity metric; empty for a single metric.
 
-    Readers may confuse these metrics. ``means`` has the mean of each sampled column in percent. ``busy_of_run`` is the
-    share of the run's step in which the GPU is busy, from the trace.
+    ``means`` has the mean of each sampled column in percent. ``busy_of_run`` is the share of the run's step in which the GPU is
+    busy, from the trace.
     """
     rows = [
-        (BY_COLUMN[column].label, fmt.in_unit(means[column], "percent"), what)
-        for column, what in MEASURED.items()
+        (BY_COLUMN[column].label, fmt.in_unit(means[column], "percent"), meaning)
+        for column, meaning in MEANINGS.items()
         if column in means
     ]
     profiled, nvml = metrics["gpu_busy_share"].value, means.get("util_pct")
     if busy_of_run is not None:
-        rows.append(
-            (
-                "GPU busy, the run's step",
-                fmt.share(busy_of_run),
-                "Kernels and copies of this training, from its trace. The Verdict shows this number.",
-            )
-        )
+        meaning = "Kernels and copies of this training, from its trace. The Verdict shows this number."
+        rows.append(("GPU busy, the run's step", fmt.share(busy_of_run), meaning))
     if profiled is not None and profiled != busy_of_run:
-        rows.append(
-            ("GPU busy, as profiled", fmt.share(profiled), f"The same share in the profiled steps{_against(profiled, nvml)}")
-        )
-    rows = [(f"{name[0].upper()}{name[1:]}", value, what) for name, value, what in rows]
+        meaning = f"The busy share of the profiled steps{_compared_with_nvml(profiled, nvml)}"
+        rows.append(("GPU busy, as profiled", fmt.share(profiled), meaning))
+    rows = [(f"{name[0].upper()}{name[1:]}", value, meaning) for name, value, meaning in rows]
     return rows if len(rows) > 1 else []
 
 
-def _against(profiled: float, nvml_pct: float | None) -> str:
-    if nvml_pct is None or abs(profiled - nvml_pct / 100) <= APART:
+def _compared_with_nvml(profiled: float, nvml_pct: float | None) -> str:
+    if nvml_pct is None or abs(profiled - nvml_pct / 100) <= MAX_NVML_DIFFERENCE:
         return "."
     if profiled > nvml_pct / 100:
         return ": more than by NVML, because copies count here, and the profiled steps may have waited less than other steps."
     return ": less than by NVML, because the profiler slows the host, and NVML counts short pauses between kernels as work."
 
 
-IN_USE_OF_ALL = "Measured by telemetry. All processes count, and so does memory that the caching allocator only reserves."
+MEMORY_BASIS = "Measured by telemetry. All processes count, and so does memory that the caching allocator only reserves."
 
 
 def in_use(peak_bytes: float, total_bytes: float | None) -> str:
     """Return the peak memory use, and the free memory if the GPU's memory is known."""
     if not total_bytes:
         return f"At most {fmt.bytes_(peak_bytes)} of GPU memory is in use."
-    free = max(total_bytes - peak_bytes, 0.0)
-    return f"At most {fmt.bytes_(peak_bytes)} of {fmt.bytes_(total_bytes)} of GPU memory is in use: {fmt.share(free / total_bytes)} stays free."
+    free_share = fmt.share(max(total_bytes - peak_bytes, 0.0) / total_bytes)
+    return f"At most {fmt.bytes_(peak_bytes)} of {fmt.bytes_(total_bytes)} of GPU memory is in use: {free_share} stays free."
 
 
 def use_over_time(low_bytes: float, high_bytes: float) -> str:

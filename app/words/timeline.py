@@ -15,19 +15,15 @@ from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
-MAX_TEXT = 1200  # At most this many characters of shapes and arguments are shown.
-HOST_AHEAD = "The steps are the GPU's. The host launches a step before the GPU runs it, so the same step begins earlier on the host's lanes."
+MAX_TEXT = 1200  # Characters of shapes and arguments that are shown.
+HOST_AHEAD = "The steps are the GPU's. The host launches a step before the GPU runs it. So a step begins earlier on the host's lanes than here."
 Facts = list[tuple[str, str]]
 
 
 def slice_facts(details: Details) -> Facts:
     """Return the facts about a slice besides its times, the most useful first."""
     row = details.row
-    facts: Facts = []
-    if row.get("step"):
-        facts.append(
-            ("Step", f"{row['step']}, {fmt.share(row['dur'] / row['step_ns'])} of it" if row["step_ns"] else str(row["step"]))
-        )
+    facts = _step_fact(row)
     if row.get("category"):
         tensor = {"yes": "uses tensor cores", "likely": "probably uses tensor cores", "no": "no tensor cores"}
         facts.append(("Class", ", ".join(w for w in (str(row["category"]), tensor.get(str(row["tensor_cores"]))) if w)))
@@ -56,7 +52,19 @@ def slice_facts(details: Details) -> Facts:
     return [*facts, ("Full name", fmt.clean(str(row["name"]), MAX_TEXT))]
 
 
+def _step_fact(row: Mapping[str, Any]) -> Facts:
+    """Return the step of a slice or a piece of lost time, and its share of the step.
+
+    It is empty outside of steps.
+    """
+    if not row.get("step"):
+        return []
+    share = f", {fmt.share(row['dur'] / row['step_ns'])} of it" if row["step_ns"] else ""
+    return [("Step", f"{row['step']}{share}")]
+
+
 def _roof(details: Details) -> Facts:
+    """Return the achieved rate relative to the roofline; empty if it is not known."""
     roof = details.roof
     if roof is None or not roof.get("time_ns"):
         return []
@@ -77,60 +85,54 @@ def _roof(details: Details) -> Facts:
 
 
 def stack(frames: list[str]) -> list[dict[str, Any]]:
-    """Return the stack's frames, innermost first, but the user's own innermost line at the top.
-
-    ``yours`` marks own code.
-    """
+    """Return the stack's frames, innermost first, with the user's own innermost line at the top."""
     rows = [{"name": fmt.clean(name, 300), "yours": is_user_line(name)} for name in frames]
     first = next((row for row in rows if row["yours"]), None)
     return [first, *(row for row in rows if row is not first)] if first else rows
 
 
 class MostLost(NamedTuple):
-    """The main cause of a range's lost time, and what the number refers to ("" for the whole range)."""
+    """The main cause of a range's lost time, and a remark on its time; "" without a remark."""
 
     sentence: str
-    of_it: str
+    remark: str
 
 
 def most_lost(
     facts: InView, in_view: TimelineSpan, counted: Sequence[TimelineSpan], names: Mapping[str, str]
 ) -> MostLost | None:
-    """Return the main cause of a range's lost time; each cause includes the time of copies meanwhile.
+    """Return the main cause of a range's lost time; None without causes.
 
-    Only the ``counted`` steps have causes, so the text names them if the range extends beyond them. ``names`` are the run's own
-    names of causes. The result is None without causes.
+    Only the ``counted`` steps have causes, so the remark names them if the range is longer. ``names`` are the names that the first
+    change gives to causes.
     """
-    whole: dict[tuple[str, str | None], list[float]] = {}
+    sums: dict[tuple[str, str | None], list[float]] = {}  # ms and ms of transfers, by owner and cause
     owners: dict[str, str] = {}
     for owner, cause, ms in facts.lost:
-        sums = whole.setdefault((owners.setdefault(cause, owner) if is_explained(cause) else owner, cause), [0.0, 0.0])
-        sums[0] += ms
-        sums[1] += ms if owner != "idle" else 0.0
-    if not whole:
+        owner_of_cause = owners.setdefault(cause, owner) if is_explained(cause) else owner
+        sum_of_cause = sums.setdefault((owner_of_cause, cause), [0.0, 0.0])
+        sum_of_cause[0] += ms
+        sum_of_cause[1] += ms if owner != "idle" else 0.0
+    if not sums:
         return None
-    (owner, cause), (ms, transfer_ms) = max(whole.items(), key=lambda item: item[1][0])
+    (owner, cause), (ms, transfer_ms) = max(sums.items(), key=lambda item: item[1][0])
     if cause is None and owner == "idle":
         return None
-    visible_steps = [step for step in counted if step.start_ns < in_view.end_ns and step.end_ns > in_view.start_ns]
-    more = visible_steps and (in_view.start_ns < visible_steps[0].start_ns or in_view.end_ns > visible_steps[-1].end_ns)
-    where = f" in {fmt.many(len(visible_steps), 'counted step')}" if more else ""
+    steps = [step for step in counted if step.start_ns < in_view.end_ns and step.end_ns > in_view.start_ns]
+    is_longer = steps and (in_view.start_ns < steps[0].start_ns or in_view.end_ns > steps[-1].end_ns)
+    where = f" in {fmt.many(len(steps), 'counted step')}" if is_longer else ""
     meanwhile = cause_words.meanwhile(owner, cause, ms, transfer_ms)
     lost = fmt.duration_ms(ms)
-    of_it = f"{lost} lost{where}{meanwhile}" if where or meanwhile else ""
-    return MostLost(f"{names.get(cause or '') or cause_words.loses_to(owner, cause)}: {lost}", of_it)
+    remark = f"{lost} lost{where}{meanwhile}" if where or meanwhile else ""
+    return MostLost(f"{names.get(cause or '') or cause_words.loses_to(owner, cause)}: {lost}", remark)
 
 
 def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any]:
     """Return the details of a piece of lost time: title, evidence, and the finding that removes it.
 
-    Without such a finding, it gives general advice. The row's times are ns after ``origin_ns``.
+    Without such a finding, there is general advice. The row's times are ns after ``origin_ns``.
     """
-    facts: Facts = []
-    if row.get("step"):
-        facts.append(
-            ("Step", f"{row['step']}, {fmt.share(row['dur'] / row['step_ns'])} of it" if row["step_ns"] else str(row["step"]))
-        )
+    facts = _step_fact(row)
     for key, label in (
         ("phase", "Phase"),
         ("operator", "Host was in"),
@@ -140,13 +142,11 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
     ):
         if row.get(key):
             facts.append((label, fmt.clean(str(row[key]), 300)))
-    start = row["start"]
-    # If a copy ends a wait, a finding explains both together.
-    until = max(start + row["dur"], row["next_start"] or 0)
-    accounts = (
-        f for _, f in numbered(result) if f.gain_ms > 0 and f.accounts_for(row["cause"], start + origin_ns, until + origin_ns)
-    )
-    finding = next(accounts, None)
+    start_ns = row["start"] + origin_ns
+    # If a copy ends a wait, one finding explains the wait and the copy.
+    end_ns = max(row["start"] + row["dur"], row["next_start"] or 0) + origin_ns
+    gaining = [finding for _, finding in numbered(result) if finding.gain_ms > 0]
+    finding = next((finding for finding in gaining if finding.accounts_for(row["cause"], start_ns, end_ns)), None)
     change = first(result)
     if change is not None and change[1] is not finding:
         facts.append(("First change", f"{action(change[1])}, which shortens other time"))
@@ -154,7 +154,6 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
         "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,
         "evidence": row["evidence"],
-        # A finding has better advice than its cause.
         "to_do": cause_words.helps(row["owner"], row["cause"], row.get("phase")) if finding is None else None,
         "finding": {"rule": finding.rule, "title": finding.title, "gain": gain(finding), "fix": finding.fix}
         if finding
@@ -163,7 +162,7 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
 
 
 def gain(finding: Finding) -> str:
-    """Return the gain of a finding alone in a few words; empty if nothing is claimed."""
+    """Return the gain of ``finding`` alone in a few words; "" if it claims no gain."""
     if finding.pays_later:
         return ""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:

@@ -53,7 +53,7 @@ def short_names(rows: pd.DataFrame, by: Grouping) -> list[str]:
     """Return short names of a grouping's rows, which fit into a narrow column."""
     names = rows["name"].astype(str).tolist()
     if by == "category":
-        return list(map(categories.named, names))
+        return list(map(categories.in_words, names))
     if by == "module":
         return [fmt.clean(name.rsplit(" / ", 1)[-1], 60) for name in names]
     return rankings.distinct_names(names, NAME_SHOWN)
@@ -117,7 +117,7 @@ def narrow(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
             value=f"{fmt.duration_ms(row['ms'])} · {fmt.share(row['share'])}",
             bar=f"{row['share'] / largest:.1%}",
             colour=OWNERS[row["owner"]].on(frame.dark()),
-            kind=categories.named(row["category"]) if by != "category" and isinstance(row["category"], str) else "",
+            kind=categories.in_words(row["category"]) if by != "category" and isinstance(row["category"], str) else "",
         )
         for name, key, row in zip(short_names(first, by), keys, first.to_dict("records"), strict=True)
     ]

@@ -29,7 +29,7 @@ def show(result: RunResult) -> None:
     frame.link(
         "verdict", f"First change: {fmt.markdown(sentence, None)}", run=result.manifest.id, icon=":material/arrow_forward:"
     )
-    if (why := advice.unseen_here(result)) is not None:
+    if (why := advice.unprofiled_topic(result)) is not None:
         cards.small(f"{why}.")
 
 
@@ -43,7 +43,7 @@ def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult, *, alo
         gain = f": {gained}" if (gained := timeline.gain(finding)) else ""
         label = f"{'First change' if number == 1 else f'Change {number}'}: {fmt.markdown(headline.action(finding))}{gain}"
         frame.link("verdict", label, icon=":material/arrow_forward:", **_query(finding, result, bars))
-    if alone and (before := advice.comes_before(result, [finding for _, finding in about])) is not None:
+    if alone and (before := advice.note_on_first_change(result, [finding for _, finding in about])) is not None:
         cards.small(before)
 
 
@@ -82,7 +82,7 @@ def show_with(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
 
     If the run's first change is not among them, it is shown above them, because the screen's numbers suggest something else.
     """
-    with st.container(horizontal=advice.unseen_here(result) is None, gap="medium"):  # a note needs a line of its own
+    with st.container(horizontal=advice.unprofiled_topic(result) is None, gap="medium"):  # a note needs a line of its own
         if apart := advice.first(result) not in about:
             show(result)
         link_changes(about, result, alone=not apart)

@@ -109,7 +109,7 @@ def last_minute(result: RunResult) -> None:
         with one:
             panel.show(folded, "one-tooth")
     if result.lead is not None and result.troughs is not None and result.troughs.steps is not None:
-        for line in words.both_times(result.lead, result.troughs.steps):
+        for line in words.period_disagreement(result.lead, result.troughs.steps):
             cards.small(line)
     frame.link("telemetry", "All telemetry", icon=":material/monitoring:")
 

@@ -67,7 +67,7 @@ def show(
 
 def _named(by: Grouping, name: str) -> str:
     if by == "category":
-        return categories.named(name)
+        return categories.in_words(name)
     return rankings.short(name, 60) if by == "kernel" else fmt.clean(name.rsplit(" / ", 1)[-1], 60)
 
 

@@ -52,7 +52,7 @@ def tiles(work: GpuWork, by: Grouping, rows: pd.DataFrame) -> list[Tile]:
             for row, label in zip(rows.to_dict("records"), short, strict=True)
         ]
         frames = dict.fromkeys(tile.path[0] for tile in inner)
-        return [*(Tile((name,), categories.named(name), 0.0) for name in frames), *inner]
+        return [*(Tile((name,), categories.in_words(name), 0.0) for name in frames), *inner]
     if by not in INSIDE:
         return [
             Tile((key_of(by, row),), key_of(by, row), float(row["ms"]), str(row["owner"])) for row in rows.to_dict("records")
@@ -60,8 +60,8 @@ def tiles(work: GpuWork, by: Grouping, rows: pd.DataFrame) -> list[Tile]:
     kind = INSIDE[by]
     parts = nested(work, by, kind)
     names = parts[kind].astype(str).tolist()
-    labels = list(map(categories.named, names)) if kind == "category" else rankings.distinct_names(names, treemap.LABEL)
-    around = [Tile((name,), categories.named(name) if by == "category" else name, 0.0) for name in rows["name"].astype(str)]
+    labels = list(map(categories.in_words, names)) if kind == "category" else rankings.distinct_names(names, treemap.LABEL)
+    around = [Tile((name,), categories.in_words(name) if by == "category" else name, 0.0) for name in rows["name"].astype(str)]
     return around + [
         Tile((str(row[by]), str(row[kind])), label, float(row["ms"]), str(row["owner"]))
         for row, label in zip(parts.to_dict("records"), labels, strict=True)

@@ -55,14 +55,14 @@ def changed(comparison: Comparison) -> None:
                 below = (f"{a} for A, {b} for B" if advised else "", explains)
                 if sentence := ". ".join(f"{part[0].upper()}{part[1:]}" for part in below if part):
                     cards.small(sentence)
-        for line in filter(None, (setup_changes.nothing(comparison), setup_changes.tested_prediction(comparison))):
+        for line in filter(None, (setup_changes.why_none(comparison), setup_changes.tested_prediction(comparison))):
             cards.text(line)
 
 
 def remains(comparison: Comparison) -> None:
     """Show what to change next and the limits of the comparison, each if there is any."""
     blocks = (
-        ("What remains", [line for line in (setup_changes.left(comparison),) if line], cards.text),
+        ("What remains", [line for line in (setup_changes.next_change(comparison),) if line], cards.text),
         ("Limits of this comparison", limits.sentences(comparison, profiles=False), cards.caution),
     )
     for title, lines, show in blocks:

@@ -54,7 +54,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         else []
     )
     bars = poster_bars.of_run(
-        result, before, forecast, dark=False, plan=advice.planned(result, forecast.after_ms if forecast is not None else None)
+        result, before, forecast, dark=False, plan=advice.plan_bar(result, forecast.after_ms if forecast is not None else None)
     )
     return {
         "title": fmt.clean(headline.on_poster(result)),

@@ -1,4 +1,4 @@
-"""The code of a change in words: how many lines it takes, and the other way that its advice names."""
+"""The code of a change in words: the number of its lines, and the alternative that its advice names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import advice
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_OR = ", or "  # An action's ``how`` separates two ways with this text.
+_OR = ", or "  # An action's ``how`` begins with this text if it names an alternative.
 
 
 def cost(finding: Finding) -> str:
-    """Return what a change costs in lines, such as "one line"; "" without code."""
-    added, other_way = count_added_lines(finding), _other_way(finding)
-    way = other_way.partition(":")[0] if (code := _code(finding)) and code in other_way else ""
-    return f"{number_word(added)} line{'' if added == 1 else 's'}{f' to {way}' if way else ''}" if added else ""
+    """Return the number of lines that a change takes, such as "one line"; "" without code."""
+    added, alternative = count_added_lines(finding), _alternative(finding)
+    if not added:
+        return ""
+    purpose = alternative.partition(":")[0] if (code := _code(finding)) and code in alternative else ""
+    return f"{number_word(added)} line{'' if added == 1 else 's'}{f' to {purpose}' if purpose else ''}"
 
 
 def count_added_lines(finding: Finding) -> int:
@@ -24,15 +26,15 @@ def count_added_lines(finding: Finding) -> int:
 
 
 def instead(finding: Finding) -> str:
-    """Return the other way that the finding's advice names, with its code marked; "" without one."""
-    if not (way := _other_way(finding)):
+    """Return the alternative that the finding's advice names, with code in backticks; "" without one."""
+    if not (alternative := _alternative(finding)):
         return ""
     code = _code(finding)
-    return f"Or {way.replace(code, f'`{code}`') if code else way}"
+    return f"Or {alternative.replace(code, f'`{code}`') if code else alternative}"
 
 
-def _other_way(finding: Finding) -> str:
-    """Return the other way that an action names; "" without one."""
+def _alternative(finding: Finding) -> str:
+    """Return the alternative that an action names; "" without one."""
     how = finding.action.how
     return how.removeprefix(_OR) if how.startswith(_OR) else ""
 
@@ -42,5 +44,5 @@ def _code(finding: Finding) -> str:
 
 
 def number_word(count: int) -> str:
-    """Return a small count as a word."""
+    """Return ``count`` as a word up to nine, else as a number."""
     return WORDS[count] if count < len(WORDS) else fmt.count(count)

@@ -1,4 +1,4 @@
-"""The length of a headline: at most twelve words; the rest of its sentence is on the line below."""
+"""Cut a headline after at most twelve words; the rest of the sentence goes to the line below."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def split(sentence: str) -> tuple[str, str]:
     """Return a headline of at most MAX_WORDS words, and the rest of ``sentence`` for the line below."""
     if words(sentence) <= MAX_WORDS:
         return sentence, ""
-    outside = _BRACKETS.sub(lambda bracket: "_" * len(bracket[0]), sentence)  # a cut inside a bracket would leave it open
-    cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), outside)}, reverse=True)
+    masked = _BRACKETS.sub(lambda bracket: "_" * len(bracket[0]), sentence)  # so that no cut is inside brackets
+    cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), masked)}, reverse=True)
     for cut in cuts:
         head = sentence[:cut].rstrip(" ;:,")
         if words(head) <= MAX_WORDS:
@@ -31,7 +31,7 @@ def split(sentence: str) -> tuple[str, str]:
         head, after = sentence[: bracket.start()].rstrip(), sentence[bracket.end() :].lstrip(" ;:,.")
         if words(head) <= MAX_WORDS:
             return fmt.ended(head), " ".join(_sentence(part) for part in (bracket[0][1:-1], after) if part)
-    return shortened(sentence, MAX_WORDS), fmt.ended(sentence)
+    return shortened(sentence), fmt.ended(sentence)
 
 
 def has_clauses(name: str) -> bool:
@@ -43,9 +43,9 @@ def _sentence(clause: str) -> str:
     return fmt.ended(f"{clause[0].upper()}{clause[1:]}")
 
 
-def shortened(text: str, most: int = MAX_WORDS) -> str:
-    """Return the first ``most`` words of ``text``, with an ellipsis if there are more."""
-    kept_words = text.split(" ")
-    while words(" ".join(kept_words)) > most:
-        kept_words.pop()
-    return text if len(kept_words) == len(text.split(" ")) else f"{' '.join(kept_words)} …"
+def shortened(text: str, max_words: int = MAX_WORDS) -> str:
+    """Return the first ``max_words`` words of ``text``, with an ellipsis if there are more."""
+    first_words = text.split(" ")
+    while words(" ".join(first_words)) > max_words:
+        first_words.pop()
+    return text if len(first_words) == len(text.split(" ")) else f"{' '.join(first_words)} …"

@@ -17,15 +17,15 @@ from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 from sawtooth.app.words.run import step_time
 
-MOSTLY = 0.9  # Share of a wait. A finding that explains at least this much may name the wait.
-HARDLY_WAITS = 0.95  # Share of the step in which the GPU works: above it, no wait needs a sentence.
-MIN_MAIN_SHARE = 0.5  # Share of all waits: a wait of at least this share is named next to their sum.
+MIN_EXPLAINED_SHARE = 0.9  # Share of a wait. A finding that explains at least this much may name the wait.
+MAX_WORKING_SHARE = 0.95  # Share of the step in which the GPU works. Above it, no wait needs a sentence.
+MIN_MAIN_SHARE = 0.5  # Share of all waits. A wait of at least this share is named next to the sum of all waits.
 MIN_WAIT_SHARE = 0.25  # Share of all waits. A shorter wait is not named.
-MIN_REST_SHARE = 0.001  # Share of the step: if the other waits are shorter, the same number would stand twice.
-NAMED = 2  # Waits in a sentence.
+MIN_REST_SHARE = 0.001  # Share of the step. If all other waits are shorter, the text would show one number twice.
+MAX_NAMED = 2  # Waits in a sentence.
 UNTRUSTED = "GPU times of this recording cannot be trusted."
 
-PHRASES = {  # words after a time, for causes whose label does not fit after "for"
+PHRASES = {  # These texts stand after a time, if the label of the cause does not fit after "for".
     "data_wait": "for the data loader",
     "allocator": "for the allocator",
     "blocking_copy": "for blocking copies",
@@ -41,7 +41,8 @@ Wait = tuple[str, str | None, float]  # Owner, cause, ms.
 class StepAnswer:
     """The parts of a device's step (or of the recorded time), which sum to ``step_ms``.
 
-    ``names`` are the first change's own names of waits, by cause. ``uneven`` are the waits that only a few steps have.
+    ``step`` is the step in words. ``names`` are the names that the first change gives to waits, by cause. ``uneven`` are the waits
+    that only a few steps have, by cause.
     """
 
     step_ms: float
@@ -52,12 +53,12 @@ class StepAnswer:
 
     @property
     def waits_ms(self) -> float:
-        """The time in which nothing computes."""
+        """The time in ms in which the GPU computes nothing."""
         return sum(part.ms for part in self.parts if part.lost)
 
     @property
     def works_ms(self) -> float:
-        """The rest of the step."""
+        """The rest of the step in ms."""
         return self.step_ms - self.waits_ms
 
     @property
@@ -68,17 +69,17 @@ class StepAnswer:
     @property
     def waits(self) -> str:
         """The longest waits, as a sentence; "" if the GPU hardly waits."""
-        if self.works_ms >= HARDLY_WAITS * self.step_ms:
+        if self.works_ms >= MAX_WORKING_SHARE * self.step_ms:
             return ""
-        longest = sorted((part for part in self.parts if part.lost), key=lambda part: -part.ms)
-        named = [part for part in longest if part.ms >= MIN_WAIT_SHARE * self.waits_ms][:NAMED] or longest[:NAMED]
-        return f"It waits {self.listed([(part.owner, part.cause, part.ms) for part in named])}."
+        waits = sorted((part for part in self.parts if part.lost), key=lambda part: -part.ms)
+        long_waits = [part for part in waits if part.ms >= MIN_WAIT_SHARE * self.waits_ms] or waits
+        return f"It waits {self.waits_in_words([(part.owner, part.cause, part.ms) for part in long_waits[:MAX_NAMED]])}."
 
     @property
     def main_wait(self) -> str:
-        """The wait that is most of all waits, and the rest, such as ": data loader 613 ms, others 10.2 ms".
+        """The longest wait and the rest, such as ": data loader 613 ms, others 10.2 ms".
 
-        "" if no wait is most of them, or if it is all of them.
+        It is "" if the longest wait is less than half of all waits, or if there is no other wait.
         """
         waits: dict[str, float] = {}
         for part in self.parts:
@@ -92,22 +93,22 @@ class StepAnswer:
         return f": {name} {fmt.part_ms(self.step_ms, waits[name])}, others {fmt.part_ms(self.step_ms, rest_ms)}"
 
     def label(self, owner: str, cause: str | None) -> str:
-        """Return the name of a part."""
+        """Return the name of the part of ``owner`` and ``cause``."""
         return self.names.get(known_by(owner, cause)) or colour_of(owner, cause).label
 
-    def listed(self, waits: Sequence[Wait]) -> str:
+    def waits_in_words(self, waits: Sequence[Wait]) -> str:
         """Return waits in words, such as "5.19 ms for kernel launches and 0.3 ms in gaps between kernels"."""
         return " and ".join(self._wait(owner, cause, ms) for owner, cause, ms in waits)
 
     def _wait(self, owner: str, cause: str | None, ms: float) -> str:
-        """Return a wait in words; for an uneven wait also its time in the slow steps and in the other steps."""
+        """Return a wait in words; an uneven wait also has its times in the slow steps and in the other steps."""
         time, wait = fmt.duration_ms(ms), self.uneven.get(cause or "")
         if wait is None or not wait.mean_ms:
             return f"{time} {self._reason(owner, cause)}"
         scale = ms / wait.mean_ms
         slow, other = fmt.duration_ms(scale * wait.slow_ms), fmt.duration_ms(scale * wait.other_ms)
-        often = f"({slow} in {wait.slow} of {wait.steps} steps, {other} in the others)"
-        return f"{time} on average {self._reason(owner, cause)} {often}"
+        distribution = f"({slow} in {wait.slow} of {wait.steps} steps, {other} in the others)"
+        return f"{time} on average {self._reason(owner, cause)} {distribution}"
 
     def _reason(self, owner: str, cause: str | None) -> str:
         if owner == OUTSIDE_PROFILE:
@@ -122,31 +123,28 @@ def answer_of(result: RunResult, rank: RankResult | None) -> StepAnswer | None:
     verdict = judge(rank) if rank is not None else None
     if rank is None or verdict is None or result.withdrawn_by is not None:
         return None
-    whole = sum(part.ms for part in verdict.parts)
-    step_ms = verdict.step.value or whole
+    total_ms = sum(part.ms for part in verdict.parts)
+    step_ms = verdict.step.value or total_ms
     parts = tuple(
-        StepPart(part.owner, part.cause, part.ms * step_ms / whole, part.share, part.transfer_ms * step_ms / whole)
+        StepPart(part.owner, part.cause, part.ms * step_ms / total_ms, part.share, part.transfer_ms * step_ms / total_ms)
         for part in verdict.parts
     )
-    step = f"each {step_time(verdict)} step" if verdict.step.value else f"the recorded {fmt.duration_ms(whole)}"
+    step = f"each {step_time(verdict)} step" if verdict.step.value else f"the recorded {fmt.duration_ms(total_ms)}"
     return StepAnswer(step_ms, step, parts, own_names(result, parts) if rank is result.lead else {}, rank.uneven)
 
 
 def own_names(result: RunResult, parts: Sequence[StepPart]) -> dict[str, str]:
-    """Return the first change's own name of the waits that it explains, by cause."""
+    """Return the name that the first change gives to the waits that it explains, by cause."""
     lead = reading_order.leading(result)
-    called = lead.explains.called if lead is not None else None
-    if lead is None or not called:
+    name = lead.explains.called if lead is not None else None
+    if lead is None or not name:
         return {}
-    return {
-        part.cause: called
-        for part in parts
-        if part.cause is not None and part.cause in lead.explains.causes and lead.gain_ms >= MOSTLY * part.ms
-    }
+    explained = [part for part in parts if part.cause in lead.explains.causes and lead.gain_ms >= MIN_EXPLAINED_SHARE * part.ms]
+    return {part.cause: name for part in explained if part.cause is not None}
 
 
 def own_names_in_words(result: RunResult, run: str) -> list[str]:
-    """Return sentences with the Verdict's own names of waits in ``run``, by the names of their causes."""
+    """Return a sentence for each wait of ``run`` with a name that the first change gives."""
     answer = answer_of(result, result.lead)
     names = answer.names if answer is not None else {}
     labels = {cause: colour_of("idle", cause).label for cause in names}
@@ -154,15 +152,12 @@ def own_names_in_words(result: RunResult, run: str) -> list[str]:
 
 
 def avoided_ms(now: StairStep, after: StairStep) -> float:
-    """Return how much compute a change avoids, as the chart draws it; 0 if it is no part of its own."""
+    """Return how much compute in ms a change avoids; 0 if the chart has no separate part for it."""
     before_ms, after_ms = (sum(ms for owner, _, ms in step.parts if owner == AVOIDABLE) for step in (now, after))
     return before_ms - after_ms
 
 
 def avoided_in_words(now: StairStep, after: StairStep) -> str:
-    """Return ``avoided_ms`` as a sentence; "" if it is 0.
-
-    The work that a finding names is longer than this, because some of it remains.
-    """
+    """Return ``avoided_ms`` as a sentence; "" if it is 0."""
     ms = avoided_ms(now, after)
     return f"The change avoids {fmt.part_ms(now.ms, ms)} of compute." if ms > 0 else ""

@@ -13,28 +13,26 @@ from sawtooth.app.words.comparisons.changes import MARKS, UNMARKED
 from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 
 TITLE = "Audit"
-# How a line is computed from the step time in ms: the other factor, with its unit in words.
+# The factors of a line that is computed from the step time. The function returns the other factor, and the text has its unit.
 FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
-    "energy_per_step_j": (lambda joules, ms: 1000 * joules / ms, "{amount} W × {step}"),
-    "hours_per_epoch": (lambda hours, ms: hours * 3.6e6 / ms, "{amount} steps × {step}"),
-    "throughput": (lambda rate, ms: rate * ms / 1000, "{amount} in {step}"),
+    "energy_per_step_j": (lambda joules, step_ms: 1000 * joules / step_ms, "{amount} W × {step}"),
+    "hours_per_epoch": (lambda hours, step_ms: hours * 3.6e6 / step_ms, "{amount} steps × {step}"),
+    "throughput": (lambda rate, step_ms: rate * step_ms / 1000, "{amount} in {step}"),
 }
 
 
 def rows(result: RunResult) -> list[tuple[str, str]]:
-    """Return label and value of every audit line, with its range and factors, or why it is unknown.
+    """Return label and value of every audit line, or why the value is unknown.
 
-    For a run without GPU work, only known lines are returned, and none if only the step time is known.
+    A run without GPU work has only the known lines, and none if only the step time is known.
     """
     step_ms = result.metrics["best_step_time_ms"].value
-    lines = [
-        (
-            row.label,
-            _value_and_factors(row, step_ms) if row.reading.value is not None else str(row.reading.why_missing),
-        )
-        for row in audit(result)
-        if result.lead is not None or row.reading.value is not None
-    ]
+    lines = []
+    for row in audit(result):
+        if row.reading.value is not None:
+            lines.append((row.label, _value_and_factors(row, step_ms)))
+        elif result.lead is not None:
+            lines.append((row.label, str(row.reading.why_missing)))
     return lines if len(lines) > 1 else []
 
 
@@ -46,8 +44,9 @@ def _value_and_factors(row: AuditRow, step_ms: float | None) -> str:
         number, _, unit = low.partition("\u00a0")
         text += f" ({number if high.endswith(unit) else low} to {high})"
     if row.key in FACTORS and step_ms and reading.value is not None:
-        amount, words = FACTORS[row.key]
-        text += f": {words.format(amount=fmt.number(amount(reading.value, step_ms)), step=fmt.duration_ms(step_ms))}"
+        other_factor, factors = FACTORS[row.key]
+        amount = fmt.number(other_factor(reading.value, step_ms))
+        text += f": {factors.format(amount=amount, step=fmt.duration_ms(step_ms))}"
     return text
 
 
@@ -57,10 +56,9 @@ def pair_rows(comparison: Comparison) -> list[ComparisonRow]:
     If a GPU worked on only one side, both sides must have the line. The list is empty if there is only the step time.
     """
     lines = []
-    worked = comparison.a.gpu_worked and comparison.b.gpu_worked
+    is_enough = any if comparison.a.gpu_worked and comparison.b.gpu_worked else all
     for line in comparison.audit:
-        has_value = [reading.value is not None for reading in (line.a, line.b)]
-        if not any(has_value) or not (worked or all(has_value)):
+        if not is_enough(reading.value is not None for reading in (line.a, line.b)):
             continue
         change = line.a.why_missing or line.b.why_missing or "none"
         if line.change is not None and line.a.value and line.change:
@@ -76,7 +74,7 @@ def pair_rows(comparison: Comparison) -> list[ComparisonRow]:
 
 
 def shown(row: AuditRow, reading: Reading) -> str:
-    """Return a line's value with its unit, marked with ≈ if it is not sure."""
+    """Return a line's value with its unit, and with ≈ or the sign of a bound if it is not certain."""
     if reading.value is None:
         return fmt.MISSING
     text = fmt.in_unit(reading.value, row.unit) if row.unit else fmt.number(reading.value)

@@ -10,13 +10,13 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.comparison import about
 
-FAR = 0.05  # Relative distance from the profiled steps: above it, the text gives the run's step time.
+MAX_DISTANCE = 0.05  # Relative distance of the run's step time from the profiled steps. Above it, the text gives both.
 
 
 def bases(comparison: Comparison) -> tuple[str, str]:
     """Return the basis of each side.
 
-    An example is "A: step time from the run's own step marks, 30 profiled steps, 8 loader workers".
+    An example is "A: step time from the run's own step marks, 30 profiled steps".
     """
     a, b = (
         f"{name}: " + ", ".join(filter(None, (_sources_of(side, sources), _profiled_steps(side), _workers(side))))
@@ -26,8 +26,8 @@ def bases(comparison: Comparison) -> tuple[str, str]:
 
 
 def _sources_of(side: Side, sources: Sequence[StepSource]) -> str:
-    times = f"the mean of {len(side.runs)} runs, " if len(side.runs) > 1 else ""
-    return f"step time from {times}{' and '.join(STEP_SOURCES[source].name for source in sources)}"
+    mean = f"the mean of {len(side.runs)} runs, " if len(side.runs) > 1 else ""
+    return f"step time from {mean}{' and '.join(STEP_SOURCES[source].name for source in sources)}"
 
 
 def _profiled_steps(side: Side) -> str:
@@ -42,35 +42,34 @@ def _workers(side: Side) -> str:
 
 
 def dots_title(comparison: Comparison) -> str:
-    """Return the finding of the step dots: the ranges of both sides.
-
-    It also gives the run's step time if that lies outside the range of its side.
-    """
+    """Return the title of the step dots: ranges of profiled steps, and the run's distant step times."""
     a, b = steps(comparison)
     if not a or not b:
         return "One side has no counted steps"
-    apart = max(a) < min(b) or max(b) < min(a)
     sides = (
         ("A", a, comparison.best.a, comparison.a, comparison.sources[0]),
         ("B", b, comparison.best.b, comparison.b, comparison.sources[1]),
     )
-    ranges = ", ".join(f"{fmt.span_ms(min(each), max(each))} in {name}" for name, each, *_ in sides)
-    own = [
+    ranges = ", ".join(f"{fmt.span_ms(min(steps_ms), max(steps_ms))} in {name}" for name, steps_ms, *_ in sides)
+    distant = [
         f"{about(side, sources)}{fmt.duration_ms(ms)} in {name}"
-        for name, each, ms, side, sources in sides
-        if ms is not None and not min(each) * (1 - FAR) <= ms <= max(each) * (1 + FAR)
+        for name, steps_ms, ms, side, sources in sides
+        if ms is not None and not min(steps_ms) * (1 - MAX_DISTANCE) <= ms <= max(steps_ms) * (1 + MAX_DISTANCE)
     ]
-    runs = f"; the run's steps take {' and '.join(own)}" if own else ""
-    faster, slower = ("B", "A") if max(b) < min(a) else ("A", "B")
-    means = (
-        f"every step of {faster} is shorter than any of {slower}"
-        if apart
-        else "they overlap, so they show little by themselves"
-    )
-    return f"Profiled steps: {ranges}; {means}{runs}"
+    run_steps = f"; the run's steps take {' and '.join(distant)}" if distant else ""
+    if max(b) < min(a):
+        conclusion = "every step of B is shorter than any of A"
+    elif max(a) < min(b):
+        conclusion = "every step of A is shorter than any of B"
+    else:
+        conclusion = "they overlap, so they show little by themselves"
+    return f"Profiled steps: {ranges}; {conclusion}{run_steps}"
 
 
 def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
-    """Return both sides' profiled device steps in ms."""
+    """Return the profiled device steps of A and of B in ms.
+
+    Steps that the end of a trace cuts off have no length and are left out.
+    """
     a, b = ([ms for ms in side.device_step_ms if ms > 0] for side in (comparison.a, comparison.b))
-    return a, b  # a step that is cut off by the end of a trace has no length
+    return a, b

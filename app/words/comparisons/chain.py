@@ -11,7 +11,7 @@ from sawtooth.app.words.comparisons.audit import shown
 
 SECTION = "Audit over the runs"
 NAME_LENGTH = 40  # Longer names of runs are cut to this many characters.
-NOTES: dict[Answer, str] = {  # beside a measured gain; a change of known size needs none
+NOTES: dict[Answer, str] = {  # Notes on measured gains. A gain of known size needs none.
     "faster_size_unknown": "size uncertain",
     "slower_size_unknown": "size uncertain",
     "no_change": "no change",
@@ -34,8 +34,8 @@ def rows(chain: RunChain) -> list[list[str]]:
     ]
     changes = [
         ("No longer found", [", ".join(change.fixed) or "nothing" for change in chain.changes]),
-        (f"Predicted gain{_of_what(chain)}", [_ms(change.predicted_gain_ms) for change in chain.changes]),
-        (f"Measured gain{_of_what(chain)}", [_measured_in_words(change) for change in chain.changes]),
+        (f"Predicted gain{_basis(chain)}", [_ms(change.predicted_gain_ms) for change in chain.changes]),
+        (f"Measured gain{_basis(chain)}", [_measured_in_words(change) for change in chain.changes]),
         ("Of the first run's time", _shares(chain)),
     ]
     return lines + [[label, fmt.MISSING, *cells] for label, cells in changes]
@@ -46,38 +46,36 @@ def title(chain: RunChain) -> str:
     first, last = chain.runs[0].metrics["best_step_time_ms"].value, chain.runs[-1].metrics["best_step_time_ms"].value
     if not first or not last or chain.speedup is None:
         return f"The audit of {len(chain.runs)} runs; not every run has a step time"
-    changes, faster = fmt.many(len(chain.changes), "change"), f"{chain.speedup:.3g} times as fast"
-    if _same_work(chain):
-        return f"{fmt.duration_ms(first)} → {fmt.duration_ms(last)} per step over {changes}: {faster}"
-    return f"{fmt.many(len(chain.changes), 'change')}: {faster} for the same work, with other batches"
+    changes, speedup = fmt.many(len(chain.changes), "change"), f"{chain.speedup:.3g} times as fast"
+    if _has_same_work(chain):
+        return f"{fmt.duration_ms(first)} → {fmt.duration_ms(last)} per step over {changes}: {speedup}"
+    return f"{changes}: {speedup} for the same work, with other batches"
 
 
-def _same_work(chain: RunChain) -> bool:
+def _has_same_work(chain: RunChain) -> bool:
     return all(change.work == 1 for change in chain.changes)
 
 
-def _of_what(chain: RunChain) -> str:
-    return " per step" if _same_work(chain) else ", for the work of a step of the run before"
+def _basis(chain: RunChain) -> str:
+    return " per step" if _has_same_work(chain) else ", for the work of a step of the run before"
 
 
 def _shares(chain: RunChain) -> list[str]:
     """Return the time of each later run for the first run's work, as a share of the first run's time."""
-    shares, remaining_share = [], 1.0
+    shares, share = [], 1.0
     for change in chain.changes:
-        has_both = change.before_ms and change.after_ms
-        remaining_share = (
-            remaining_share * change.after_ms / change.before_ms
-            if has_both and change.before_ms and change.after_ms
-            else math.nan
-        )
-        shares.append(fmt.share(remaining_share) if math.isfinite(remaining_share) else fmt.MISSING)
+        share = share * change.after_ms / change.before_ms if change.before_ms and change.after_ms else math.nan
+        shares.append(fmt.share(share) if math.isfinite(share) else fmt.MISSING)
     return shares
 
 
 def _ms(value: float | None) -> str:
-    return fmt.MISSING if value is None else fmt.signed(fmt.duration_ms(value), value) if value else "none"
+    if value is None:
+        return fmt.MISSING
+    return fmt.signed(fmt.duration_ms(value), value) if value else "none"
 
 
 def _measured_in_words(change: ChainChange) -> str:
     gain = _ms(change.measured_gain_ms)
-    return gain if change.measured_gain_ms is None or change.verdict not in NOTES else f"{gain} ({NOTES[change.verdict]})"
+    has_note = change.measured_gain_ms is not None and change.verdict in NOTES
+    return f"{gain} ({NOTES[change.verdict]})" if has_note else gain

@@ -22,8 +22,8 @@ UNMARKED: dict[RowWord, str] = {  # rows without an amount
     "cannot_tell": CANNOT_TELL,
     "not_comparable": NOT_COMPARABLE,
 }
-NAME = 70  # Characters of a kernel's or operator's name. The full name is in another column.
-WAYS = {
+NAME_LENGTH = 70  # Characters of a kernel's or operator's name. The full name is in another column.
+MATCHED_BY = {
     "name": "same name",
     "operator_and_shape": "same operator and shapes",
     "operator": "same operator, other shapes",
@@ -44,36 +44,39 @@ COLUMNS = {
 }
 
 # On a screen, the change comes first, because a phone shows only two columns.
-SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
-MIN_PART, MIN_MOVED = 0.001, 0.01  # Smaller changes may come from variations of the clock.
-SIDE_ON_SCREEN = 24  # Characters of a run's name in a heading.
-NAME_ON_SCREEN = 46  # Characters. The CSV has the full names.
+SCREEN_COLUMNS = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
+# Smaller changes of a row may come from variations of the clock. They are shares of the step, and of the row's own time.
+MIN_CHANGE_OF_STEP, MIN_CHANGE_OF_ROW = 0.001, 0.01
+HEADING_LENGTH = 24  # Characters of a run's name in a heading.
+SCREEN_NAME_LENGTH = 46  # Characters of a name on a screen. The CSV has the full names.
 
 
 def shown_rows(rows: pd.DataFrame, names: tuple[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return ``match_rows`` in the form for a screen, with headings that have the sides' ``names``."""
-    a, b = (fmt.clean(name, SIDE_ON_SCREEN) for name in names)
-    heads = {
+    """Return ``rows`` in the form for a screen, and the headings with the sides' ``names``.
+
+    ``rows`` come from ``match_rows``.
+    """
+    a, b = (fmt.clean(name, HEADING_LENGTH) for name in names)
+    headings = {
         **COLUMNS,
         "ms_a": f"{a}, ms per step",
         "ms_b": f"{b}, ms per step",
         "count_a": f"{a}, per step",
         "count_b": f"{b}, per step",
     }
-    return rows.assign(what=[middle(name, NAME_ON_SCREEN) for name in rows["what"]]), {c: heads[c] for c in SHOWN}
+    shown = rows.assign(what=[middle(name, SCREEN_NAME_LENGTH) for name in rows["what"]])
+    return shown, {column: headings[column] for column in SCREEN_COLUMNS}
 
 
 def moved(rows: tuple[Match, ...], comparison: Comparison) -> tuple[Match, ...]:
-    """Return the rows whose time changed enough.
+    """Return the rows whose time changed by more than the clock varies."""
+    min_of_step_ns = MIN_CHANGE_OF_STEP * 1e6 * max(comparison.profile.a or 0.0, comparison.profile.b or 0.0)
 
-    The limits are MIN_PART of the longer profiled step and MIN_MOVED of the row's own time.
-    """
-    step_ns = 1e6 * max(comparison.profile.a or 0.0, comparison.profile.b or 0.0)
-    return tuple(
-        row
-        for row in rows
-        if abs(row.change_ns) >= max(MIN_PART * step_ns, MIN_MOVED * max(row.ns_a, row.ns_b)) and row.change_ns
-    )
+    def has_changed(row: Match) -> bool:
+        min_change_ns = max(min_of_step_ns, MIN_CHANGE_OF_ROW * max(row.ns_a, row.ns_b))
+        return bool(row.change_ns) and abs(row.change_ns) >= min_change_ns
+
+    return tuple(filter(has_changed, rows))
 
 
 def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
@@ -87,7 +90,7 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
                 float(row.change_ns) / 1e6,
                 float(row.count_a),
                 float(row.count_b),
-                WAYS[row.how],
+                MATCHED_BY[row.how],
                 fmt.clean("; ".join(row.names_a)),
                 fmt.clean("; ".join(row.names_b)),
             )
@@ -99,22 +102,22 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
 
 def _shorten(label: str) -> str:
     """Return a kernel's C++ name shortened as on the Kernels screen; other labels are only cleaned."""
-    return short(label, NAME) if "<" in label else fmt.clean(label, NAME)
+    return short(label, NAME_LENGTH) if "<" in label else fmt.clean(label, NAME_LENGTH)
 
 
 def match_title(rows: tuple[Match, ...], kind: str) -> str:
-    """Return the title of a table of matches that ``moved``: the largest change."""
+    """Return the title of a table of ``moved`` rows: the largest change."""
     if not rows:
-        return f"No {kind}'s time changed by as much as {fmt.share(MIN_PART)} of the step"
+        return f"No {kind}'s time changed by as much as {fmt.share(MIN_CHANGE_OF_STEP)} of the step"
     first = rows[0]
     change = float(first.change_ns) / 1e6
     return f"The {kind} time that changed most: {_shorten(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} per step"
 
 
 def host_operators(comparison: Comparison) -> list[ComparisonRow]:
-    """Return the common longest host operators of both sides, largest change first.
+    """Return the longest host operators that both sides have, largest change first.
 
-    They are for runs without GPU work. Each row has the name, A, B and the change.
+    This is for runs without GPU work.
     """
     works = [side.runs[0].host for side in (comparison.a, comparison.b)]
     a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
@@ -141,15 +144,14 @@ def _metric_row(change: MetricChange, comparison: Comparison) -> ComparisonRow:
 
 
 def _known_changes(comparison: Comparison) -> list[MetricChange]:
-    worked = comparison.a.gpu_worked and comparison.b.gpu_worked
-    enough = any if worked else all
-    return [c for c in comparison.metrics if enough(reading.value is not None for reading in (c.a, c.b))]
+    is_enough = any if comparison.a.gpu_worked and comparison.b.gpu_worked else all
+    return [change for change in comparison.metrics if is_enough(side.value is not None for side in (change.a, change.b))]
 
 
 def changed_rows(comparison: Comparison) -> tuple[list[ComparisonRow], int]:
-    """Return ``metric_rows`` of the step time and the changed metrics, and the number of unchanged ones.
+    """Return the rows of the step time and of changed metrics, and the number of unchanged metrics.
 
-    The largest relative change comes first.
+    After the step time, the largest relative change comes first.
     """
     known_changes = _known_changes(comparison)
     changed = [c for c in known_changes if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
@@ -167,9 +169,9 @@ def _effect(change: MetricChange) -> float:
 def marked_change(change: MetricChange, comparison: Comparison) -> str:
     """Return a metric's change with a mark: ✓ better or ✗ worse.
 
-    There is no mark if neither direction of the metric is better, or if it changes by less than 1 %. There is also none if the
-    profiled steps change in a different way from the runs. There is no amount if two runs of one program may differ that much.
-    If neither run is a version of the other, the result is a dash.
+    There is no mark if neither direction of the metric is better, if the metric changes by less than 1 %, or if the profiled steps
+    change in another direction than the runs. There is no amount if two runs of one program may differ by as much. The result is a
+    dash for runs of different programs or models.
     """
     if comparison.unrelated and change.change is not None:
         return fmt.MISSING
@@ -185,15 +187,15 @@ def label(key: str) -> str:
 
 def change_text(change: MetricChange) -> str:
     """Return a metric's change: points for shares, else amount and percent, or why it is missing."""
-    moved, unit = change.change, METRICS[change.key].unit
-    if moved is None:
+    amount, unit = change.change, METRICS[change.key].unit
+    if amount is None:
         return change.a.why_missing or change.b.why_missing or fmt.MISSING
-    if moved == 0:
+    if amount == 0:
         return "none"
     if unit == "share":
-        return fmt.points(moved)
-    text = fmt.signed(fmt.in_unit(moved, unit), moved)
-    return f"{text} ({fmt.signed(fmt.share(moved / change.a.value), moved)})" if change.a.value else text
+        return fmt.points(amount)
+    text = fmt.signed(fmt.in_unit(amount, unit), amount)
+    return f"{text} ({fmt.signed(fmt.share(amount / change.a.value), amount)})" if change.a.value else text
 
 
 def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:

@@ -20,9 +20,9 @@ from sawtooth.app.words.comparisons.kernels import behind_compute
 from sawtooth.app.words.comparisons.step_parts import bars, gpu_worked, one_ran_on_cpu, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
-MIN_MENTIONED_SHARE = 0.01  # Share of the change: smaller parts together are not mentioned.
-ID_SHOWN = 6  # Characters of an id that distinguish two runs with the same name.
-LONGEST_NAME = 28  # Characters: a longer name, such as a profiler's file name, makes the sentence hard to read.
+MIN_MENTIONED_SHARE = 0.01  # Share of the change. Other parts are not mentioned if their sum is smaller.
+ID_LENGTH = 6  # Characters of an id that distinguish two runs with equal names.
+MAX_NAME_LENGTH = 28  # Characters. A longer name, such as a profiler's file name, makes a sentence hard to read.
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
@@ -32,15 +32,16 @@ def names(comparison: Comparison) -> tuple[str, str]:
     a, b = fmt.clean(comparison.a.name, 60), fmt.clean(comparison.b.name, 60)
     if a != b:
         return a, b
-    first, second = (side.first.manifest.id[:ID_SHOWN] for side in (comparison.a, comparison.b))
+    first, second = (side.first.manifest.id[:ID_LENGTH] for side in (comparison.a, comparison.b))
     return (f"{a} ({first})", f"{b} ({second})") if first != second else ("A", "B")
 
 
 def _in_a_sentence(comparison: Comparison) -> tuple[str, str]:
-    """Return the names in the headline: those of the runs, or A and B if they are equal or hard to read."""
-    a, b = names(comparison)
-    same_name = profiles_of_one_run.step_names(comparison) is None and comparison.a.name == comparison.b.name
-    return ("A", "B") if same_name or any(len(n) > LONGEST_NAME or has_clauses(n) for n in (a, b)) else (a, b)
+    """Return the names in the headline: those of the runs if they can be read, else A and B."""
+    sides = names(comparison)
+    are_equal = profiles_of_one_run.step_names(comparison) is None and comparison.a.name == comparison.b.name
+    are_hard_to_read = any(len(name) > MAX_NAME_LENGTH or has_clauses(name) for name in sides)
+    return ("A", "B") if are_equal or are_hard_to_read else sides
 
 
 def called(comparison: Comparison) -> str | None:
@@ -51,9 +52,12 @@ def called(comparison: Comparison) -> str | None:
 
 
 def about(side: Side, sources: Sequence[StepSource]) -> str:
-    """Return ≈ if a step time is not measured; without GPU work, a profiled step is only a bound."""
-    bound_alone = "profile" in sources and not side.gpu_worked
-    return "≈\u00a0" if bound_alone or any(source in ESTIMATED for source in sources) else ""
+    """Return ≈ before a step time that is not measured, else "".
+
+    Without GPU work, a profiled step counts as not measured, because the profiler slows the host.
+    """
+    is_slowed = "profile" in sources and not side.gpu_worked
+    return "≈\u00a0" if is_slowed or any(source in ESTIMATED for source in sources) else ""
 
 
 def both_about(comparison: Comparison) -> tuple[str, str]:
@@ -62,19 +66,19 @@ def both_about(comparison: Comparison) -> tuple[str, str]:
 
 
 def step_times(comparison: Comparison) -> str:
-    """Return both best step times, such as "≈ 30 ms → ≈ 26.3 ms"."""
+    """Return the step times of A and B, such as "≈ 30 ms → ≈ 26.3 ms"."""
     sides = zip(both_about(comparison), (comparison.best.a, comparison.best.b), strict=True)
-    return " → ".join(f"{unsure}{fmt.duration_ms(ms)}" if ms is not None else "not known" for unsure, ms in sides)
+    return " → ".join(f"{sign}{fmt.duration_ms(ms)}" if ms is not None else "not known" for sign, ms in sides)
 
 
 def _both_step_times(comparison: Comparison) -> str:
-    """Return both step times of runs that are not versions of each other, such as "30 ms and 26.3 ms"."""
-    known = (comparison.best.a, comparison.best.b)
-    if None not in known:
+    """Return the step times of runs of different programs, such as "30 ms and 26.3 ms per step"."""
+    times_ms = (comparison.best.a, comparison.best.b)
+    if None not in times_ms:
         return f"{step_times(comparison).replace(' → ', ' and ')} per step"
     return ", ".join(
-        f"{unsure}{fmt.duration_ms(ms)} per step in {name}" if ms is not None else f"no step time is known of {name}"
-        for name, unsure, ms in zip("AB", both_about(comparison), known, strict=True)
+        f"{sign}{fmt.duration_ms(ms)} per step in {name}" if ms is not None else f"no step time is known of {name}"
+        for name, sign, ms in zip("AB", both_about(comparison), times_ms, strict=True)
     )
 
 
@@ -82,16 +86,13 @@ def headline(comparison: Comparison) -> str:
     """Return the verdict in one sentence, on work per second if the steps do different work."""
     a, b = _in_a_sentence(comparison)
     if comparison.other_model:
-        are = "are different programs" if comparison.other_program else "train different models"
-        return f"{a} and {b} {are}: {_both_step_times(comparison)}."
+        difference = "are different programs" if comparison.other_program else "train different models"
+        return f"{a} and {b} {difference}: {_both_step_times(comparison)}."
     if one_ran_on_cpu(comparison):
-        worked = comparison.a.first.lead or comparison.b.first.lead
-        where = (worked.device_name if worked is not None else "") or "a GPU"
-        ran = [
-            f"{name} ran on {where if worked else 'the CPU'}"
-            for name, worked in zip((a, b), gpu_worked(comparison), strict=True)
-        ]
-        return f"{' and '.join(ran)}: {_both_step_times(comparison)}."
+        gpu_rank = comparison.a.first.lead or comparison.b.first.lead
+        gpu = (gpu_rank.device_name if gpu_rank is not None else "") or "a GPU"
+        devices = [gpu if worked else "the CPU" for worked in gpu_worked(comparison)]
+        return f"{a} ran on {devices[0]} and {b} ran on {devices[1]}: {_both_step_times(comparison)}."
     if comparison.throughput is not None:
         return _throughput(comparison.throughput, a, b, step_times(comparison))
     if is_one_run(comparison):
@@ -104,8 +105,9 @@ def headline(comparison: Comparison) -> str:
         return f"No verdict: no step time is known of {unknown}."
     answer, times = comparison.verdict.answer, f"{step_times(comparison)} per step."
     if answer in ("faster", "slower"):
-        verb, sized = "is" if answer == "faster" else "takes", f"(95\u00a0%: {intervals.of_ratio(comparison)})"
-        return f"{b} {verb} about {intervals.stated_ratio(comparison)} as {a} {sized}: {times}"
+        verb = "is" if answer == "faster" else "takes"
+        interval = f"(95\u00a0%: {intervals.of_ratio(comparison)})"
+        return f"{b} {verb} about {intervals.stated_ratio(comparison)} as {a} {interval}: {times}"
     if comparison.verdict.shown:
         return f"{b} is {word} than {a}, size uncertain: {times}"
     if answer == "no_change":
@@ -151,9 +153,9 @@ def work_rate(per_second: float, unit: str) -> str:
 
 
 def below(comparison: Comparison, *, interval: bool = True) -> str:
-    """Return the line below the headline: the main part of the change and its confidence.
+    """Return the line below the headline: the main part of the change, and the confidence of the verdict.
 
-    Without ``interval``, a high or medium confidence stands without its interval, which the page shows elsewhere.
+    ``interval`` is False for a page that shows the interval elsewhere.
     """
     if comparison.other_model:
         return why_sure(comparison)
@@ -161,34 +163,35 @@ def below(comparison: Comparison, *, interval: bool = True) -> str:
         return f"{lacks_gpu_work(comparison)} Their step times do not show the effect of a change to the training."
     if is_one_run(comparison):
         return "Choose another run as A or B."
-    if comparison.best.a is None or comparison.best.b is None:  # the headline says so
-        remedy = intervals.what_would_tell(comparison) if withdrawn_by(comparison.a, comparison.b) is None else None
+    if comparison.best.a is None or comparison.best.b is None:
+        remedy = intervals.remedy(comparison) if withdrawn_by(comparison.a, comparison.b) is None else None
         return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison) or remedy)))
-    sure = how_sure(comparison)
-    if not interval and sure.startswith(("High", "Medium")):
-        sure = f"{sure.partition(':')[0].rstrip('.')}."
-    if sure == "Low confidence.":  # low confidence needs its reason
-        sure = f"{sure} {why_sure(comparison)}"
-    if (remedy := intervals.what_would_tell(comparison)) is not None:
-        sure = f"{remedy} {sure}"
-    lacks, compute = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
-    if any(gpu_worked(comparison)):  # only one side has GPU work, and this limits the other statements
-        return " ".join(filter(None, (lacks, why(comparison), compute, sure)))
-    return " ".join(filter(None, (why(comparison), compute, sure, lacks)))
+    confidence = how_sure(comparison)
+    if not interval and confidence.startswith(("High", "Medium")):
+        confidence = f"{confidence.partition(':')[0].rstrip('.')}."
+    if confidence == "Low confidence.":
+        confidence = f"{confidence} {why_sure(comparison)}"
+    if (remedy := intervals.remedy(comparison)) is not None:
+        confidence = f"{remedy} {confidence}"
+    lack, kernels = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
+    if any(gpu_worked(comparison)):  # a lack on one side limits the other statements, so it comes first
+        return " ".join(filter(None, (lack, why(comparison), kernels, confidence)))
+    return " ".join(filter(None, (why(comparison), kernels, confidence, lack)))
 
 
 def lacks_gpu_work(comparison: Comparison) -> str | None:
-    """Return which sides' profiles have no GPU work; None if all have some."""
+    """Return which sides' profiles have no GPU work; None if all profiles have some."""
     sides = (("A", comparison.a), ("B", comparison.b))
     lacking = [name for name, side in sides if not side.gpu_worked and side.first.manifest.traces]
-    contain = "profiles of A and B contain" if len(lacking) == 2 else f"profile of {''.join(lacking)} contains"
-    return f"The {contain} no GPU work." if lacking else None
+    if len(lacking) == 2:
+        return "The profiles of A and B contain no GPU work."
+    return f"The profile of {lacking[0]} contains no GPU work." if lacking else None
 
 
 def cut_off(comparison: Comparison) -> str | None:
-    """Return which sides' traces are cut off; None if all are complete."""
+    """Return which sides' traces are cut off; None if all traces are complete."""
     names = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if any(map(is_cut_off, side.runs))]
-    return f"The trace of {' and '.join(names)} is cut off: record it again." if names else None
+    return f"The trace of {' and '.join(names)} is cut off. Record it again." if names else None
 
 
 def shown(comparison: Comparison) -> bool:
@@ -202,29 +205,28 @@ def certainty(comparison: Comparison) -> str:
 
 
 def how_sure(comparison: Comparison) -> str:
-    """Return the confidence and interval, such as "Low confidence: a step is 493 to 843 ms shorter"."""
-    word, stated = comparison.verdict, comparison.leading
-    sure = f"{stated.confidence.capitalize()} confidence"
-    if stated.may_be_none and stated.confidence == "low" and not comparison.other_model:
-        visible = stated.smallest_visible_share
-        sure = (
-            "Little is known"
-            if visible is None or _little_is_known(stated)
-            else f"Only a change above {fmt.share(visible)} would show"
-        )
+    """Return the confidence and interval, such as "Low confidence: a step is 493 to 843 ms shorter".
+
+    It is "" for two models.
+    """
     if comparison.other_model:
         return ""
-    if comparison.throughput is not None:  # the other interval is of the time for A's work, which the page does not show
-        return f"{sure}{intervals.of_rate(comparison.throughput)}."
-    if word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
-        return f"{sure}."
-    return f"{sure}: {intervals.of_change(*word.ci95_ms)}"
+    confidence = _confidence_in_words(comparison.leading)
+    if comparison.throughput is not None:  # the interval in ms is of the time for A's work, which the page does not show
+        return f"{confidence}{intervals.of_rate(comparison.throughput)}."
+    interval_ms = comparison.verdict.ci95_ms
+    if interval_ms is None or interval_ms == (0.0, 0.0):
+        return f"{confidence}."
+    return f"{confidence}: {intervals.of_change(*interval_ms)}"
 
 
-def _little_is_known(verdict: Verdict) -> bool:
-    """Return whether only a change as large as the whole step, or none, would have shown."""
-    visible = verdict.smallest_visible_share
-    return verdict.confidence == "low" and (visible is None or visible >= 1)
+def _confidence_in_words(verdict: Verdict) -> str:
+    if not verdict.may_be_none or verdict.confidence != "low":
+        return f"{verdict.confidence.capitalize()} confidence"
+    visible_share = verdict.smallest_visible_share
+    if visible_share is None or visible_share >= 1:  # even a change as large as the whole step would not show
+        return "Little is known"
+    return f"Only a change above {fmt.share(visible_share)} would show"
 
 
 def why_sure(comparison: Comparison) -> str:
@@ -233,7 +235,10 @@ def why_sure(comparison: Comparison) -> str:
 
 
 def why(comparison: Comparison) -> str | None:
-    """Return the main part of the change, such as "Of the 617 ms saved, 613 ms came from …", or None."""
+    """Return the main part of the change, such as "Of the 617 ms saved, 613 ms came from …".
+
+    It is None if no part can be named, or if the change is not significant.
+    """
     steps = steps_divided(comparison)
     if not steps or not comparison.verdict.shown:
         return None
@@ -247,28 +252,32 @@ def why(comparison: Comparison) -> str | None:
     if largest is None:
         return None
     amount, total = fmt.duration_ms(abs(largest.change_ms)), fmt.duration_ms(abs(change))
-    done, way = ("saved", "came from") if change < 0 else ("added", "went to")
+    participle, verb = ("saved", "came from") if change < 0 else ("added", "went to")
     if amount == total:
-        return f"All {total} {done} {way} {largest.label_in_sentence}."
-    if abs(largest.change_ms) > abs(change):  # other parts change in the opposite direction
-        ways = ("fell", "grew") if change < 0 else ("grew", "fell")
-        label = largest.label_in_sentence[0].upper() + largest.label_in_sentence[1:]
-        opposite = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
-        beside = opposite - abs(largest.change_ms) + abs(change)  # other parts that change in the same direction as the largest
-        if beside < MIN_MENTIONED_SHARE * abs(change):
-            return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(opposite)}."
-        return f"{label} {ways[0]} by {amount}, other parts {ways[0]} by {fmt.duration_ms(beside)}, and the rest {ways[1]} by {fmt.duration_ms(opposite)}."
-    return f"Of the {total} {done}, {amount} {way} {largest.label_in_sentence}."
+        return f"All {total} {participle} {verb} {largest.label_in_sentence}."
+    if abs(largest.change_ms) <= abs(change):
+        return f"Of the {total} {participle}, {amount} {verb} {largest.label_in_sentence}."
+    changed, changed_back = ("fell", "grew") if change < 0 else ("grew", "fell")
+    label = largest.label_in_sentence[0].upper() + largest.label_in_sentence[1:]
+    opposite_ms = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
+    others_ms = opposite_ms - abs(largest.change_ms) + abs(change)  # other parts that change in the direction of the largest
+    opposite = fmt.duration_ms(opposite_ms)
+    if others_ms < MIN_MENTIONED_SHARE * abs(change):
+        return f"{label} {changed} by {amount}, and the other parts {changed_back} by {opposite}."
+    others = f"other parts {changed} by {fmt.duration_ms(others_ms)}"
+    return f"{label} {changed} by {amount}, {others}, and the rest {changed_back} by {opposite}."
 
 
 def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
-    """Return the findings that only one side has, with headings, without remarks; empty for two models."""
+    """Return the findings that only one side has, by heading, without remarks; empty for two models."""
     if comparison.unrelated:
         return []
-    gone = "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone"
     grown = [finding for finding in comparison.findings_new if is_grown(finding, comparison.waterfall_run)]
-    # In A, too, but another change came first there.
-    there = [finding for finding in comparison.findings_new if finding not in grown]
-    sides = ((gone, comparison.findings_fixed), ("New in B", grown), ("Large enough to matter in B", there))
-    costing = [(heading, [finding for finding in each if finding.claims != "caution"]) for heading, each in sides]
-    return [(heading, each) for heading, each in costing if each]
+    groups = {
+        "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone": comparison.findings_fixed,
+        "New in B": grown,
+        # These losses exist in A too, where another change came first.
+        "Large enough to matter in B": [finding for finding in comparison.findings_new if finding not in grown],
+    }
+    costly = {heading: [each for each in group if each.claims != "caution"] for heading, group in groups.items()}
+    return [(heading, group) for heading, group in costly.items() if group]

@@ -8,21 +8,21 @@ from sawtooth.app import format as fmt
 
 TITLE = "What else differs"
 COLUMNS = ("Condition", "A", "B")
-VALUE = 60  # Longer values are cut to this many characters.
+VALUE_LENGTH = 60  # Longer values are cut to this many characters.
 
 
 def rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Return the conditions that differ, with their values, without those that are named as the change."""
+    """Return the conditions that differ, without those that the page names as the change."""
     changed = {difference.what for effect in comparison.effects for difference in effect.differences}
     return [
-        (fmt.clean(pair.what, VALUE), fmt.clean(pair.a or "", VALUE), fmt.clean(pair.b or "", VALUE))
+        (fmt.clean(pair.what, VALUE_LENGTH), fmt.clean(pair.a or "", VALUE_LENGTH), fmt.clean(pair.b or "", VALUE_LENGTH))
         for pair in comparison.conditions
         if pair.differs and pair.what not in changed
     ]
 
 
 def rest(comparison: Comparison) -> str:
-    """Return which conditions are the same on both sides, and which are not recorded on both."""
+    """Return which conditions are the same on both sides, and which are unknown on one side or on both."""
     by_key = {pair.key: pair for pair in comparison.conditions}
     expected = {key: name for key, name in EXPECTED.items() if key not in OF_SEVERAL_GPUS or _several_gpus(by_key)}
     same = [
@@ -30,7 +30,7 @@ def rest(comparison: Comparison) -> str:
     ]
     unknown = [name for key, name in expected.items() if key not in by_key or not _both_known(by_key[key])]
     lines = [("The same on both sides", same), ("Not recorded on both sides", unknown)]
-    return " ".join(f"{what}: {', '.join(names)}." for what, names in lines if names)
+    return " ".join(f"{label}: {', '.join(names)}." for label, names in lines if names)
 
 
 def _both_known(pair: ConditionPair) -> bool:
@@ -38,13 +38,11 @@ def _both_known(pair: ConditionPair) -> bool:
 
 
 def _differs(key: str, comparison: Comparison) -> bool:
-    """Return whether a condition differs.
-
-    The command and the environment differ if any of their parts differs.
-    """
-    parts = {"program": "argument ", ENVIRONMENT: "variable "}
+    """Return whether a condition differs, or an argument or a variable that belongs to it."""
+    part_prefix = {"program": "argument ", ENVIRONMENT: "variable "}.get(key)
     return any(
-        pair.differs and (pair.key == key or pair.key.startswith(parts.get(key, "never "))) for pair in comparison.conditions
+        pair.differs and (pair.key == key or (part_prefix is not None and pair.key.startswith(part_prefix)))
+        for pair in comparison.conditions
     )
 
 

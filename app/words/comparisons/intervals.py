@@ -11,12 +11,12 @@ from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.step_pair import Ratio
 
-WIDE = 1.1  # An interval of ratios is wide if its high end is more than this many times its low end.
-FAR = 1.5  # A smaller ratio would read as "no change" with two digits.
+MIN_WIDE_RATIO = 1.1  # Ratio of an interval's ends. A wider interval of ratios has two digits.
+MIN_TWO_DIGITS = 1.5  # A smaller ratio has three digits, because with two digits it would read as "no change".
 
 
 def of_change(low_ms: float | None, high_ms: float | None) -> str:
-    """Return the 95 % interval of a change (ms) in words; an end that is None is open."""
+    """Return the 95 % interval of a change in words; an open end is None."""
     if low_ms is None and high_ms is None:
         return "the size of the change is not known."
     if low_ms is None or high_ms is None:
@@ -24,8 +24,9 @@ def of_change(low_ms: float | None, high_ms: float | None) -> str:
         return f"a step is {bound} (95 % interval)."
     if low_ms * high_ms < 0:
         return f"a step is between {_longer(low_ms)} and {_longer(high_ms)} (95 % interval)."
-    near, far = sorted((abs(low_ms), abs(high_ms)))
-    return f"a step is {fmt.span_ms(near, far)} {'shorter' if low_ms + high_ms < 0 else 'longer'} (95 % interval)."
+    smaller_ms, larger_ms = sorted((abs(low_ms), abs(high_ms)))
+    direction = "shorter" if low_ms + high_ms < 0 else "longer"
+    return f"a step is {fmt.span_ms(smaller_ms, larger_ms)} {direction} (95 % interval)."
 
 
 def of_ratio(comparison: Comparison) -> str:
@@ -51,17 +52,18 @@ def stated_ratio(comparison: Comparison) -> str:
 
 
 def ratio_digits(verdict: Verdict) -> int:
-    """Return how many digits of the steps' ratio to show: two if its interval is wide and far from 1."""
+    """Return how many digits of the steps' ratio to show."""
     low, high = verdict.ratio or (None, None)
     if not low or not high:
         return 3
-    return 2 if high > WIDE * low and max(low, 1 / high) > FAR else 3
+    return 2 if high > MIN_WIDE_RATIO * low and max(low, 1 / high) > MIN_TWO_DIGITS else 3
 
 
 def ratios(comparison: Comparison) -> list[Ratio]:
-    """Return A's step time ÷ B's with its interval, and before it the ratio that A's report predicted.
+    """Return the predicted ratio, if B tests it, and the ratio of the step times.
 
-    If B is slower, all ratios are B's step time ÷ A's, as in the headline. The list is empty if the ratio's interval is not known or open. A prediction is left out if B does not test it.
+    The ratios are A's step time ÷ B's; B's ÷ A's if B is slower, as in the headline. The list is empty if the interval of the
+    ratio is open or not known.
     """
     low, high = comparison.verdict.ratio or (None, None)
     a, b = comparison.best.a, comparison.best.b
@@ -82,11 +84,11 @@ def _inverse(ratio: Ratio) -> Ratio:
 
 
 def no_change(verdict: Verdict) -> str:
-    """Return a statement about a change too small to show: the largest change that the interval allows."""
+    """Return the largest change that the interval allows, as a statement."""
     return f"No change larger than {fmt.share(verdict.largest_change or 0.0)}"
 
 
-def what_would_tell(comparison: Comparison) -> str | None:
+def remedy(comparison: Comparison) -> str | None:
     """Return what to record if the recordings do not show which side is faster; else None."""
     if comparison.answer != "cannot_tell" or comparison.unrelated:
         return None
@@ -98,38 +100,35 @@ def what_would_tell(comparison: Comparison) -> str | None:
 
 
 def _below(high_ms: float) -> str:
-    """Return what a change of at most ``high_ms`` is: at least 5 ms shorter, or at most 5 ms longer."""
+    """Return a change of at most ``high_ms`` in words, such as "at least 5 ms shorter"."""
     return f"at {'least' if high_ms < 0 else 'most'} {_longer(high_ms)}"
 
 
 def _above(low_ms: float) -> str:
-    """Return what a change of at least ``low_ms`` is: at most 5 ms shorter, or at least 5 ms longer."""
+    """Return a change of at least ``low_ms`` in words, such as "at most 5 ms shorter"."""
     return f"at {'most' if low_ms < 0 else 'least'} {_longer(low_ms)}"
 
 
 def of_rate(rate: Throughput) -> str:
-    """Return the interval of the work per second, such as ": 19.2 to 21.0 × the samples per second".
-
-    It is "" if it is not known.
-    """
+    """Return the interval of the work per second, such as ": 19.2 to 21.0 × the samples per second"."""
     if rate.interval is None or not rate.verdict.shown:
         return ""
     low, high = rate.interval if rate.ratio >= 1 else (1 / rate.interval[1], 1 / rate.interval[0])
-    each = f"the {work_name(rate)} per second" if rate.ratio >= 1 else "as long"
-    return f": {fmt.number(low, 3)} to {fmt.times(high)} {each} (95 % interval)"
+    unit = f"the {work_name(rate)} per second" if rate.ratio >= 1 else "as long"
+    return f": {fmt.number(low, 3)} to {fmt.times(high)} {unit} (95 % interval)"
 
 
 def of_rates(rate: Throughput, a: str) -> str:
-    """Return what a run does compared with ``a``: its work per second, or its time for the same work."""
+    """Return B's work per second, or B's time for the same work, compared with the run named ``a``."""
     if rate.ratio >= 1:
         return f"does {fmt.times(rate.ratio)} the {work_name(rate)} per second of {a}"
     low, high = rate.interval or (None, None)
-    digits = 2 if low and high and high > WIDE * low and rate.ratio < 1 / FAR else 3
+    digits = 2 if low and high and high > MIN_WIDE_RATIO * low and rate.ratio < 1 / MIN_TWO_DIGITS else 3
     return f"takes {fmt.times(1 / rate.ratio, digits)} as long as {a} for the same {_work(rate)}"
 
 
 def other_work(comparison: Comparison) -> str:
-    """Return how much of A's work a step of B does, as a clause; "" if it is the same or not known."""
+    """Return how much of A's work a step of B does, as a clause; "" if the work is equal or not known."""
     rate, best = comparison.throughput, comparison.best
     if rate is None or not best.a or not best.b:
         return ""
@@ -141,8 +140,10 @@ def _work(rate: Throughput) -> str:
 
 
 def work_name(rate: Throughput) -> str:
-    """Return the name of the counted work; operations that stand for samples are called samples."""
-    return "samples" if rate.batch is not None else "floating-point operations" if rate.unit == "FLOP" else rate.unit
+    """Return the name of the counted work; it is "samples" if the ratio of the batches is known."""
+    if rate.batch is not None:
+        return "samples"
+    return "floating-point operations" if rate.unit == "FLOP" else rate.unit
 
 
 def _longer(ms: float) -> str:

@@ -14,10 +14,10 @@ from sawtooth.app.words import categories
 from sawtooth.app.words.comparisons.step_parts import bars, steps_divided
 
 NO_COMPUTE = ("communication", "memcpy", "memset")
-MIN_SENTENCE_SHARE = 0.03  # Share of the longer step: smallest change of the compute time.
-MIN_FAMILY_SHARE = 0.2  # Share of the changes of all families.
-NAMED = 2  # Families that the sentence names.
-NAME = 40  # Characters of a kernel's name.
+MIN_SENTENCE_SHARE = 0.03  # Share of the longer step. A smaller change of the compute time needs no sentence.
+MIN_FAMILY_SHARE = 0.2  # Share of the changes of all families. A family with less is not named.
+MAX_FAMILIES = 2  # Families that the sentence names.
+NAME_LENGTH = 40  # Characters of a kernel's name.
 
 
 class _Family(NamedTuple):
@@ -30,38 +30,37 @@ class _Family(NamedTuple):
 
 
 def behind_compute(comparison: Comparison) -> str | None:
-    """Return which kernels caused a change of the compute time, or None.
+    """Return which kernels caused a change of the compute time.
 
-    An example is "Kernels, as profiled: matrix products 12.6 → 4.10 ms per step (12 fewer, most in aten::mm)". It is None if the
-    compute parts changed little, or if no kernel's time is known.
+    It is None if it changed little, or if no kernels are known. An example is "Kernels, as profiled: matrix products 12.6 → 4.10 ms per step (12 fewer, most in aten::mm)".
     """
     steps = steps_divided(comparison)
     if not steps or not comparison.kernels:
         return None
     parts = bars(comparison, steps[0])
-    longer = max(sum(part.ms_a for part in parts), sum(part.ms_b for part in parts))
-    most = max((abs(part.change_ms) for part in parts if part.owner in COMPUTE_OWNERS), default=0.0)
-    if most < MIN_SENTENCE_SHARE * longer:
+    longer_ms = max(sum(part.ms_a for part in parts), sum(part.ms_b for part in parts))
+    largest_ms = max((abs(part.change_ms) for part in parts if part.owner in COMPUTE_OWNERS), default=0.0)
+    if largest_ms < MIN_SENTENCE_SHARE * longer_ms:
         return None
     families = _families(comparison.kernels)
-    whole = sum(abs(family.change_ms) for family in families)
-    named = [family for family in families if abs(family.change_ms) >= MIN_FAMILY_SHARE * whole][:NAMED]
-    sentence = "; ".join(map(_spoken, named))
+    min_change_ms = MIN_FAMILY_SHARE * sum(abs(family.change_ms) for family in families)
+    large = [family for family in families if abs(family.change_ms) >= min_change_ms]
+    sentence = "; ".join(map(_in_words, large[:MAX_FAMILIES]))
     return f"Kernels, as profiled: {sentence}." if sentence else None
 
 
 def _families(rows: Sequence[Match]) -> list[_Family]:
     """Return the categories of computing kernels, the one with the largest change first."""
-    of: dict[str, list[Match]] = {}
+    by_category: dict[str, list[Match]] = {}
     for row in rows:
         if row.category not in NO_COMPUTE:
-            of.setdefault(row.category, []).append(row)
-    return sorted((_Family(category, each) for category, each in of.items()), key=lambda family: -abs(family.change_ms))
+            by_category.setdefault(row.category, []).append(row)
+    return sorted((_Family(*item) for item in by_category.items()), key=lambda family: -abs(family.change_ms))
 
 
-def _spoken(family: _Family) -> str:
+def _in_words(family: _Family) -> str:
     a, b = (float(sum(getattr(row, f"ns_{side}") for row in family.rows)) / 1e6 for side in "ab")
-    name = categories.named(family.category)
+    name = categories.in_words(family.category)
     facts = ", ".join(filter(None, (_count_difference(family.rows), _main_operator(family))))
     if not a or not b:
         return f"{name} in {'B' if b else 'A'} alone, {fmt.duration_ms(a or b)} per step ({facts})"
@@ -69,7 +68,7 @@ def _spoken(family: _Family) -> str:
 
 
 def _count_difference(rows: Sequence[Match]) -> str:
-    """Return the rounded difference of the number of kernels per step; "the same number" if it is zero."""
+    """Return the rounded difference of the number of kernels per step in words."""
     more = round(float(sum(row.count_b - row.count_a for row in rows)))
     if not more:
         return "the same number"
@@ -78,7 +77,7 @@ def _count_difference(rows: Sequence[Match]) -> str:
 
 def _main_operator(family: _Family) -> str:
     """Return the operator (or name) of the kernels that contributed most to the family's change."""
-    way = 1 if family.change_ms > 0 else -1
-    row = max(family.rows, key=lambda row: way * row.change_ns)
-    name = fmt.clean(row.operator, NAME) if row.operator else short(row.label, NAME)
+    sign = 1 if family.change_ms > 0 else -1
+    row = max(family.rows, key=lambda row: sign * row.change_ns)
+    name = fmt.clean(row.operator, NAME_LENGTH) if row.operator else short(row.label, NAME_LENGTH)
     return f"most in {name}" if name else ""

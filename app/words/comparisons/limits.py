@@ -8,12 +8,15 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import profiles_of_one_run
 from sawtooth.app.words.comparisons.comparison import shown
 
-# High confidence needs a change of at least twice the floor, which is 10 % for times of two sources.
-SMALL_BESIDE_CHANGE = "such times may differ by about 10 %, and the change is far larger."
+# High confidence needs a change of at least twice the uncertainty, which is 10 % for step times from two sources.
+SMALL_DIFFERENCE = "such times may differ by about 10 %, and the change is far larger."
 
 
 def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
-    """Return why later steps are slower, and reasons not to compare; ``profiles`` adds disagreements."""
+    """Return failures of trainings, why later steps are slower, and reasons not to compare.
+
+    ``profiles`` adds a disagreement between the profiles and the runs.
+    """
     limits = [
         *_failures(comparison),
         *filter(None, [profiles_of_one_run.why(comparison)]),
@@ -21,20 +24,21 @@ def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
         *(
             _limit(reason, comparison)
             for reason in comparison.reasons
-            if reason.key != GPU_BESIDE_CPU and not _is_said(reason.key, comparison)
+            if reason.key != GPU_BESIDE_CPU and not _is_in_headline(reason.key, comparison)
         ),
     ]
     return [fmt.spaced(sentence) for sentence in limits]
 
 
 def _limit(reason: Reason, comparison: Comparison) -> str:
-    """Return a reason not to compare; two sources of the times are small beside a certain change."""
-    sure = shown(comparison) and comparison.leading.confidence == "high"
-    return (
-        f"{reason.sentence.partition(':')[0]}: {SMALL_BESIDE_CHANGE}"
-        if sure and reason.key == STEP_TIME_SOURCE
-        else reason.sentence
-    )
+    """Return a reason not to compare.
+
+    For step times from two sources, that a certain change is far larger.
+    """
+    is_certain = shown(comparison) and comparison.leading.confidence == "high"
+    if is_certain and reason.key == STEP_TIME_SOURCE:
+        return f"{reason.sentence.partition(':')[0]}: {SMALL_DIFFERENCE}"
+    return reason.sentence
 
 
 def _failures(comparison: Comparison) -> list[str]:
@@ -43,10 +47,10 @@ def _failures(comparison: Comparison) -> list[str]:
     return [f"{name}: {fmt.clean(run.manifest.failure)}" for name, side in sides for run in side.runs if run.manifest.failure]
 
 
-def _is_said(reason: str, comparison: Comparison) -> bool:
-    """Return whether a reason adds nothing to the headline, which states another work or program."""
+def _is_in_headline(key: str, comparison: Comparison) -> bool:
+    """Return whether the headline already says what the reason of ``key`` says."""
     if comparison.other_program:
-        return reason != "gpu"
-    if comparison.other_model and reason == STEP_TIME_SOURCE:
+        return key != "gpu"
+    if comparison.other_model and key == STEP_TIME_SOURCE:
         return True  # No change is measured, so a difference of a few percent does not matter.
-    return reason in ("work", "shapes") and (comparison.other_model or comparison.throughput is not None)
+    return key in ("work", "shapes") and (comparison.other_model or comparison.throughput is not None)

@@ -1,4 +1,4 @@
-"""One training compared with itself: two profiles at different steps, and what the later one loses."""
+"""Two profiles of one training at different steps, and why the later steps are slower."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 
-STEP = "step"  # The setting that distinguishes the runs of `sawtooth run --every`
-LEADS = 0.5  # Share of the change: a smaller part is only one of several.
-GROWS = {  # the usual reasons why a part of the step grows during a training
+STEP = "step"  # The setting that distinguishes the runs of `sawtooth run --every`.
+MIN_MAIN_SHARE = 0.5  # Share of the change. A part with less is not its main reason.
+USUAL_REASONS = {  # Why a part of the step grows during a training, by cause or owner.
     "allocator": "memory is allocated and freed again and again, for example by torch.cuda.empty_cache(), or because little is free.",
     "data_wait": "the loader falls behind, for example because a cache is full, or because files are stored elsewhere.",
     "python_host": "Python takes longer, for example because lists or logs grow, or because garbage is collected.",
@@ -26,7 +26,7 @@ GROWS = {  # the usual reasons why a part of the step grows during a training
 def step_names(comparison: Comparison) -> tuple[str, str] | None:
     """Return the sides' names by their steps, such as "step 1,000" and "step 40,000".
 
-    It is None unless both are profiles of one training.
+    It is None for different trainings.
     """
     sides = []
     for side in (comparison.a, comparison.b):
@@ -35,8 +35,8 @@ def step_names(comparison: Comparison) -> tuple[str, str] | None:
         if len(side.runs) != 1 or not step.isdecimal():
             return None
         sides.append((manifest.notes, int(step)))
-    (notes, first), (others, second) = sides
-    return (f"step {first:,}", f"step {second:,}") if notes == others and first != second else None
+    (notes_a, step_a), (notes_b, step_b) = sides
+    return (f"step {step_a:,}", f"step {step_b:,}") if notes_a == notes_b and step_a != step_b else None
 
 
 def why(comparison: Comparison) -> str | None:
@@ -48,10 +48,11 @@ def why(comparison: Comparison) -> str | None:
     if comparison.verdict.word != "slower" or not change or step_names(comparison) is None or not comparison.waterfall_run:
         return None
     part = max(comparison.waterfall_run, key=lambda row: row.change_ms)
-    if part.change_ms < LEADS * Fraction(change):
+    if part.change_ms < MIN_MAIN_SHARE * Fraction(change):
         return None
     label = colour_of(part.owner, part.cause).label
-    usual = GROWS.get(part.cause or part.owner, "")
+    reason = USUAL_REASONS.get(part.cause or part.owner, "")
     if finding := next((each for each in comparison.findings_new if part.cause in each.explains.causes), None):
-        usual = f"{finding.title}. {finding.fix}"  # found in the later profile, but not in the first
-    return f"Most of the change is {label}, {fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)} per step{': ' + usual if usual else '.'}"
+        reason = f"{finding.title}. {finding.fix}"
+    amount = fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)
+    return f"Most of the change is {label}, {amount} per step{': ' + reason if reason else '.'}"

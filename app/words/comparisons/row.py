@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-A_REASON = 24  # Characters from which a change is a whole sentence.
+MIN_REASON_LENGTH = 24  # Characters. A longer text in the column of changes is a reason, not a change.
 
 
 class ComparisonRow(NamedTuple):
-    """The compared quantity, its values, and its change or what the change explains, in words."""
+    """The compared quantity, its values in A and B, and its change or the effect of its change."""
 
     what: str
     a: str
@@ -18,11 +18,11 @@ class ComparisonRow(NamedTuple):
 
 
 def reasons_once(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """Return the rows with a repeated reason written out only once."""
-    written: set[str] = set()
-    printed = []
+    """Return the rows with "for the same reason" instead of a repeated reason."""
+    reasons: set[str] = set()
+    shortened = []
     for row in rows:
-        printed.append(row._replace(change="for the same reason") if row.change in written else row)
-        if len(row.change) >= A_REASON:
-            written.add(row.change)
-    return printed
+        shortened.append(row._replace(change="for the same reason") if row.change in reasons else row)
+        if len(row.change) >= MIN_REASON_LENGTH:
+            reasons.add(row.change)
+    return shortened

@@ -1,4 +1,4 @@
-"""The differences between two runs: what each one explains, the predictions, and what remains to do."""
+"""The differences between two runs: the effect of each, the tested prediction, and what remains to do."""
 
 from __future__ import annotations
 
@@ -23,34 +23,25 @@ from sawtooth.app.words.headline import action, first_change
 
 COLUMNS = ("What was changed", "A", "B", "Explains")
 TITLE = "What was changed"
-VALUE = 40  # Longer values of settings are cut to this many characters.
-# Shares of the gain: no share is stated below the first, and no "at least" above the second.
-MIN_PART_SHARE, NEARLY_ALL = 0.1, 0.95
-MIN_EXPLAINED_SHARE = 0.5  # Share of a prediction's error that one part of the step explains.
-PARTS = 2  # Parts of the step that a line names.
+VALUE_LENGTH = 40  # Longer values of settings are cut to this many characters.
+MIN_PART_SHARE = 0.1  # Share of the gain. A smaller share is not stated.
+MAX_AT_LEAST_SHARE = 0.95  # Share of the gain. A larger share is stated without "at least".
+MIN_EXPLAINED_SHARE = 0.5  # Share of a prediction's error. A part of the step with less does not explain the error.
+MAX_PARTS = 2  # Parts of the step that a line names.
+MIN_MENTIONED_SHARE = Fraction(1, 100)  # Share of the step. Less time outside the profiled steps is a rounding error.
+ADVISED, NOT_NEEDED = "advised", "not needed"  # Stand for values if only a finding shows the difference.
+NONE_PROFILED = "none in the profiled steps"
+NOT_RECORDED = "not recorded"  # For a side without a profile, because its step cannot be divided.
 
 
 def rows(comparison: Comparison) -> list[ComparisonRow]:
-    """Return each difference with its values and the part of the step's change that it explains.
-
-    The largest share comes first.
-    """
+    """Return each difference with its values and its effect on the step; the largest effect comes first."""
     lines = []
     for effect in comparison.effects:
-        for place, difference in enumerate(effect.differences):
-            lines.append(
-                ComparisonRow(
-                    *_topic_and_values(difference, comparison.b),
-                    _explains(effect, comparison) if place == 0 else "part of the same change",
-                )
-            )
+        for index, difference in enumerate(effect.differences):
+            effect_text = _effect_in_words(effect, comparison) if index == 0 else "part of the same change"
+            lines.append(ComparisonRow(*_topic_and_values(difference, comparison.b), effect_text))
     return lines
-
-
-MIN_MENTIONED_SHARE = Fraction(1, 100)  # Share of the step: a smaller time outside the profiled steps is a rounding error.
-ADVISED, NOT_NEEDED = "advised", "not needed"  # Instead of values, where the change shows in a finding only.
-NONE_PROFILED = "none in the profiled steps"
-NOT_RECORDED = "not recorded"  # For a side without a profile, whose step cannot be divided.
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -58,138 +49,134 @@ def sentences(comparison: Comparison) -> list[str]:
 
     An example is "Batches are loaded: in the training process → in worker processes (98 % of the gain: …)".
     """
-    return [
-        f"{what}: {a} → {b} ({explained})" if explained else f"{what}: {a} → {b}" for what, a, b, explained in rows(comparison)
-    ]
+    return [f"{topic}: {a} → {b}{f' ({effect})' if effect else ''}" for topic, a, b, effect in rows(comparison)]
 
 
-def nothing(comparison: Comparison) -> str | None:
-    """Return why no difference is named, or None.
+def why_none(comparison: Comparison) -> str | None:
+    """Return why no difference is listed.
 
-    It is None if there is a difference, or if the runs are the same run or of different models.
+    It is None if one is listed, and for one run or runs of different programs.
     """
-    if comparison.effects or comparison.unrelated or _unseen(comparison) is not None:
+    if comparison.effects or comparison.unrelated or _untested_advice(comparison) is not None:
         return None
-    same = comparison.verdict.ci95_ms == (0.0, 0.0)  # the verdict says that both sides are the same recording
-    if comparison.a.command and comparison.a.command == comparison.b.command and not same:
+    is_one_recording = comparison.verdict.ci95_ms == (0.0, 0.0)
+    if comparison.a.command and comparison.a.command == comparison.b.command and not is_one_recording:
         return "Both ran the same command, so the difference is in the code, the data or the machine."
     lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
     if lacking:
-        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile, so the change is not recorded. Record {' and '.join(lacking)} again with `sawtooth run`. For a loop shorter than five seconds, add `--after 1`."
-    if same:
+        sides, verb = " and ".join(lacking), "has" if len(lacking) == 1 else "have"
+        return f"{sides} {verb} no profile, so the change is not recorded. Record {sides} again with `sawtooth run`. For a loop shorter than five seconds, add `--after 1`."
+    if is_one_recording:
         return None
     if step_parts.steps_divided(comparison) and words.shown(comparison):
-        return "The recordings do not show what was changed; the parts of the step below show where its time went."
+        return "The recordings do not show what was changed. The parts of the step below show which times changed."
     return "The recordings do not show what was changed."
 
 
 def _topic_and_values(difference: SetupDifference, b: Side) -> tuple[str, str, str]:
-    """Return the topic of a difference and its value on each side.
-
-    Another finding of B may give the same advice as one of A.
-    """
+    """Return the topic of a difference and its value on each side."""
     if difference.finding is not None:
         advice = action(difference.finding)
-        again = any(action(finding) == advice for finding in b.first.findings if finding.claims == "gain")
         if difference.of_b:
             return fmt.clean(advice, 90), NOT_NEEDED, ADVISED
-        return fmt.clean(advice, 90), ADVISED, "still advised" if again else "no longer needed"
-    return fmt.clean(difference.what, VALUE), fmt.clean(difference.a or "", VALUE), fmt.clean(difference.b or "", VALUE)
+        # Another finding of B may give this advice.
+        is_still_advised = any(action(finding) == advice for finding in b.first.findings if finding.claims == "gain")
+        return fmt.clean(advice, 90), ADVISED, "still advised" if is_still_advised else "no longer needed"
+    a_value, b_value = (fmt.clean(value or "", VALUE_LENGTH) for value in (difference.a, difference.b))
+    return fmt.clean(difference.what, VALUE_LENGTH), a_value, b_value
 
 
-def _explains(effect: Effect, comparison: Comparison) -> str:
-    """Return the share of the gain with its parts.
+def _effect_in_words(effect: Effect, comparison: Comparison) -> str:
+    """Return the share of the gain or loss that a difference explains, with the parts of the step.
 
-    If there is only one difference, it explains at least the parts that it affects.
+    It is "" if unknown.
     """
-    # The effect of an argument shows in the other differences.
-    recorded = [each for each in comparison.effects if not each.differences[0].argument]
-    alone = recorded == [effect]
-    if effect.share is None or not comparison.verdict.shown or (alone and effect.share < MIN_PART_SHARE):
-        # An argument may have nothing to do with the change.
-        only = len(comparison.effects) == 1 and not effect.differences[0].argument
-        if not only or not comparison.verdict.shown:
+    if not comparison.verdict.shown:
+        return ""
+    is_argument = effect.differences[0].argument
+    # Arguments do not count, because the effect of an argument shows in the other differences.
+    is_alone = [each for each in comparison.effects if not each.differences[0].argument] == [effect]
+    if effect.share is None or (is_alone and effect.share < MIN_PART_SHARE):
+        if len(comparison.effects) > 1 or is_argument:  # an argument may have nothing to do with the change
             return ""
         return "; ".join(filter(None, ("the only setting recorded in both that differs", intervals.other_work(comparison))))
-    way = "gain" if comparison.verdict.word == "faster" else "loss"
-    bars = [WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
-    nothing_a, nothing_b = _nothing(comparison, "a"), _nothing(comparison, "b")
-    parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, nothing_a)} → {_ms(bar, bar.ms_b, nothing_b)}" for bar in bars)
-    if NOT_RECORDED in parts:  # a part that is unknown on one side has no share of the change
+    bars = [WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:MAX_PARTS]]
+    missing_a, missing_b = _missing_part(comparison, "a"), _missing_part(comparison, "b")
+    parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, missing_a)} → {_ms(bar, bar.ms_b, missing_b)}" for bar in bars)
+    if NOT_RECORDED in parts:  # the share of a part that is unknown on one side is unknown
         return parts
-    least = "at least " if alone and effect.share < NEARLY_ALL else ""
-    return f"{least}{fmt.share(effect.share)} of the {way}: {parts}"
+    at_least = "at least " if is_alone and effect.share < MAX_AT_LEAST_SHARE else ""
+    direction = "gain" if comparison.verdict.word == "faster" else "loss"
+    return f"{at_least}{fmt.share(effect.share)} of the {direction}: {parts}"
 
 
-def _nothing(comparison: Comparison, side: Literal["a", "b"]) -> str:
-    """Return what is known about a lost part that does not appear on a side.
+def _missing_part(comparison: Comparison, side: Literal["a", "b"]) -> str:
+    """Return the text for a lost part that ``side`` does not have.
 
-    The run's time beyond its profiled steps may contain such a part.
+    The run may have this part outside its profiled steps.
     """
     if not getattr(comparison, side).first.manifest.traces:
         return NOT_RECORDED
-    rows = comparison.waterfall_run
-    whole, outside = (
-        sum((getattr(row, f"ms_{side}") for row in rows if row.owner in owners), Fraction(0))
-        for owners in ({row.owner for row in rows}, {OUTSIDE_PROFILE})
-    )
-    return NONE_PROFILED if outside > MIN_MENTIONED_SHARE * whole else "none"
+    times = [(row.owner, getattr(row, f"ms_{side}")) for row in comparison.waterfall_run]
+    total_ms = sum((ms for _, ms in times), Fraction(0))
+    outside_ms = sum((ms for owner, ms in times if owner == OUTSIDE_PROFILE), Fraction(0))
+    return NONE_PROFILED if outside_ms > MIN_MENTIONED_SHARE * total_ms else "none"
 
 
-def _ms(bar: WaterfallBar, ms: float, nothing: str) -> str:
+def _ms(bar: WaterfallBar, ms: float, missing: str) -> str:
     if ms:
         return fmt.duration_ms(ms)
-    return "none" if nothing == NONE_PROFILED and bar.owner not in LOST_OWNERS else nothing
+    return "none" if missing == NONE_PROFILED and bar.owner not in LOST_OWNERS else missing
 
 
 def tested_prediction(comparison: Comparison) -> str | None:
-    """Return the prediction for the advice that B follows, next to the measured step time.
+    """Return the prediction for the advice that B follows, and the measured step time.
 
     An example is "Pad 50257 to a multiple of 64: predicted 14.8 ms (13.7 to 18.2 ms), measured 14.7 ms". The advice is left out if
-    ``rows`` contains it. The result is None without a prediction. If B has no profile, it gives A's first advice.
+    ``rows`` contains it. If B has no profile, the text has A's first advice. The result is None without a prediction.
     """
     prediction = comparison.prediction
     if prediction is None:
-        return _unseen(comparison)
+        return _untested_advice(comparison)
     actions = {finding.rule: action(finding) for finding in comparison.a.first.findings}
-    fixes = [actions.get(rule, fmt.heading(rule)) for rule in prediction.rules]
+    advised = [actions.get(rule, fmt.heading(rule)) for rule in prediction.rules]
     listed = {action(each.finding) for effect in comparison.effects for each in effect.differences if each.finding is not None}
-    advice = "" if listed.issuperset(fixes) else "; ".join(fixes)
     predicted = _prediction_in_words(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
-    off = prediction.measured_ms / prediction.predicted_ms - 1
-    outside = not (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
-    missed = outside and prediction.tried is None
-    by = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if missed else ""
-    outcome = f"redicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{by}."
-    sentence = f"{advice}: p{outcome}" if advice else f"P{outcome}"
+    is_inside = (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
+    is_wrong = not is_inside and prediction.tried is None
+    error = prediction.measured_ms / prediction.predicted_ms - 1
+    error_text = f", {fmt.share(abs(error))} {'longer' if error > 0 else 'shorter'} than predicted" if is_wrong else ""
+    sentence = f"predicted {predicted}, {_measured_in_words(comparison, prediction.measured_ms)}{error_text}."
+    sentence = f"P{sentence[1:]}" if listed.issuperset(advised) else f"{'; '.join(advised)}: {sentence}"
     if prediction.also_changed:
         also = "; ".join(prediction.also_changed)
-        return f"{sentence} B also differs in other ways ({also}). The prediction does not include this, so the result does not test it."
+        return f"{sentence} B also differs in other ways ({also}), so the result does not test the prediction."
     if prediction.tried is not None:
         return f"{sentence} B uses another number ({prediction.tried:g}), so the result does not test the prediction."
-    return " ".join(filter(None, (sentence, _missed_part(comparison, prediction) if missed else None)))
+    return " ".join(filter(None, (sentence, _wrong_part(comparison, prediction) if is_wrong else None)))
 
 
-def _missed_part(comparison: Comparison, prediction: Prediction) -> str | None:
+def _wrong_part(comparison: Comparison, prediction: Prediction) -> str | None:
     """Return the part of the step in which the prediction was wrong; None without parts.
 
-    A prediction changes the parts that its advice acts on, and leaves the others as they are.
+    A prediction changes only the parts that the advice affects.
     """
-    off = prediction.measured_ms - prediction.predicted_ms
-    acted = {
+    error_ms = prediction.measured_ms - prediction.predicted_ms
+    affected = {
         (row.owner, row.cause)
         for effect in comparison.effects
         if any(set(difference.rules) & set(prediction.rules) for difference in effect.differences)
         for row in effect.parts
     }
-    others = [row for row in comparison.waterfall_run if (row.owner, row.cause) not in acted and row.change_ms * off > 0]
-    most = max(others, key=lambda row: abs(row.change_ms), default=None)
-    if most is not None and abs(most.change_ms) >= MIN_EXPLAINED_SHARE * abs(off):
-        return f"The prediction does not change {_from_to(most)}."
-    own = [row for row in comparison.waterfall_run if (row.owner, row.cause) in acted and row.ms_b]
-    if not own:
+    parts = comparison.waterfall_run
+    others = [row for row in parts if (row.owner, row.cause) not in affected and row.change_ms * error_ms > 0]
+    largest = max(others, key=lambda row: abs(row.change_ms), default=None)
+    if largest is not None and abs(largest.change_ms) >= MIN_EXPLAINED_SHARE * abs(error_ms):
+        return f"The prediction does not change {_from_to(largest)}."
+    remaining = [row for row in parts if (row.owner, row.cause) in affected and row.ms_b]
+    if not remaining:
         return None
-    return f"The difference is in a part that the change affects: {_from_to(max(own, key=lambda row: row.ms_b))}."
+    return f"The difference is in a part that the change affects: {_from_to(max(remaining, key=lambda row: row.ms_b))}."
 
 
 def _from_to(row: RunRow) -> str:
@@ -199,44 +186,45 @@ def _from_to(row: RunRow) -> str:
     return f"{bar.label} ({before} → {after})"
 
 
-def _came_to(comparison: Comparison, ms: float) -> str:
+def _measured_in_words(comparison: Comparison, ms: float) -> str:
     """Return B's step time and its source, such as "measured 157 ms by the stopwatch"."""
-    approximately = about(comparison.b, comparison.sources[1])
+    sign = about(comparison.b, comparison.sources[1])
     sources = " and ".join(STEP_SOURCES[source].name for source in comparison.sources[1])
-    return f"{'estimated' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {sources}"
+    return f"{'estimated' if sign else 'measured'} {sign}{fmt.duration_ms(ms)} by {sources}"
 
 
 def _prediction_in_words(ms: float, low_ms: float | None, high_ms: float | None) -> str:
     """Return a predicted step time with its interval, such as "≈ 6.50 ms (5.60 to 8.70 ms)"."""
-    span = f" ({fmt.span_ms(low_ms, high_ms)})" if low_ms is not None and high_ms is not None else ""
-    return f"≈\u00a0{fmt.duration_ms(ms)}{span}"
+    interval = f" ({fmt.span_ms(low_ms, high_ms)})" if low_ms is not None and high_ms is not None else ""
+    return f"≈\u00a0{fmt.duration_ms(ms)}{interval}"
 
 
-def _unseen(comparison: Comparison) -> str | None:
-    """Return A's first advice with B's step time if B has no profile that shows whether it follows it."""
-    measured = comparison.best.b
+def _untested_advice(comparison: Comparison) -> str | None:
+    """Return A's first advice and B's step time if no profile of B shows whether B follows it."""
+    measured_ms = comparison.best.b
     first = next((f for f in comparison.a.first.findings if f.claims == "gain" and f.severity != "info"), None)
-    if comparison.b.first.manifest.traces or measured is None or first is None or first.predicted_step_ms is None:
+    if comparison.b.first.manifest.traces or measured_ms is None or first is None or first.predicted_step_ms is None:
         return None
     common_traits = {trait.key for trait in comparison.a.traits} & {trait.key for trait in comparison.b.traits}
-    # If both sides show the setting, it is either a difference above or the same.
+    # A setting that both sides show is either in ``rows`` or the same on both sides.
     if any(choice.partition(" ")[0] in common_traits for choice in first.explains.sets):
         return None
+    predicted = _prediction_in_words(first.predicted_step_ms, first.predicted_low_ms, first.predicted_high_ms)
+    measured = f"{about(comparison.b, comparison.sources[1])}{fmt.duration_ms(measured_ms)}"
     return (
-        f"B has no profile that shows whether it follows A's first advice, {action(first)}: predicted "
-        f"{_prediction_in_words(first.predicted_step_ms, first.predicted_low_ms, first.predicted_high_ms)}; "
-        f"B takes {about(comparison.b, comparison.sources[1])}{fmt.duration_ms(measured)}."
+        f"B has no profile that shows whether it follows A's first advice ({action(first)}). "
+        f"The predicted step takes {predicted}; B takes {measured}."
     )
 
 
-def left(comparison: Comparison) -> str | None:
-    """Return what B can still gain, such as "Next in B: Use the fused optimizer: 47 → ≈ 41 ms".
+def next_change(comparison: Comparison) -> str | None:
+    """Return the first change of B, such as "Next in B: Use the fused optimizer: 47 → ≈ 41 ms".
 
-    It is None if nothing is advised, or if the runs are not versions of one program.
+    It is None if nothing is advised, and for runs of different programs or models.
     """
     change = first_change(comparison.b.first) if not comparison.unrelated else None
     if change is None:
         return None
-    step = change[1].rstrip(".").replace(" (low confidence)", "")
-    unsure = ", low confidence" if "(low confidence)" in change[1] else ""
-    return f"Next in B: {step} (predicted{unsure})."
+    sentence = change[1].rstrip(".").replace(" (low confidence)", "")
+    confidence = ", low confidence" if "(low confidence)" in change[1] else ""
+    return f"Next in B: {sentence} (predicted{confidence})."

@@ -10,8 +10,7 @@ from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
 
-# Time in which the GPU has no work; the run's time beyond its profiled steps counts as time without work.
-WAITING = ("idle", OUTSIDE_PROFILE)
+WAITING = ("idle", OUTSIDE_PROFILE)  # Owners of time without GPU work. Time outside the profiled steps counts as such.
 Step = Literal["run", "profiled"]  # The step that a waterfall divides.
 
 
@@ -21,12 +20,15 @@ def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:
 
 
 def one_ran_on_cpu(comparison: Comparison) -> bool:
-    """Return whether one run used a CPU; a profile that lost the GPU's records does not show that."""
+    """Return whether only one run used a GPU.
+
+    It is unknown, and therefore False, if a profile lost the GPU's records.
+    """
     return comparison.cpu_beside_gpu and withdrawn_by(comparison.a, comparison.b) is None
 
 
 def bars(comparison: Comparison, step: Step) -> list[WaterfallBar]:
-    """Return the parts of a waterfall for charts: of the run's step, or of the profiled step."""
+    """Return the parts of the run's step or of the profiled step, for charts."""
     if step == "run":
         return [WaterfallBar(r.owner, r.cause, float(r.ms_a), float(r.ms_b), r.resolved) for r in comparison.waterfall_run]
     return [WaterfallBar(r.owner, r.cause, float(r.ns_a) / 1e6, float(r.ns_b) / 1e6) for r in comparison.waterfall]
@@ -35,41 +37,41 @@ def bars(comparison: Comparison, step: Step) -> list[WaterfallBar]:
 def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
     """Return the steps that can be divided on both sides, the run's own first.
 
-    GPU steps are compared only with GPU steps, and host steps only with host steps. The result is empty if the sides ran
-    different models, and if a GPU's step time is not known, as in a trace that is cut off.
+    A GPU step is compared only with a GPU step, and a host step only with a host step. The result is empty for different models,
+    and if the step time of a run with GPU work is not known, as in a trace that is cut off.
     """
-    worked = gpu_worked(comparison)
-    unknown = comparison.best.a is None or comparison.best.b is None
-    if worked[0] != worked[1] or comparison.other_model or (worked[0] and unknown):
+    worked_a, worked_b = gpu_worked(comparison)
+    is_unknown = comparison.best.a is None or comparison.best.b is None
+    if worked_a != worked_b or comparison.other_model or (worked_a and is_unknown):
         return ()
-    has: dict[Step, bool] = {"run": not _undivided_sides(comparison), "profiled": bool(comparison.waterfall)}
-    return tuple(step for step, rows in has.items() if rows)
+    is_divided: dict[Step, bool] = {"run": not _undivided_sides(comparison), "profiled": bool(comparison.waterfall)}
+    return tuple(step for step, divided in is_divided.items() if divided)
 
 
 def _undivided_sides(comparison: Comparison) -> str:
-    """Return A, B or AB: the sides of which only the step's length is known."""
+    """Return A, B or AB: the sides whose step has no known parts; "" if both sides have parts."""
     rows = [row for row in comparison.waterfall_run if row.owner != OUTSIDE_PROFILE]
     return "".join(side for side, ms in (("A", "ms_a"), ("B", "ms_b")) if not any(getattr(row, ms) for row in rows))
 
 
 def undivided(comparison: Comparison) -> tuple[str, str, str]:
     """Return why no step can be divided, what to do, and the command or code for it."""
-    worked = gpu_worked(comparison)
+    worked_a, worked_b = gpu_worked(comparison)
     if (withdrawn := withdrawn_by(comparison.a, comparison.b)) is not None:
         return "A step without the GPU's records cannot be divided.", fmt.clean(withdrawn), "sawtooth run train.py"
-    if worked[0] != worked[1]:
-        lacks = "A" if worked[1] else "B"
+    if worked_a != worked_b:
+        side = "A" if worked_b else "B"
         return (
-            f"Side {lacks} has no recorded GPU work, but the other side does. Only what both recorded is compared.",
-            f"Record {lacks} with a GPU, or compare it with another run without GPU work.",
+            f"Side {side} has no recorded GPU work, but the other side does. Only what both recorded is compared.",
+            f"Record {side} with a GPU, or compare it with another run without GPU work.",
             "sawtooth run train.py",
         )
-    if not worked[0]:
-        lack = _undivided_sides(comparison)
-        which = f"The recording of {lack} does not show" if len(lack) == 1 else "Neither recording shows"
+    if not worked_a:
+        side = _undivided_sides(comparison)
+        subject = f"The recording of {side} does not show" if len(side) == 1 else "Neither recording shows"
         return (
-            f"{which} where the time of a step goes.",
-            f"Record a profile of {lack if len(lack) == 1 else 'both'} with marked steps. This page then divides both steps.",
+            f"{subject} where the time of a step goes.",
+            f"Record a profile of {side if len(side) == 1 else 'both'} with marked steps. This page then divides both steps.",
             "sawtooth run train.py",
         )
     return (
@@ -80,60 +82,60 @@ def undivided(comparison: Comparison) -> tuple[str, str, str]:
 
 
 def title(parts: list[WaterfallBar], step: Step, *, shown: bool = True) -> str:
-    """Return the waterfall's finding: the change, and the largest part in the same direction.
+    """Return the title of the waterfall: the change, and the largest part that changed in its direction.
 
     ``shown`` says whether the change is statistically significant.
     """
-    where = "The step changed" if step == "run" else "Under the profiler the step changed"
+    subject = "The step" if step == "run" else "Under the profiler the step"
     change = sum(part.change_ms for part in parts)
     total = fmt.signed(fmt.duration_ms(change), change)
-    same_way = [part for part in parts if part.change_ms * change > 0]
-    if not same_way:
-        return f"{where.removesuffix(' changed')} did not change"
+    changed = [part for part in parts if part.change_ms * change > 0]
+    if not changed:
+        return f"{subject} did not change"
     if step == "run" and not shown:
         return f"The parts of both steps (the steps differ by {total}, but this is uncertain)"
-    same_way = [part for part in same_way if part.resolved]
-    if not same_way:
-        return f"{where} by {total}; it is not clear which part changed"
-    largest = max(same_way, key=lambda part: abs(part.change_ms))
+    certain = [part for part in changed if part.resolved]
+    if not certain:
+        return f"{subject} changed by {total}; it is not clear which part changed"
+    largest = max(certain, key=lambda part: abs(part.change_ms))
     amount = fmt.signed(fmt.duration_ms(largest.change_ms), largest.change_ms)
-    return f"{where} by {total}; the largest part is {largest.label}, {amount}"
+    return f"{subject} changed by {total}; the largest part is {largest.label}, {amount}"
 
 
 def method(step: Step, *, host: bool = False) -> str:
     """Return how the waterfall is computed; ``host`` is for runs without GPU work."""
     if host:
         return (
-            "Each side's step time comes from its own marks, if it has any. It is divided in the same proportions as its profiled steps: waiting for "
-            "batches, inside operators, and the rest. Without a profile, the waiting time is estimated from the loader's time per sample. The changes "
+            "The step time of each side comes from its step marks, if it has any. It is divided into waiting for batches, operators and the rest, in "
+            "the proportions of the profiled steps. Without a profile, the waiting time is estimated from the loader's time per sample. The changes "
             "of the parts sum exactly to the change of the step."
         )
     if step == "run":
         return (
-            "Each side's step time is the best estimate available. A replay of the trace without the profiler's cost divides it among owners "
-            "and causes; if the profiled steps are the best estimate, they are divided as recorded. If the run's steps are longer than that, the "
-            "rest is shown as time outside the profiled steps. The changes of the parts sum exactly to the change of the step time."
+            "The step time of each side is the best available estimate. A replay of the trace without the profiler's cost divides it among owners "
+            "and causes. Profiled steps are divided as recorded if they are the best estimate. The rest of longer steps of the run is shown as "
+            "time outside the profiled steps. The changes of the parts sum exactly to the change of the step time."
         )
     return (
-        "Every nanosecond of each side's steady window has one owner and, where it is lost, one cause. Per step, the changes of the parts sum "
-        "exactly to the change of the mean device step of the profiles."
+        "Every nanosecond of each side's steady window has one owner. A lost nanosecond also has one cause. Per step, the changes of the parts "
+        "sum exactly to the change of the mean device step of the profiles."
     )
 
 
 def idle_title(parts: list[WaterfallBar], step: Step) -> str:
-    """Return the finding of the two step bars: the idle share of the GPU in both steps.
+    """Return the title of the two step bars: the GPU's idle share of both steps.
 
-    For runs without GPU work, it is the share of waiting for batches or of operators.
+    Runs without GPU work have the share of waiting for batches or of operators.
     """
     owners: tuple[str, ...] = WAITING
-    who = "The GPU waits"
+    subject = "The GPU waits"
     if any(part.owner in HOST_PARTS for part in parts):
-        waits = any(part.owner == HOST_LOADING for part in parts)
-        owners, who = (
-            ((HOST_LOADING,), "The host waits for batches") if waits else ((HOST_OPERATORS,), "Operators on the host take")
-        )
+        owners, subject = (HOST_OPERATORS,), "Operators on the host take"
+        if any(part.owner == HOST_LOADING for part in parts):
+            owners, subject = (HOST_LOADING,), "The host waits for batches"
     shares = []
-    for value in ("ms_a", "ms_b"):
-        total = sum(getattr(part, value) for part in parts)
-        shares.append(fmt.share(sum(getattr(part, value) for part in parts if part.owner in owners) / total if total else 0.0))
-    return f"{who} {shares[0]} of A's {'step' if step == 'run' else 'profiled step'} and {shares[1]} of B's"
+    for side in ("ms_a", "ms_b"):
+        total_ms = sum(getattr(part, side) for part in parts)
+        owned_ms = sum(getattr(part, side) for part in parts if part.owner in owners)
+        shares.append(fmt.share(owned_ms / total_ms if total_ms else 0.0))
+    return f"{subject} {shares[0]} of A's {'step' if step == 'run' else 'profiled step'} and {shares[1]} of B's"

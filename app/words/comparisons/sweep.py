@@ -13,12 +13,12 @@ FLOATS = ("throughput", "predicted", "low", "high", "accumulated", "step_ms", "u
 
 
 def columns(sweep: Sweep) -> dict[str, str]:
-    """Return the headings of a sweep's table, without empty columns."""
-    of_unit = f"{sweep.unit}/s"
+    """Return the keys and headings of the columns of a sweep's table that are not empty."""
+    rate_unit = f"{sweep.unit}/s"
     headings = {
         "value": fmt.clean(sweep.setting, 40),
         "run": "Run",
-        "throughput": of_unit,
+        "throughput": rate_unit,
         "predicted": "Predicted",
         "low": "from",
         "high": "to",
@@ -26,18 +26,18 @@ def columns(sweep: Sweep) -> dict[str, str]:
         "memory_gb": "Peak memory, GB",
         "predicted_gb": "Predicted, GB",
         "note": "",
-        "accumulated": f"Accumulated to {largest(sweep):g}, {of_unit}",
+        "accumulated": f"Accumulated to {largest(sweep):g}, {rate_unit}",
         "utilization": "Utilization, %",
         "mfu": "MFU, %",
     }
-    absent = set() if sweep.predicted else {"predicted", "low", "high"}
-    absent |= set() if any(at.memory_bytes for at in sweep.predicted) else {"predicted_gb"}
-    absent |= set() if any(point.accumulated for point in sweep.points) else {"accumulated"}
-    return {key: heading for key, heading in headings.items() if key not in absent}
+    empty = set() if sweep.predicted else {"predicted", "low", "high"}
+    empty |= set() if any(each.memory_bytes for each in sweep.predicted) else {"predicted_gb"}
+    empty |= set() if any(point.accumulated for point in sweep.points) else {"accumulated"}
+    return {key: heading for key, heading in headings.items() if key not in empty}
 
 
 def largest(sweep: Sweep) -> float:
-    """Return the largest value that ran; 0 if values are not numbers."""
+    """Return the largest value with a measured throughput; 0 if values are not numbers."""
     return max((point.number for point in sweep.points if point.number and point.throughput.value is not None), default=0.0)
 
 
@@ -46,7 +46,7 @@ def rows(sweep: Sweep) -> pd.DataFrame:
 
     Utilization is NVML's if there is telemetry, else the profile's busy share.
     """
-    predicted = {at.number: at for at in sweep.predicted}
+    predicted = {each.number: each for each in sweep.predicted}
     table = []
     for i, point in enumerate(sweep.points):
         measured, memory = point.reading("nvml_gpu_util_mean").value, point.reading("peak_memory_bytes").value
@@ -66,8 +66,14 @@ def rows(sweep: Sweep) -> pd.DataFrame:
                 **_prediction(predicted.pop(point.number, None) if point.number else None),
             }
         )
-    for at in predicted.values():
-        table.append({"value": f"{at.number:g}", "run": "", "note": "predicted only", "order": at.number, **_prediction(at)})
+    for each in predicted.values():
+        row: dict[str, str | float | None] = {
+            "value": f"{each.number:g}",
+            "run": "",
+            "note": "predicted only",
+            "order": each.number,
+        }
+        table.append({**row, **_prediction(each)})
     frame = pd.DataFrame(table, columns=[*_ALL, "order"])
     if predicted:
         frame = frame.sort_values("order", kind="stable", ignore_index=True)
@@ -91,12 +97,13 @@ _ALL = (
 )
 
 
-def _prediction(at: BatchPrediction | None) -> dict[str, float | None]:
-    if at is None:
+def _prediction(prediction: BatchPrediction | None) -> dict[str, float | None]:
+    """Return the columns of a prediction; the rate is left out if the host is the limit."""
+    if prediction is None:
         return {}
-    memory = at.memory_bytes / 1e9 if at.memory_bytes is not None else None
-    per_s = None if at.host_limits else at.per_s
-    return {"predicted": per_s, "low": at.low_per_s, "high": at.high_per_s, "predicted_gb": memory}
+    per_s = None if prediction.host_limits else prediction.per_s
+    memory_gb = prediction.memory_bytes / 1e9 if prediction.memory_bytes is not None else None
+    return {"predicted": per_s, "low": prediction.low_per_s, "high": prediction.high_per_s, "predicted_gb": memory_gb}
 
 
 def _percent(value: float | None) -> float | None:
@@ -110,17 +117,15 @@ def lines(sweep: Sweep) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
-HOST_LIMITS = (
-    " If the host is the limit, only a range is given: at another time the host may be up to 1.5 times as fast or as slow."
-)
+HOST_LIMITS = " If the host is the limit, only a range is given, because at another time the host may be up to 1.5 times as fast or as slow."
 
 
 def sentence(sweep: Sweep) -> str:
     """Return which value to choose, why, and the source of the predictions."""
     base = sweep.predicted[0].base if sweep.predicted else None
-    how = f" Predictions are made from the trace of the run with {base:g}." if base is not None else ""
-    unsure = HOST_LIMITS if any(at.host_limits for at in sweep.predicted) else ""
-    return fmt.spaced(f"{sweep.why}{how}{unsure}")
+    source = f" Predictions are made from the trace of the run with {base:g}." if base is not None else ""
+    limit = HOST_LIMITS if any(each.host_limits for each in sweep.predicted) else ""
+    return fmt.spaced(f"{sweep.why}{source}{limit}")
 
 
 def cells(sweep: Sweep) -> list[list[str]]:

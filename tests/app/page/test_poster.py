@@ -58,7 +58,7 @@ def test_without_a_finding_the_advice_on_the_largest_loss_is_number_1() -> None:
         run_of(ledger=[("exposed_memcpy", "blocking_copy", 940_000_000, 940.0), ("other_compute", None, 60_000_000, 60.0)]),
         findings=[how_to_record],
     )
-    assert advice.of_the_loss(result) is not None
+    assert advice.advice_on_loss(result) is not None
     assert [number for number, _ in advice.numbered(result)] == [2]
     lines = text.text(result)
     assert lines.index("  1. ") < lines.index("  2. ")
@@ -111,8 +111,8 @@ def test_a_plan_with_a_much_larger_gain_than_its_first_change_has_a_bar() -> Non
 
     ledger = [("other_compute", None, 67_000_000, 67.0)]
     result = replace(run_of(ledger=ledger), findings=[replace(GAIN, edits=(AsGraph(),))], plan=plan(30.0))
-    whole = advice.planned(result, 64.6)
+    whole = advice.plan_bar(result, 64.6)
     assert whole is not None and whole.name.startswith("both changes: 2.2") and "30.0" in whole.time
     assert [bar.name for bar in of_run(result, "67 ms", None, dark=False, plan=whole)] == ["now", "plan"]
-    assert advice.planned(replace(result, plan=plan(62.0)), 64.6) is None  # hardly more than the first change alone
-    assert advice.planned(replace(result, plan=()), 64.6) is None
+    assert advice.plan_bar(replace(result, plan=plan(62.0)), 64.6) is None  # hardly more than the first change alone
+    assert advice.plan_bar(replace(result, plan=()), 64.6) is None

@@ -115,15 +115,15 @@ def test_a_required_change_is_first_in_the_plan(alone_ms: float) -> None:
     ]
     assert advice.gain_text(result, reads) == "little gain alone: makes change 2 possible"
     assert advice.note_on_other_changes(result, reads) is None and advice.note_on_other_changes(result, graph) is None
-    both = advice.planned(result, None)
+    both = advice.plan_bar(result, None)
     assert both is not None and both.name.startswith("both changes")
 
 
 def test_a_loss_without_a_finding_has_advice_before_recording_advice() -> None:
     result = replace(run_of(ledger=COPIES), findings=[RECORD])
-    what, most = advice.of_the_loss(result) or ("", "")
+    what, most = advice.advice_on_loss(result) or ("", "")
     assert what.startswith("Send fewer bytes") and "pinned" not in what and "97.0" in most and "97" in most
-    assert advice.of_the_loss(replace(result, findings=[gains("copies", 50.0)])) is None  # the finding says what to do
+    assert advice.advice_on_loss(replace(result, findings=[gains("copies", 50.0)])) is None  # the finding says what to do
 
 
 def test_a_plan_with_an_uncertain_end_is_a_range() -> None:
@@ -222,9 +222,9 @@ def test_the_first_change_is_the_same_on_every_screen() -> None:
     result = replace(run_of(ledger=SLOW), findings=[loader, launches])
     assert advice.first(result) == (1, loader)
     assert (advice.first_in_words(result) or "").replace("\xa0", " ") == "Change loader: 100 → ≈ 60.0 ms"
-    assert advice.unseen_here(result) == "loader costs 40.0 ms"
-    assert advice.comes_before(result, [launches]) == "Change 1 comes first: loader costs 40.0 ms."
-    assert advice.comes_before(result, [loader, launches]) is None and advice.comes_before(result, []) is None
+    assert advice.unprofiled_topic(result) == "loader costs 40.0 ms"
+    assert advice.note_on_first_change(result, [launches]) == "Change 1 comes first: loader costs 40.0 ms."
+    assert advice.note_on_first_change(result, [loader, launches]) is None and advice.note_on_first_change(result, []) is None
 
 
 def test_a_verdict_without_a_certain_change_says_what_to_try_first() -> None:

@@ -73,7 +73,7 @@ def test_a_change_outside_the_headline_does_not_change_the_verdict():
 def test_a_run_without_a_change_says_so():
     result = replace(result_of("gpt_reads"), findings=[], plan=())
     assert words.finding(result) == "No technique of the tuning guides would shorten the step."
-    loss = advice.of_the_loss(result)  # the first change of the Verdict in that case
+    loss = advice.advice_on_loss(result)  # the first change of the Verdict in that case
     assert loss is not None
     assert [(row.number, row.action, row.gain_text) for row in words.to_do(result, checked_of(result))] == [
         (1, loss[0], f"saves {loss[1]}")

@@ -89,10 +89,10 @@ def test_time_outside_the_profile_is_named_by_the_finding_that_explains_it() -> 
         lost_time.LostTimeRow("idle", "launch_bound", 20.0, 25.0),
     ]
     loader = replace(finding_of("queue"), explains=Explains(("data_wait",), topics=frozenset({"hidden"})))
-    hidden = lost_time.hidden_by([finding_of("other"), loader])
+    hidden = lost_time.hidden_time_finding([finding_of("other"), loader])
     sentence = lost_time.sentence(rank_of(), "unprofiled", rows, hidden)
     assert sentence.endswith("to time outside the profiled steps, most likely waiting for the data loader.")
-    assert lost_time.hidden_by([finding_of("other")]) is None
+    assert lost_time.hidden_time_finding([finding_of("other")]) is None
 
 
 def test_copies_without_a_cause_are_listed_under_their_owner() -> None:

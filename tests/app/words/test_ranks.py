@@ -15,8 +15,8 @@ def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggl
 @pytest.mark.parametrize(
     ("reason", "gain_ms", "why"),
     [
-        ("python_host", 20.2, "The job gains ≈ 20.2 ms of these 30.5 ms per step: during the rest, the other ranks work themselves and do not wait."),
-        ("work", 15.0, "The job gains ≈ 15.0 ms of these 30.5 ms per step: if the work is spread evenly, the other ranks get a part of it."),
+        ("python_host", 20.2, "The job gains ≈ 20.2 ms of these 30.5 ms per step. During the rest, the other ranks work and do not wait."),
+        ("work", 15.0, "The job gains ≈ 15.0 ms of these 30.5 ms per step, because the other ranks get a part of the work if it is spread evenly."),
         ("python_host", 30.0, ""),  # equal within the detection limit
     ],
 )  # fmt: skip

@@ -119,10 +119,10 @@ def test_the_telemetry_period_is_shown_if_it_agrees_with_the_estimate():
             lead=replace(run.lead, best=best, telemetry=telemetry),
         )
 
-    assert savings.by_rhythm(with_rhythm(0.752)) == "telemetry's rhythm: 752\u00a0ms"
-    assert savings.by_rhythm(with_rhythm(1.504)) is None
-    assert savings.by_rhythm(with_rhythm(0.776)) is None
-    assert savings.by_rhythm(with_rhythm(None)) is None
+    assert savings.step_time_of_rhythm(with_rhythm(0.752)) == "telemetry's rhythm: 752\u00a0ms"
+    assert savings.step_time_of_rhythm(with_rhythm(1.504)) is None
+    assert savings.step_time_of_rhythm(with_rhythm(0.776)) is None
+    assert savings.step_time_of_rhythm(with_rhythm(None)) is None
 
 
 def test_a_forecast_has_an_mfu_only_if_most_flops_are_known() -> None:

@@ -196,7 +196,7 @@ def test_a_first_change_with_only_an_upper_limit_is_the_headline() -> None:
     result, stairs = stairs_of((80.0, 70.0, 90.0), (75.0, 65.0, 88.0))
     acting = Finding("acting", "critical", "Acting costs time", Action("Act", "in more at once"), "medium", ceiling_ms_per_step=50.0)  # fmt: skip
     result = replace(result, findings=[acting, *result.findings])
-    assert title.limit_first(stairs, result) is acting
+    assert title.first_without_bar(stairs, result) is acting
     assert lines(stairs, 3, result) == [
         "Act in more at once: up to 2.0 ×",
         "It saves up to 50.0 ms of each 100 ms step. With both changes below instead: ≈ 75.0 ms, 1.3 × (1.1–1.5).",

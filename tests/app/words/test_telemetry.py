@@ -27,7 +27,7 @@ def activities_of(means: dict[str, float], profiled: float | None, of_run: float
 
 @pytest.mark.parametrize(
     ("busy", "word"),
-    [(0.21, "The same share in the profiled steps."), (0.50, "more than by NVML"), (0.10, "less than by NVML")],
+    [(0.21, "The busy share of the profiled steps."), (0.50, "more than by NVML"), (0.10, "less than by NVML")],
 )
 def test_each_activity_value_says_what_it_counts(busy: float, word: str) -> None:
     rows = activities_of({"util_pct": 20.0, "tensor_active_pct": 2.9}, busy, 0.18)
@@ -67,10 +67,10 @@ def test_period_and_step_from_different_times_name_their_sources() -> None:
     assert run.lead is not None
     lead = replace(run.lead, best=replace(run.lead.best, reading=Reading(773.0), source="telemetry"))
     tooth = SimpleNamespace(sawtooth=SimpleNamespace(period_s=0.752))
-    apart = words.both_times(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
+    apart = words.period_disagreement(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
     assert apart == ["The step is measured twice: 752\u00a0ms by the period, 773\u00a0ms by kernel time ÷ mean utilization."]
     tooth.sawtooth.period_s = 0.7731  # the same in three figures
-    assert words.both_times(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]
+    assert words.period_disagreement(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]
 
 
 def test_unexplained_troughs_are_not_mentioned() -> None:

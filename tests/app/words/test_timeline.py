@@ -29,7 +29,7 @@ def test_a_cause_includes_copies_during_its_lost_time(view: TimelineSpan, where:
     most = timeline.most_lost(InView(0.65, LOST), view, COUNTED, {})
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "the host waiting for a result (sync): 122 ms"
-    assert most.of_it.replace("\xa0", " ") == f"122 ms lost{where}, 70.0 ms of it copying"
+    assert most.remark.replace("\xa0", " ") == f"122 ms lost{where}, 70.0 ms of it copying"
 
 
 def test_unexplained_copies_and_idle_time_are_separate() -> None:
@@ -37,7 +37,7 @@ def test_unexplained_copies_and_idle_time_are_separate() -> None:
     most = timeline.most_lost(InView(0.9, lost), COUNTED[0], COUNTED, {})
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "copies not overlapped by compute: 4.00 ms"
-    assert most.of_it.replace("\xa0", " ") == "4.00 ms lost, part of its busy time"
+    assert most.remark.replace("\xa0", " ") == "4.00 ms lost, part of its busy time"
 
 
 def test_an_unexplained_copy_has_general_advice_on_copies() -> None:

@@ -94,10 +94,10 @@ def test_without_a_profile_of_b_the_known_parts_are_reported():
     said = setup_changes.tested_prediction(compare(side(a), side(marks)))
     assert (
         said
-        == "B has no profile that shows whether it follows A's first advice, Change it: predicted ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
+        == "B has no profile that shows whether it follows A's first advice (Change it). The predicted step takes ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
     )
-    assert setup_changes.nothing(compare(side(a), side(marks))) is None  # another sentence says it already
-    assert setup_changes.nothing(compare(side(b), side(marks))) == (
+    assert setup_changes.why_none(compare(side(a), side(marks))) is None  # another sentence says it already
+    assert setup_changes.why_none(compare(side(b), side(marks))) == (
         "B has no profile, so the change is not recorded. Record B again with `sawtooth run`. For a loop shorter than five seconds, add `--after 1`."
     )
 
@@ -143,7 +143,7 @@ def test_runs_of_one_command_are_named_as_such():
         replace(run, manifest=msgspec.structs.replace(run.manifest, command=command))
         for run in (run_of(best_ms=45.0, source="user"), run_of("b" * 16, best_ms=19.5, source="user"))
     )
-    assert setup_changes.nothing(compare(side(a), side(b))).startswith("Both ran the same command,")
+    assert setup_changes.why_none(compare(side(a), side(b))).startswith("Both ran the same command,")
 
 
 def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):
@@ -164,7 +164,7 @@ def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):
         assert found.prediction.held is (None if also_changed else False)
         said = setup_changes.tested_prediction(found)
         assert "208\u00a0% longer than predicted" in said, "20 ÷ 6.5"
-        assert said.endswith("The prediction does not include this, so the result does not test it.") == bool(also_changed)
+        assert said.endswith("so the result does not test the prediction.") == bool(also_changed)
         folder = DataFolder(tmp_path / f"{len(also_changed)}{torch_version}").create()
         prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
         assert len(prediction_record.records(folder)) == (0 if also_changed else 1)

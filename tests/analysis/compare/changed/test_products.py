@@ -32,7 +32,7 @@ def test_two_models_are_not_compared():
     )
     found = compare(of_shapes(a, "abcdef"), of_shapes(b, "uvwxyz"))
     assert (found.verdict.word, found.other_model, found.throughput, found.effects) == ("inconclusive", True, None, ())
-    assert (step_parts.steps_divided(found), setup_changes.left(found)) == ((), None)
+    assert (step_parts.steps_divided(found), setup_changes.next_change(found)) == ((), None)
     assert "train different models" in words.headline(found)
     assert found.metric_word(next(c for c in found.metrics if c.key == "best_step_time_ms")) == "changed"
     padded = run_of("b" * 16, best_ms=40.0, metrics={"flops_per_step": 1.002e12})
@@ -109,7 +109,7 @@ def test_other_batch_size_is_recognised_from_shapes():
         for name, ms, flops, shapes in (("a", 13.0, 3e9, OF_64), ("b", 15.0, 384e9, OF_8192))
     )
     assert setup_changes.rows(compare(a, b))[0][:3] == ("Batch size (ratio)", "1", "128")
-    assert setup_changes.nothing(compare(a, replace(b, products=frozenset()))).startswith(
+    assert setup_changes.why_none(compare(a, replace(b, products=frozenset()))).startswith(
         "The recordings do not show what was changed"
     )
 

@@ -64,4 +64,4 @@ def test_padded_widths_are_still_one_model():
 def test_run_does_not_differ_from_itself():
     found = compare(side("adam_fused"), side("adam_fused"))
     assert (found.effects, found.prediction) == ((), None)
-    assert words.nothing(found) is None and "same recording" in found.verdict.why
+    assert words.why_none(found) is None and "same recording" in found.verdict.why

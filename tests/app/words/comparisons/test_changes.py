@@ -67,7 +67,7 @@ def test_a_run_compared_with_itself_is_named_as_such():
     cut.metrics["best_step_time_ms"] = Reading(None, "No step is whole.")
     found = compare(replace(side(cut), measured=(MeasuredSteps((), None, "profile", ("b",)),)), side(run))
     assert "no step time is known" in words.headline(found) and step_parts.steps_divided(found) == ()
-    assert words.below(found) == "The trace of A is cut off: record it again."
+    assert words.below(found) == "The trace of A is cut off. Record it again."
     marked_nowhere = run_of("b" * 16, best_ms=None)
     marked_nowhere.metrics["best_step_time_ms"] = Reading(None, "No steps were found.")
     found = compare(replace(side(marked_nowhere), measured=(MeasuredSteps((), None, "profile", ("b",)),)), side(run))
@@ -241,8 +241,8 @@ def test_advice_repeated_by_another_finding_of_b_is_still_open():
 def test_a_loss_gone_from_the_profile_may_remain_in_a_longer_run():
     waits = (("other_compute", None, 10_000_000, None), ("idle", "data_wait", 40_000_000, None))
     a, b = run_of("a" * 16, ledger=waits, source="user"), run_of("b" * 16, ledger=waits[:1], best_ms=15.0, source="user")
-    assert setup_changes._nothing(compare(side(a), side(b)), "b") == "none in the profiled steps"
-    assert setup_changes._nothing(compare(side(a), side(run_of("c" * 16, ledger=waits[:1], source="user"))), "b") == "none"
+    assert setup_changes._missing_part(compare(side(a), side(b)), "b") == "none in the profiled steps"
+    assert setup_changes._missing_part(compare(side(a), side(run_of("c" * 16, ledger=waits[:1], source="user"))), "b") == "none"
 
 
 def test_more_operations_of_a_larger_batch_count_as_samples():
@@ -265,7 +265,7 @@ def test_unrelated_runs_have_no_change():
     assert {row.change for row in changes.metric_rows(found) if row.what in ("Step time", "MFU")} == {fmt.MISSING}
     unknown = replace(found, best=replace(found.best, a=None))
     assert words.headline(unknown).endswith(": no step time is known of A, 20.0\u00a0ms per step in B.")
-    assert setup_changes.left(found) is None
+    assert setup_changes.next_change(found) is None
 
 
 def test_the_evidence_of_each_side_is_named_with_steps_and_workers():
