@@ -72,6 +72,28 @@ def gradient_summaries(trace: ChromeTrace, at: float, operator: str, every: bool
     return backward(at) if then == "learn" else at
 
 
+def norms_read(trace: ChromeTrace, at: float, tensors: int = 12, first: bool = True) -> float:
+    """Add a step of twelve layers whose gradients' norms the host reads one by one, and the optimizer's step.
+
+    The norms are those of ``tensors`` gradients. They come ``first``, or after the optimizer's step.
+    """
+
+    def update(at: float) -> float:
+        start, at = at, op(trace, at, "aten::_fused_adamw_", [], kernel_us=10, host_us=SLOW_US)
+        trace.host("user_annotation", "Optimizer.step#AdamW.step", start - 0.3, at - 0.1)
+        return at
+
+    at = training_step(trace, at, ("cccccccccccc",), dims=SIZES[:1], types=["float"])
+    at = at if first else update(at)
+    for _ in range(tensors):
+        at = op(trace, at, "aten::linalg_vector_norm", SIZES[:1], kernel=REDUCE, host_us=SLOW_US)
+        trace.op("aten::item", at, at + 30)
+        trace.launch((at + 1, at + 3), (at + 4, at + 6), "Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", bytes=4)
+        trace.host("cuda_runtime", "cudaStreamSynchronize", at + 4, at + 28)
+        at += 31
+    return update(at) if first else at
+
+
 def weight_averages(
     trace: ChromeTrace, at: float, operators: tuple[str, ...], place: str = "after", tensors: int = 12, norms: bool = False
 ) -> float:
@@ -110,6 +132,9 @@ GRADIENT_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "norms_to_scale": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm", then="scale")),
     "norms_in_the_loss": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm", then="learn")),
     "norms_read": partial(loop, add=partial(gradient_summaries, operator="aten::linalg_vector_norm", then="read")),
+    "norms_read_before_update": partial(loop, add=norms_read),
+    "norms_read_after_update": partial(loop, add=partial(norms_read, first=False)),
+    "few_norms_read_before_update": partial(loop, add=partial(norms_read, tensors=5)),
     "weights_averaged": partial(loop, add=partial(weight_averages, operators=("aten::mul_", "aten::add_"))),
     "weights_averaged_by_lerp": partial(loop, add=partial(weight_averages, operators=("aten::lerp_",))),
     "weights_averaged_in_a_copy": partial(

@@ -23,6 +23,7 @@ from tests.support.model_loops import MODEL_LOOPS
 from tests.support.paths import GRAPH_BREAKS
 from tests.support.refused_loops import REFUSED_LOOPS
 from tests.support.sample_loops import SAMPLE_LOOPS
+from tests.support.table_loops import TABLE_LOOPS
 
 POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # Bits of NVML's clock event reasons.
 
@@ -203,6 +204,7 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     **GRADIENT_LOOPS,
     **REFUSED_LOOPS,
     **SAMPLE_LOOPS,
+    **TABLE_LOOPS,
     "filled_gradients": filled_gradients,
     "full_queue": full_queue,
     "graph_breaks_0": partial(graph_breaks, count=0),

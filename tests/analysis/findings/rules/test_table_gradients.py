@@ -1,0 +1,41 @@
+"""Tests of findings about the dense gradients of embedding tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.findings.loops.tables import table_lookups
+from tests.support.findings_of import context_of, finding, result_of
+
+# A step of few_rows_looked_up: lookup 20, product 1000, fill 300, scatter 20, update 2100 µs. A fill writes 0.3 ns per row.
+FEW_MS = 3.44
+
+
+def test_a_sparse_gradient_replaces_the_fill_and_the_update_of_the_whole_table() -> None:
+    found = finding("few_rows_looked_up", "dense-table-gradients")
+    assert found is not None and found.predicted_step_ms is not None
+    assert "1.0 % of the rows of 1 embedding table" in found.title
+    assert result_of("few_rows_looked_up").lead.best.ms == pytest.approx(FEW_MS, rel=0.02)
+    # SparseAdam moves 42 · 10,000 · 0.3 ns = 126 µs and makes 40 launches of 10 µs, which are not hidden.
+    assert found.predicted_step_ms == pytest.approx(FEW_MS - 0.3 - 2.1 + 0.126 + 0.4, rel=0.03)
+    code = found.changes[0].after
+    assert "nn.Embedding(1_000_000, 256, sparse=True)" in code and "torch.optim.SparseAdam(tables" in code
+    assert "no weight decay" in found.risk and "clip_grad_norm_" in found.risk
+
+
+def test_one_lookup_replaces_the_sums_of_several_gradients() -> None:
+    found = finding("rows_looked_up_three_times", "dense-table-gradients")
+    assert found is not None and found.predicted_step_ms is not None and "3 times per step" in found.title
+    # Without two fills and two sums. The gradients of 300,000 rows are joined: each value is read and written once.
+    step_ms = 3 * 0.02 + 1.0 + 3 * 0.32 + 2 * 0.9 + 2.1
+    assert found.predicted_step_ms == pytest.approx(step_ms - 2 * 0.3 - 2 * 0.9 + 2 * 300_000 * 0.3e-6, rel=0.03)
+
+
+def test_the_lookups_of_a_recording_are_counted_for_each_table() -> None:
+    """A script looks up heads, tails and 32 others of 16,384 facts in one table, and their kinds in another one."""
+    with context_of("triples") as context:
+        steps = context.work_steps
+        large, small = sorted(table_lookups(context), key=lambda lookups: -lookups.rows)
+    assert (large.rows, large.tables, large.lookups, large.indices) == (1_500_000, 1, 3, 16384 * 34)
+    assert (small.rows, small.tables, small.lookups, small.indices) == (400, 1, 1, 16384)
+    assert len(large.fills) == 3 * steps and len(large.sums) == 2 * steps and large.touched == pytest.approx(0.371, abs=0.001)

@@ -1,0 +1,87 @@
+"""Hand-built loops that look up rows of an embedding table with dense gradients, on a host that is faster than the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.support.anti_patterns import GEMM, KERNEL, loop
+from tests.support.chrome_trace import ChromeTrace
+
+ROWS, WIDTH, MAIN, BACKWARD = 1_000_000, 256, 1, 2
+LOOKUP_US, FILL_US, SUM_US, UPDATE_US, PRODUCT_US = 20.0, 300.0, 900.0, 2100.0, 1000.0
+HOST_US = 10.0
+FUSED = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>(int)"
+TABLE = [ROWS, WIDTH]
+
+
+@dataclass
+class Queue:
+    """The trace of a host that launches every HOST_US, and when the GPU has finished its queue (µs)."""
+
+    trace: ChromeTrace
+    free: float = 0.0
+
+    def op(self, at: float, name: str, dims: list[Any], kernel_us: float, kernel: str = "", **more: Any) -> float:
+        """Add an operator that launches one kernel, and return the time at which the host continues."""
+        self.trace.op(name, at, at + HOST_US - 1, dims, ["float"] * len(dims), **more)
+        start = max(self.free, at + 6)
+        self.free = start + kernel_us
+        self.trace.launch((at + 3, at + 5), (start, self.free), kernel or KERNEL.format(name.removeprefix("aten::")))
+        return at + HOST_US
+
+    def step(self, at: float, indices: int, lookups: int = 1, optimizer: str = "AdamW", tied: bool = False) -> float:
+        """Add a step with ``lookups`` lookups of ``indices`` rows each in one table, a product, and the optimizer.
+
+        If the table is ``tied``, the product has its weights, too.
+        """
+        found, trace = [indices, WIDTH], self.trace
+        for _ in range(lookups):
+            at = self.op(at, "aten::embedding", [TABLE, [indices], [], [], []], LOOKUP_US)
+        at = self.op(at, "aten::mm", [found, [WIDTH, ROWS if tied else WIDTH]], PRODUCT_US, GEMM)
+        trace.thread = BACKWARD
+        for number in range(lookups):
+            start = at
+            at = self.op(at + 1, "aten::fill_", [TABLE, []], FILL_US)
+            at = self.op(at, "aten::index_add", [found], LOOKUP_US)
+            arguments = {"Concrete Inputs": ["", "", str(ROWS), "-1", "False"]}
+            trace.op(
+                "aten::embedding_dense_backward",
+                start + 0.5,
+                at,
+                [found, [indices], [], [], []],
+                ["float", "long int"],
+                **arguments,
+            )
+            at = self.op(at + 1, "aten::add_", [TABLE, TABLE, []], SUM_US) if number else at + 1
+            trace.op("autograd::engine::evaluate_function: EmbeddingBackward0", start, at)
+        trace.op("torch::autograd::AccumulateGrad", at + 1, at + 3, [TABLE], ["float"])
+        trace.thread = MAIN
+        start = at + 5
+        at = self.op(start + 1, "aten::_fused_adamw_", [[TABLE]] * 4, UPDATE_US, FUSED)
+        trace.host("user_annotation", f"Optimizer.step#{optimizer}.step", start, at)
+        return at + 1
+
+
+def tables(folder: Path, **options: Any) -> list[Path]:
+    """Write a loop of such steps."""
+    queues: list[Queue] = []
+
+    def add(trace: ChromeTrace, at: float) -> float:
+        if not queues:
+            queues.append(Queue(trace))
+        return queues[0].step(at, **options)
+
+    return loop(folder, add)
+
+
+TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
+    "few_rows_looked_up": partial(tables, indices=10_000),
+    "many_rows_looked_up": partial(tables, indices=200_000),
+    "rows_looked_up_three_times": partial(tables, indices=100_000, lookups=3),
+    "few_rows_of_a_tied_table": partial(tables, indices=10_000, tied=True),
+    "few_rows_for_another_optimizer": partial(tables, indices=10_000, optimizer="RMSprop"),
+}
