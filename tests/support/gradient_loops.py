@@ -73,7 +73,7 @@ def gradient_summaries(trace: ChromeTrace, at: float, operator: str, every: bool
 
 
 def norms_read(trace: ChromeTrace, at: float, tensors: int = 12, first: bool = True) -> float:
-    """Add a step of twelve layers whose gradients' norms the host reads one by one, and the optimizer's step.
+    """Add a step of twelve layers in which the host reads norms of gradients one by one.
 
     The norms are those of ``tensors`` gradients. They come ``first``, or after the optimizer's step.
     """

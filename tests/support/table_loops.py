@@ -1,4 +1,7 @@
-"""Hand-built loops that look up rows of an embedding table with dense gradients, on a host that is faster than the GPU."""
+"""Hand-built loops that look up rows of an embedding table with dense gradients.
+
+The host is faster than the GPU.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ class Queue:
         return at + HOST_US
 
     def step(self, at: float, indices: int, lookups: int = 1, optimizer: str = "AdamW", tied: bool = False) -> float:
-        """Add a step with ``lookups`` lookups of ``indices`` rows each in one table, a product, and the optimizer.
+        """Add a step with ``lookups`` in one table, a product, and the optimizer.
 
-        If the table is ``tied``, the product has its weights, too.
+        Each lookup has ``indices``. If the table is ``tied``, the product has its weights, too.
         """
         found, trace = [indices, WIDTH], self.trace
         for _ in range(lookups):

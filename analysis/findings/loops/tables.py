@@ -1,4 +1,4 @@
-"""Lookups in embedding tables, and the dense gradients that they make: one as large as the table for each lookup."""
+"""Lookups in embedding tables, each with a dense gradient that is as large as the table."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _lookups(context: RuleContext) -> Iterator[TableLookups]:
     name_of = dict(zip(frame["id"].tolist(), frame["name"].tolist(), strict=True))
     of_shape: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for op, dims, concrete in context.recording.rows(_SIGNATURES, [frame["id"].tolist()]):
-        if (found := _table(name_of[op], dims, concrete)) is not None:
-            rows, width, indices = found
+        if (size := _table(name_of[op], dims, concrete)) is not None:
+            rows, width, indices = size
             of_shape.setdefault((rows, width), []).append((int(op), indices))
     backward = context.work[context.work["gpu_op_id"].isin(in_backward(context))]
     shape = backward["dims"].map(first_shape)
@@ -95,7 +95,7 @@ def _lookups(context: RuleContext) -> Iterator[TableLookups]:
 
 
 def _table(name: str, dims: str | None, concrete: str | None) -> tuple[int, int, int] | None:
-    """Return the rows and width of the table and the number of indices of a lookup; None if they are not recorded."""
+    """Return rows and width of a lookup's table and the number of indices; None if not recorded."""
     shapes, arguments = (json.loads(text) if text else [] for text in (dims, concrete))
     at = ROWS_AT[name]
     if len(shapes) < 2 or not first_shape(shapes) or len(arguments) <= at or not str(arguments[at]).isdecimal():

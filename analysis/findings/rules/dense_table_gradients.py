@@ -50,9 +50,9 @@ RANGE = (0.5, 2.0)  # Assumed range of the time of a sparse update, which was me
 
 @dataclass(frozen=True)
 class SparseUpdate:
-    """An optimizer for sparse gradients: its class, values moved per looked-up value, and launches per table.
+    """An optimizer for sparse gradients.
 
-    They are counted in PyTorch's code for COO gradients: gathers, sums and the operators on their values. If it ``waits``, the
+    ``passes`` are values moved per looked-up value, ``launches`` are per table. They are counted in PyTorch's code for COO gradients: gathers, sums and the operators on their values. If it ``waits``, the
     host reads the number of different rows.
     """
 
@@ -92,7 +92,7 @@ JOINED = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if sparse gradients, or one lookup for each table, would save a relevant share of the step."""
+    """Yield a finding if sparse gradients, or one lookup for each table, would save enough."""
     if len(context.run.ranks) > 1:
         return  # NCCL reduces no sparse gradients.
     every = table_lookups(context)
@@ -108,7 +108,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _sparse(context: RuleContext, few: Sequence[TableLookups], name: str) -> Evidence | None:
-    """Return the evidence on tables with sparse gradients; None if the optimizer has settings that these do not support."""
+    """Return the evidence for sparse gradients; None if they gain too little or are not supported."""
     update, steps = SPARSE[name], context.work_steps
     updates = _of_tables(context, few, name)
     if name == "SGD" and updates["operator"].isin(("aten::mul_", "aten::_foreach_mul_")).any():
@@ -157,7 +157,7 @@ def _risk(context: RuleContext, few: Sequence[TableLookups], name: str) -> str:
 
 
 def _of_tables(context: RuleContext, few: Sequence[TableLookups], name: str) -> pd.DataFrame:
-    """Return the optimizer's rows that update tables, with their share of the values of a row's tensors as ``share``."""
+    """Return the optimizer's rows that update tables; ``share`` is the tables' share of their values."""
     device = context.rank.device
     rows = context.work[context.work["gpu_op_id"].isin(launched_by_optimizer(context.recording, device, steps_of([name])))]
     parameters = parameters_of(context.recording, device)
@@ -183,7 +183,7 @@ def _of_tables(context: RuleContext, few: Sequence[TableLookups], name: str) -> 
 
 
 def _sparse_edits(context: RuleContext, few: Sequence[TableLookups], updates: pd.DataFrame, update: SparseUpdate) -> list[Edit]:
-    """Return the edits without dense gradients of tables, and with the sparse update in place of each step's first fill."""
+    """Return the edits with a sparse update in place of each step's first fill."""
     traffic_ns = launches = 0.0
     for lookups in few:
         row_ns = float(lookups.fills["dur_ns"].mean()) / lookups.rows  # One pass over the values of a row.

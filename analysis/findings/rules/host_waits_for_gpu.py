@@ -3,7 +3,8 @@
 What it checks
     Idle time after a host wait for the GPU (cause ``host_sync``): ``.item()``, ``.cpu()``, ``print`` of a tensor, and
     explicit synchronizations. The waits are grouped by source line, else by operator. Boolean masks, checkpoints and anomaly
-    detection have their own rules.
+    detection have their own rules. If most reads are norms of single gradients before the optimizer's step, the advice is
+    ``clip_grad_norm_``.
 Why it costs time
     The host launches nothing while it waits. The GPU finishes its queue and then waits for the host. One read of a loss per
     step is enough: afterwards, the launch queue is empty for the rest of the step.
@@ -26,6 +27,7 @@ from sawtooth.analysis.findings.builders import wait_evidence, without_reads
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.gradient_norms import CLIP, IN_ONE_CALL, norm_reads, with_clipping
 from sawtooth.analysis.findings.loops.read_code import CHANGES, END, POLLING, TENSORS
 from sawtooth.analysis.findings.loops.replayed_graphs import replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
@@ -133,7 +135,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not calls:
         yield from _preventing_a_graph(context)
         return
-    yield from wait_evidence(
+    for evidence in wait_evidence(
         context,
         calls,
         Advice(
@@ -143,7 +145,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Logged values are up to N steps old, and NaN checks find a NaN later.",
             changes=_changes(context, calls),
         ),
-    )
+    ):
+        yield _with_clipping(context, evidence) if _reads_norms(context, calls) else evidence
+
+
+def _with_clipping(context: RuleContext, evidence: Evidence) -> Evidence:
+    """Return the evidence on reads of norms, predicted with the kernels of clip_grad_norm_."""
+    note = f"{evidence.advice.note} The kernels of clip_grad_norm_ stay."
+    edits = with_clipping(evidence.edits, norm_reads(context).norms)
+    return replace(evidence, advice=replace(evidence.advice, note=note), edits=edits)
 
 
 def _actions(context: RuleContext) -> frozenset[int]:
@@ -175,10 +185,17 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
 
 def _of_single_values(context: RuleContext, calls: tuple[int, ...]) -> Action:
     """Return the advice on reads of single values, most of which are checks, or losses and norms."""
+    if _reads_norms(context, calls):
+        return IN_ONE_CALL
     checks = set(calls).intersection(waiting_calls(context, CHECKS))
     if 2 * len(checks) <= len(calls):
         return READ_LATER
     return TRAINER_CHECKS if context.trainer == "Transformers" else READ_CHECKS
+
+
+def _reads_norms(context: RuleContext, calls: tuple[int, ...]) -> bool:
+    """Return whether most of the ``calls`` read norms of single gradients before the optimizer's step."""
+    return 2 * len(norm_reads(context).calls.intersection(calls)) > len(calls)
 
 
 def _largest_kind(context: RuleContext, calls: tuple[int, ...]) -> str:
@@ -210,6 +227,8 @@ def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, 
     if _action(context) is READ_TOKENS:
         return (END,)
     changes = {READ_BACK: CHANGES, MASK_OPERATORS: SAME_SHAPE, COPIES: TENSORS}[_largest_kind(context, calls)]
+    if changes is CHANGES and _reads_norms(context, calls):
+        changes = (CLIP,)
     return (*changes, *(change for change in CHANGES if change not in changes))
 
 

@@ -72,6 +72,11 @@ CASES = {
             ("loader_few_workers", "loader_workers", 0.05),
         ),
     ),
+    "dense-table-gradients": Case(
+        leads=("few_rows_looked_up", "rows_looked_up_three_times", "triples"),
+        beside=("triples_foreach",),
+        quiet=("many_rows_looked_up", "few_rows_of_a_tied_table", "few_rows_for_another_optimizer", "dlrm", "bert_30528"),
+    ),
     "deterministic-algorithms": Case(leads=("filled_memory",), quiet=("zeros_asked_for",)),
     "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
     "evaluation-records-graph": Case(beside=("eval_with_grad",), quiet=("eval_without_grad",), condition=("MIN_SHARE", 1.1)),
@@ -112,7 +117,9 @@ CASES = {
     "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("MIN_SWAP_BPS", 1e12)),
     "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph"), condition=("CAPTURES", "^$")),
     "host-waits-for-gpu": Case(
-        leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)
+        leads=("gpt_reads", "gpt_reads_stack", "norms_read_before_update"),
+        quiet=("gpt_no_reads",),
+        measured=(("gpt_reads", "gpt_no_reads", 0.10), ("convnext_clip_by_hand", "convnext_clip", 0.05)),
     ),
     "launch-bound": Case(
         leads=("mlp_eager", "small_batch"),

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
 from tests.support.anti_patterns import SLOW_US, clipping, op
 from tests.support.by_hand import analysed, of_rule
 from tests.support.chrome_trace import ChromeTrace
+from tests.support.findings_of import finding
 
 GRADIENTS = 30
 
@@ -34,3 +36,35 @@ def clipped(by_hand: bool) -> ChromeTrace:
 def test_squares_and_sums_of_norms_are_part_of_the_clipping(tmp_path: Path, by_hand: bool, operations: int) -> None:
     found = of_rule(analysed(tmp_path, clipped(by_hand)), "clipping-by-hand")
     assert found is not None and f"one by one: {operations} kernels" in found.title
+
+
+@pytest.mark.parametrize(
+    ("name", "in_one_call"),
+    [
+        ("norms_read_before_update", True),
+        ("convnext_clip_by_hand", True),
+        ("norms_read_after_update", False),
+        ("few_norms_read_before_update", False),
+        ("gpt_reads", True),
+        ("dlrm_reads", False),
+    ],
+)
+def test_norms_read_one_by_one_before_the_update_are_clipping_by_hand(name: str, in_one_call: bool) -> None:
+    found = finding(name, "host-waits-for-gpu")
+    assert found is not None
+    assert ("from one call: clip_grad_norm_" in found.fix) is in_one_call
+    assert ("clip_grad_norm_" in found.changes[0].after) is in_one_call
+
+
+def test_the_kernels_that_clip_stay_in_the_prediction() -> None:
+    """Two kernels stay of 12 norms of 4 µs.
+
+    They read each gradient twice and write it once: 3 · 48 µs for both.
+    """
+    found = finding("norms_read_before_update", "host-waits-for-gpu")
+    assert found is not None
+    kept = next(edit for edit in found.edits if isinstance(edit, TimedOps))
+    steps = len(kept.ops) // 2
+    assert sum(kept.dur_ns) == steps * 3 * 12 * 4_000
+    removed = {op for edit in found.edits if isinstance(edit, WithoutOps) for op in edit.ops}
+    assert not removed & set(kept.ops)

@@ -32,7 +32,10 @@ def test_one_lookup_replaces_the_sums_of_several_gradients() -> None:
 
 
 def test_the_lookups_of_a_recording_are_counted_for_each_table() -> None:
-    """A script looks up heads, tails and 32 others of 16,384 facts in one table, and their kinds in another one."""
+    """The script looks up heads, tails and 32 others of 16,384 facts in one table.
+
+    It looks up their kinds in another one.
+    """
     with context_of("triples") as context:
         steps = context.work_steps
         large, small = sorted(table_lookups(context), key=lambda lookups: -lookups.rows)

@@ -1,0 +1,92 @@
+"""Norms of single gradients that the host reads one by one, as clipping by hand does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.queries.host_reads import ops_serving_only, waiting_calls
+from sawtooth.analysis.findings.queries.passes import first_shape, in_backward
+from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
+from sawtooth.analysis.findings.recorded.parameters import parameters_of
+from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
+from sawtooth.analysis.run.model import Action, CodeChange
+
+NORMS = ("aten::linalg_vector_norm", "aten::norm")
+SINGLE_READS = r"^aten::(item|is_nonzero|_local_scalar_dense)$"
+MIN_NORMS = 8  # Norms per step. Fewer can be of a small part of the model.
+MIN_SHARE = 0.5  # Share of the parameters whose norm is read. Some may be frozen, or have no gradient in a step.
+REMAINING_KERNELS = 2  # clip_grad_norm_ needs a few kernels for the norms, and as many for scaling.
+CLIP_PASSES = 3  # It reads each gradient for the norm, and reads and writes it to scale it.
+
+IN_ONE_CALL = Action(
+    "Get",
+    "the norm of all gradients from one call",
+    ": clip_grad_norm_ clips without a read and returns the norm, get_total_norm only computes it. Read it every N steps.",
+)
+CLIP = CodeChange(
+    "PyTorch",
+    "for p in model.parameters():\n    norm = p.grad.norm().item()   # a wait for each\n    if norm > 1.0: p.grad.mul_(1.0 / norm)",
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)   # of all gradients; float('inf') clips nothing\n"
+    "if step % 100 == 0:\n    log(norm.item())",
+)
+_READS = """
+WITH waiting AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($calls::BIGINT[]))),
+kernels AS (SELECT g.gpu_op_id, c.thread_id, c.start_ns FROM gpu_ops g JOIN runtime_calls c USING (call_id) WHERE g.kind = 'kernel')
+SELECT w.call_id FROM waiting w ASOF JOIN kernels k ON k.thread_id = w.thread_id AND k.start_ns <= w.start_ns
+WHERE k.gpu_op_id IN (SELECT unnest($norms::BIGINT[]))"""
+
+
+@dataclass(frozen=True)
+class NormReads:
+    """Norms of single gradients (rows of ``RuleContext.work``), and the waiting calls that read them."""
+
+    norms: pd.DataFrame
+    calls: frozenset[int]
+
+
+@once
+def norm_reads(context: RuleContext) -> NormReads:
+    """Return the norms of gradients that the host reads one by one before the optimizer's step.
+
+    Most parameters must have one, between the backward pass and the step. Empty if there are fewer than MIN_NORMS per step.
+    """
+    work = context.work
+    none = NormReads(work.iloc[:0], frozenset())
+    norms = work[work["operator"].isin(NORMS) & (work["kind"] == "kernel")]
+    if len(norms) < MIN_NORMS * context.work_steps:
+        return none
+    calls = waiting_calls(context, SINGLE_READS)
+    parameters = parameters_of(context.recording, context.rank.device)
+    ended = work[work["gpu_op_id"].isin(in_backward(context))].groupby("step")["start_ns"].max()
+    updates = work[work["gpu_op_id"].isin(launched_by_optimizer(context.recording, context.rank.device))]
+    updated = updates.groupby("step")["start_ns"].min()
+    read = norms[
+        norms["gpu_op_id"].isin(ops_serving_only(context, calls))
+        & norms["dims"].map(first_shape).isin(set(parameters))
+        & (norms["start_ns"] > norms["step"].map(ended))
+        & ~(norms["start_ns"] > norms["step"].map(updated))
+    ]
+    if len(read) < max(MIN_NORMS, MIN_SHARE * parameters.total()) * context.work_steps:
+        return none
+    rows = context.recording.rows(_READS, {"calls": list(calls), "norms": read["gpu_op_id"].tolist()})
+    return NormReads(read, frozenset(int(call) for (call,) in rows))
+
+
+def with_clipping(edits: Sequence[Edit], norms: pd.DataFrame) -> list[Edit]:
+    """Return ``edits`` without the removal of a few of ``norms``, as the kernels of clip_grad_norm_."""
+    kept_ids: list[int] = []
+    timed: list[int] = []
+    for _, part in norms.groupby("step"):
+        ids = part["gpu_op_id"].tolist()[:REMAINING_KERNELS]
+        kept_ids += ids
+        timed += [max(int(part["dur_ns"].sum()) * CLIP_PASSES // len(ids), 1)] * len(ids)
+    kept = set(kept_ids)
+    removing = [
+        WithoutOps(tuple(op for op in edit.ops if op not in kept)) if isinstance(edit, WithoutOps) else edit for edit in edits
+    ]
+    read_once = tuple(ns // CLIP_PASSES for ns in timed)  # get_total_norm does not scale the gradients.
+    return [*removing, TimedOps(tuple(kept_ids), tuple(timed), read_once, tuple(timed))]
