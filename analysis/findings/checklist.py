@@ -102,7 +102,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Communication that overlaps with computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, RANKS, works_on="communication between GPUs"),
     Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, RANKS, works_on="communication between GPUs"),
     Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, RANKS, works_on="communication between GPUs"),
-    Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, needs=RANKS, why_not="a trace does not show how the model was wrapped", works_on="communication between GPUs"),
+    Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, ("unused-parameter-search",), None, "DistributedDataParallel", works_on="DistributedDataParallel"),
     Technique("Full clocks", NVIDIA, ("power-cap", "thermal-slowdown")),
     Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not="neither a trace nor telemetry shows on which cores a process runs"),
     Technique("A profile that shows the training as it runs", PROFILER, ("profile-not-representative", "profiler-distorts", "steps-not-marked")),

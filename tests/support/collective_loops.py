@@ -10,6 +10,7 @@ from tests.support.pipelined import KERNEL, pipelined
 
 STEPS, MICRO_BATCHES = 5, 4
 FORWARD_US, BACKWARD_US, TRANSFER_US = 200.0, 300.0, 150.0
+SEARCH = "torch.distributed.ddp.reducer::search_unused_parameters"
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 
 
@@ -117,6 +118,29 @@ def communication_loop(folder: Path, *, elements: int, inside: str) -> list[Path
     return [_write(trace, folder)]
 
 
+def launching_loop(folder: Path, *, search_us: float) -> list[Path]:
+    """Write a loop whose host launches 90 kernels of 2 µs, one every 10 µs, and an all-reduce of their gradients.
+
+    Before the backward pass, DistributedDataParallel searches for unused parameters for ``search_us`` (0: it does not search).
+    """
+    trace = _loop()
+    begin = 0.0
+    for step in range(STEPS):
+        host = begin + 10
+        trace.op("DistributedDataParallel.forward", host, host + 300 + search_us)
+        for kernel in range(90):
+            if kernel == 30 and search_us:
+                trace.op(SEARCH, host, host + search_us)
+                host += search_us
+            trace.op("aten::add" if kernel < 30 else NODE, host, host + 9)
+            trace.launch((host + 3, host + 7), (host + 7, host + 9), KERNEL)
+            host += 10
+        _collective(trace, host, host + 4, "AllReduce", 10_000, 5.0)
+        trace.step(step, begin, host + 10)
+        begin = host + 12
+    return [_write(trace, folder)]
+
+
 def single_reductions_loop(folder: Path, *, call_us: float) -> list[Path]:
     """Write a loop that all-reduces 24 gradients one by one after the backward pass.
 
@@ -153,6 +177,8 @@ COLLECTIVE_LOOPS = {
     "optimizer_communicates": partial(communication_loop, elements=100_000_000, inside="Optimizer.step#Muon.step"),
     "accumulated_and_reduced": partial(accumulation_loop, no_sync=False),
     "accumulated_without_sync": partial(accumulation_loop, no_sync=True),
+    "searches_unused_parameters": partial(launching_loop, search_us=150.0),
+    "searches_nothing": partial(launching_loop, search_us=0.0),
     "reduced_one_by_one_by_a_slow_host": partial(single_reductions_loop, call_us=60.0),
     "weights_gathered_twice": partial(weight_gathering_loop, keep=False),
     "weights_gathered_late": partial(weight_gathering_loop, keep=True, layers=5),

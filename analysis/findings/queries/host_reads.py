@@ -152,6 +152,24 @@ def nan_checks(context: RuleContext) -> NanChecks:
     return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
 
 
+# GradScaler tests the gradients with this operator. Before an optimizer's step it reads the result, unless the optimizer is fused.
+_TESTS_GRADIENTS = "^aten::_amp_foreach_non_finite_check_and_unscale_$"
+_LAST_BEFORE_UPDATES = """
+WITH updates AS (SELECT thread_id, start_ns FROM named_cpu_ops WHERE starts_with(name, 'Optimizer.step#')),
+outermost AS (SELECT o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.name FROM named_cpu_ops o
+    WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
+reads AS (SELECT o.* FROM updates u ASOF JOIN outermost o ON u.thread_id = o.thread_id AND u.start_ns >= o.end_ns WHERE o.name = 'aten::item')
+SELECT c.call_id FROM runtime_calls c JOIN reads r ON c.thread_id = r.thread_id AND c.start_ns >= r.start_ns AND c.start_ns < r.end_ns ORDER BY 1"""
+
+
+@once
+def scaler_calls(context: RuleContext) -> frozenset[int]:
+    """Return the calls in which GradScaler reads whether a gradient overflowed; empty without a scaler."""
+    if not context.recording.named(_TESTS_GRADIENTS):
+        return frozenset()
+    return frozenset(int(call) for (call,) in context.recording.rows(_LAST_BEFORE_UPDATES))
+
+
 REPEATS = r"^aten::repeat_interleave$"  # This operator waits for the length of its result.
 OUTPUT_SIZE = Action(
     "Give",

@@ -43,6 +43,7 @@ from sawtooth.analysis.findings.queries.host_reads import (
     SAME_SHAPE,
     begins_polling,
     nan_checks,
+    scaler_calls,
     waiting_calls,
 )
 from sawtooth.analysis.replay.edits import AsGraph
@@ -71,6 +72,11 @@ READ_CHECKS = replace(
 TRAINER_CHECKS = replace(
     READ_LATER, how=": logging_nan_inf_filter=False ends Trainer's tests of each loss for NaN. Run other tests every N steps."
 )
+# GradScaler reads before each optimizer step whether a gradient overflowed. A fused optimizer decides this on the GPU.
+READ_SCALER = Action(
+    "Give", "the optimizer fused=True", ": GradScaler then reads no value before its step. Training in bf16 needs no scaler."
+)
+ALSO_SCALER = " GradScaler also reads a value before each optimizer step, unless the optimizer has fused=True."
 CHECKS = "^aten::is_nonzero$"
 ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
 SINGLE_VALUE_BYTES = 8  # A copy of more bytes reads a tensor.
@@ -184,7 +190,12 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
 
 
 def _of_single_values(context: RuleContext, calls: tuple[int, ...]) -> Action:
-    """Return the advice on reads of single values, most of which are checks, or losses and norms."""
+    """Return the advice on reads of single values: of a gradient scaler, checks, or losses and norms."""
+    of_scaler = scaler_calls(context).intersection(calls)
+    if of_scaler:
+        other = tuple(sorted(set(calls) - of_scaler))
+        action = _of_single_values(context, other)
+        return replace(action, how=action.how + ALSO_SCALER) if other else READ_SCALER
     if _reads_norms(context, calls):
         return IN_ONE_CALL
     checks = set(calls).intersection(waiting_calls(context, CHECKS))

@@ -277,6 +277,10 @@ RULE = Rule(
             applies=_is_one_graph,
             orders=_waits_split_the_graph,
         ),
+        Relation(
+            "unused-parameter-search",
+            "“{title}” comes first: with an unused parameter, the host waits for the ranks in each backward pass, which no graph can contain.",
+        ),
         Relation("anomaly-detection", "“{title}” comes first: its tests read each gradient, which no graph can contain."),
     ),
     threshold=OTHER_CODE,

@@ -190,6 +190,9 @@ CASES = {
     "straggling-rank": Case(
         leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)
     ),
+    "unused-parameter-search": Case(
+        beside=("searches_unused_parameters",), quiet=("searches_nothing", "accumulated_without_sync", "ddp_balanced"), condition=("SEARCH", "no_such_event")
+    ),
     "tensors-made-on-cpu": Case(
         leads=("mask_from_cpu", "zeros_copied"),
         quiet=("mask_on_gpu", "zeros_filled_and_copied"),
