@@ -10,6 +10,7 @@ from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.metrics.step_time_evidence import HOST_SPEED_FACTOR
 from sawtooth.analysis.run.model import LedgerRow
 
 NOTHING_MS = 1e-9  # A picosecond: smaller times are rounding errors and cannot be divided in proportion.
@@ -24,11 +25,16 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     host is then not the reason for its longer steps. The rest of the step is time that no profiled step shows. If the work
     alone is longer than the step, it shrinks to the step.
 
+    The rest may be no more than the error of the best step time: without it, the step is still in its interval. Then it is not
+    shown as time of its own. The host's lost time grows by it, if by no more than a host's speed varies, else it is unattributed.
+
     The ledger is unchanged if the profile is itself the strongest evidence, or if nothing was replayed.
     """
     if best.ms is None or STEP_SOURCES[best.source].of_trace:
         return list(ledger)
-    return scaled_to(ledger, best.ms, slower_host=best.represented, outside_ms=_outside_ms(best))
+    return scaled_to(
+        ledger, best.ms, slower_host=best.represented, outside_ms=_outside_ms(best), least_ms=best.reading.low or math.inf
+    )
 
 
 def _outside_ms(best: BestStepTime) -> float:
@@ -37,12 +43,18 @@ def _outside_ms(best: BestStepTime) -> float:
 
 
 def scaled_to(
-    ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool = True, outside_ms: float = 0.0
+    ledger: Sequence[LedgerRow],
+    step_ms: float,
+    *,
+    slower_host: bool = True,
+    outside_ms: float = 0.0,
+    least_ms: float = math.inf,
 ) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to ``step_ms``.
 
     The rules are those of ``at_best``; without ``slower_host`` no lost time grows. At least ``outside_ms`` of the step are time
-    that no profiled step shows. The ledger is unchanged if nothing was replayed.
+    that no profiled step shows. ``least_ms`` is the low end of the step's interval. The ledger is unchanged if nothing was
+    replayed.
     """
     estimated_rows = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
     if not estimated_rows:
@@ -52,10 +64,10 @@ def scaled_to(
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     idle_ms = max(step_ms - works, 0.0)
     estimated_ms = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in estimated_rows if _of_the_gpu(row))
-    shown_ms = min(
-        max(idle_ms - outside_ms, 0.0),
-        max(lost, recorded) if slower_host and _of_the_host(estimated_rows) > NOTHING_MS else lost,
-    )
+    room_ms, grows = max(idle_ms - outside_ms, 0.0), slower_host and _of_the_host(estimated_rows) > NOTHING_MS
+    shown_ms = min(room_ms, max(lost, recorded) if grows else lost)
+    if grows and step_ms - (room_ms - shown_ms) >= least_ms and room_ms <= HOST_SPEED_FACTOR * shown_ms:
+        shown_ms = room_ms
     of_lost = shown_ms / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
     grows = shown_ms > lost
@@ -109,7 +121,7 @@ def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
 def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
     """Return the part of the best step time that no profiled step shows, ms.
 
-    ``at_best`` includes it in the unattributed time of its rows.
+    ``at_best`` includes it in the unattributed time of its rows. It is 0 if it is no more than the error of the best step time.
     """
     estimate_ms = best.estimate.value
     if best.ms is None or estimate_ms is None or STEP_SOURCES[best.source].of_trace:
@@ -117,5 +129,10 @@ def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in ledger if row.owner not in LOST_OWNERS)
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     lost = max(estimate_ms - works, 0.0)
+    idle_ms = max(best.ms - works, 0.0)
+    room_ms = max(idle_ms - _outside_ms(best), 0.0)
     shown_ms = max(lost, recorded) if best.represented and _of_the_host(ledger) > NOTHING_MS else lost
-    return max(best.ms - works - min(shown_ms, max(best.ms - works - _outside_ms(best), 0.0)), 0.0)
+    shown_ms = min(shown_ms, room_ms)
+    if best.represented and best.ms - (room_ms - shown_ms) >= (best.reading.low or math.inf):
+        shown_ms = room_ms
+    return idle_ms - shown_ms

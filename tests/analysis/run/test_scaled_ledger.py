@@ -93,3 +93,24 @@ def test_lost_time_does_not_grow_if_the_profiled_steps_do_not_represent_the_run(
     rows = at_best(ledger(), step)
     assert column(rows) == {None: 30.0, "launch_bound": 15.0, "python_host": 4.2, "unattributed": pytest.approx(80.8)}
     assert unseen_ms(rows, step) == pytest.approx(80.8)
+
+
+def test_difference_within_the_interval_is_no_part_of_its_own() -> None:
+    # 30 ms of work and at most 41 lost are 71 of 75 ms. An interval from 70 ms on includes 71 ms, one from 72 on does not.
+    unsure = replace(best(75.0), reading=Reading(75.0, low=70.0, high=80.0))
+    rows = at_best(ledger(), unsure)
+    assert column(rows)["launch_bound"] + column(rows)["python_host"] == pytest.approx(45.0)  # 41 lost and 4 more
+    assert "unattributed" not in column(rows) and unseen_ms(rows, unsure) == 0.0
+    sure = replace(best(75.0), reading=Reading(75.0, low=72.0, high=78.0))
+    rows = at_best(ledger(), sure)
+    assert column(rows)["launch_bound"] + column(rows)["python_host"] == pytest.approx(41.0)
+    assert column(rows)["unattributed"] == pytest.approx(4.0) and unseen_ms(rows, sure) == pytest.approx(4.0)
+
+
+def test_small_waits_do_not_explain_a_large_difference() -> None:
+    # 30 ms of work and 1 ms lost are 31 of 33 ms. The interval includes 31, but no host is three times as slow.
+    unsure = replace(best(33.0), reading=Reading(33.0, low=30.0, high=36.0), estimate=Reading(31.0))
+    rows = at_best(ledger(launch=0.6, python=0.4, recorded_lost=1.0), unsure)
+    assert column(rows)["launch_bound"] + column(rows)["python_host"] == pytest.approx(1.0)
+    assert column(rows)["unattributed"] == pytest.approx(2.0)
+    assert unseen_ms(rows, unsure) == 0.0, "not explained, but not outside the profiled steps either"
