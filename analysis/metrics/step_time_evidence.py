@@ -38,6 +38,7 @@ HOST_SPEED_FACTOR = 1.25
 # host include stopwatch times of other seconds (docs/evidence/comparisons.md). Parts of 0.5 to 4 s differ by the same amount, so their
 # length does not matter. All these runs are shorter than a minute. In longer runs, minutes are assumed to be independent.
 HOST_DRIFT, HOST_DRIFT_S = 0.14, 60.0
+BY_UTILIZATION, BY_PERIOD = "kernel time ÷ mean utilization", "the period of GPU activity"
 STOPWATCH = 0.01  # Relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation.
 
 
@@ -47,6 +48,8 @@ class StepTimeEvidence:
 
     * ``source``: user, marks, telemetry or estimate. ``notes``: what the evidence is based on and why it is uncertain.
     * ``ms``: None if only a lower bound is known. ``high_ms``: None without an upper limit.
+
+    * ``steps_per_period``: the number of steps in one period of GPU activity, if that period gives ``ms``; else 0.
 
     The other fields are from the loop's marks:
 
@@ -65,6 +68,7 @@ class StepTimeEvidence:
     low_ms: float
     high_ms: float | None
     notes: tuple[str, ...] = ()
+    steps_per_period: int = 0
     pauses: tuple[Pauses, ...] = ()
     typical_ms: float | None = None
     round: Round | None = None
@@ -156,6 +160,13 @@ class StepWork:
         return self.occupied_ns + GRAPH_DISPATCH.ns * self.in_graphs
 
 
+def source_in_words(source: StepSource, evidence: Sequence[StepTimeEvidence]) -> str:
+    """Return the name of a step time's ``source``; for telemetry, how it gives the time in ``evidence``."""
+    if source != "telemetry":
+        return STEP_SOURCES[source].name
+    return BY_PERIOD if any(each.steps_per_period for each in evidence if each.source == source) else BY_UTILIZATION
+
+
 def by_user(ms: float) -> StepTimeEvidence:
     """Return the user's own measurement as evidence."""
     return StepTimeEvidence(
@@ -200,6 +211,11 @@ def limited_by_host(marks: StepTimeEvidence, work: StepWork) -> bool:
     return marks.ms is not None and marks.ms * 1e6 > GPU_BOUND * gpu_ns
 
 
+def host_drift(timed_s: float) -> float:
+    """Return by which share a host-limited step of other seconds may differ from the mean of ``timed_s``."""
+    return HOST_DRIFT / max(timed_s / HOST_DRIFT_S, 1.0) ** 0.5
+
+
 def with_host_drift(marks: StepTimeEvidence) -> StepTimeEvidence:
     """Return the marks' evidence with an interval that includes changes of the host's speed.
 
@@ -207,8 +223,7 @@ def with_host_drift(marks: StepTimeEvidence) -> StepTimeEvidence:
     """
     if marks.ms is None or marks.high_ms is None or marks.marked_ms is not None:
         return marks
-    drift = HOST_DRIFT / max(marks.timed_s / HOST_DRIFT_S, 1.0) ** 0.5
-    share = float(np.hypot(marks.ms / marks.low_ms - 1, drift))
+    share = float(np.hypot(marks.ms / marks.low_ms - 1, host_drift(marks.timed_s)))
     return replace(
         marks,
         low_ms=marks.ms / (1 + share),

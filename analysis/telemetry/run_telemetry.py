@@ -20,6 +20,7 @@ from sawtooth.analysis.telemetry.attribution import (
 from sawtooth.analysis.telemetry.clock import ClockOrigin, SampleClock, origin_of, place
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.host import HostLoad, host_load
+from sawtooth.analysis.telemetry.signal.period_evidence import with_period
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.analysis.units import significant
 from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest
@@ -123,7 +124,12 @@ def telemetry_evidence(
         return None
     if sampled.profiled:
         return "The samples were taken under the profiler, so they do not show the step time without it."
-    return other_time_note(sampled, profile_ns) or by_telemetry(work, sampled)
+    if (note := other_time_note(sampled, profile_ns)) is not None:
+        return note
+    by_law = by_telemetry(work, sampled)
+    return (
+        with_period(by_law, sampled.sawtooth, sampled.signal or "activity") if isinstance(by_law, StepTimeEvidence) else by_law
+    )
 
 
 def other_time_note(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:

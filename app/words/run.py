@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sawtooth.analysis.metrics.mfu import BY_DTYPE, LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, STEP_SOURCES
+from sawtooth.analysis.metrics.step_time_evidence import source_in_words
 from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResult
 from sawtooth.analysis.run.preview import FirstLook
 from sawtooth.analysis.run.verdict import RunJudgement, explains, judge
@@ -149,11 +150,14 @@ def distortion(verdict: RunJudgement) -> str | None:
 
 
 def step_range(rank: RankResult) -> str | None:
-    """Return the range and number of the profiled steps that count, such as "31.2 to 31.9 ms, 3 steps"."""
-    steps_ms = rank.device_step_ms
+    """Return the step time's source, and the range and number of the profiled steps that count.
+
+    An example is "by the period of GPU activity; profiled: 31.2 to 31.9 ms, 3 steps". The profile is not named as a source.
+    """
+    steps_ms, best = rank.device_step_ms, rank.best
     if not steps_ms:
         return None
-    prefix = "" if rank.best.source == "profile" else "profiled: "
+    prefix = "" if best.source == "profile" else f"by {source_in_words(best.source, best.evidence)}; profiled: "
     return f"{prefix}{fmt.span_ms(min(steps_ms), max(steps_ms))}, {fmt.many(len(steps_ms), 'step')}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sawtooth.analysis.findings.sampled.from_telemetry import observed_slug
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.analysis.metrics.step_time_evidence import source_in_words
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.telemetry.host import HostLoad
@@ -220,8 +220,7 @@ def period_disagreement(lead: RankResult, steps: int) -> list[str]:
     if period_s is None or not step_ms or abs(1e3 * period_s / steps / step_ms - 1) <= MIN_TIME_DIFFERENCE:
         return []
     by_period, by_source = fmt.duration_ns(period_s * 1e9 / steps), fmt.duration_ms(step_ms)
-    source = lead.best.source
-    source_name = "kernel time ÷ mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
+    source_name = source_in_words(lead.best.source, lead.best.evidence)
     return [f"The step is measured twice: {by_period} by the period, {by_source} by {source_name}."]
 
 

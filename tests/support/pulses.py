@@ -32,10 +32,19 @@ def pulse_train(
     off = on + duty * period_s
     times = np.cumsum(np.concatenate([[0], spacing_s * (1 + sampling_jitter * rng.standard_normal(samples))]))
 
+    begin = times[:-1] if window_s is None else times[1:] - window_s
+    share = sampled_work(on, off, times[1:], begin) / 100
+    values = np.clip(low + (high - low) * share + noise * rng.standard_normal(samples), 0, 100)
+    return START_NS + (times[1:] * 1e9).astype(np.int64), values
+
+
+def sampled_work(
+    on: NDArray[np.float64], off: NDArray[np.float64], ends: NDArray[np.float64], begins: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the share of work in each window, in percent; the GPU works from each ``on`` to ``off``."""
+
     def busy_until(at: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([np.clip(x - on, 0, off - on).sum() for x in at])
 
-    begin = times[:-1] if window_s is None else times[1:] - window_s
-    share = (busy_until(times[1:]) - busy_until(begin)) / (times[1:] - begin)
-    values = np.clip(low + (high - low) * share + noise * rng.standard_normal(samples), 0, 100)
-    return START_NS + (times[1:] * 1e9).astype(np.int64), values
+    share: NDArray[np.float64] = 100 * (busy_until(ends) - busy_until(begins)) / (ends - begins)
+    return share

@@ -11,11 +11,12 @@ from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation
 from sawtooth.analysis.telemetry.representativeness import StatementState, TelemetryStatement
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
-from sawtooth.analysis.units import percent
+from sawtooth.analysis.units import in_words, percent
 
 StateAndReason = tuple[StatementState, str]
 
 CLOSE = 0.1  # Share of the time. Utilization counts windows, while a profile counts kernels, so they differ by a few percent.
+SAME_PERIOD = 0.005  # Periods with a smaller relative difference have the same two or three digits.
 NEAR = 0.2  # Periods that differ by at most this share belong to the same sawtooth.
 SAME_ACTIVITY = 0.15  # Share of the SMs. The counter measures their activity, while the profile only gives an estimate.
 SHORT_STEP = 3.0  # Dips up to this many steps apart belong to the steps, so a profile of whole steps shows their cause.
@@ -106,6 +107,8 @@ def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, fin
     if troughs is not None and troughs.causes and period_s and abs(period_s - observation.value) <= NEAR * observation.value:
         cause, ns = troughs.causes[0]
         explanation = f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {percent(ns / troughs.lost_ns)} of the lost time in the dips"
+        if abs(period_s / observation.value - 1) > SAME_PERIOD:
+            explanation += f". Without the profiled steps, the period is {in_words(1e3 * period_s)}"
     elif rule := next((f.rule for f in findings if f.rule in same_causes and not f.observed), None):
         return "confirmed", f"The profile finds the same source, the {source} ({rule})."
     elif step_ms and period_ms <= SHORT_STEP * step_ms and (lost := _most_lost(lead)) is not None:

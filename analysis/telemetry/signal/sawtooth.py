@@ -20,7 +20,8 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES, MIN_SAMPLES, SignalPeriod, explained, find_rhythm
+from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_SAMPLES, SignalPeriod, explained, find_rhythm
+from sawtooth.analysis.telemetry.signal.rises import counted_period
 from sawtooth.analysis.units import significant
 
 Confidence = Literal["high", "medium", "low"]
@@ -37,7 +38,6 @@ LOOSE_SAMPLES = 4  # Samples per period, if windows may be shorter than the time
 MIN_BETWEEN = 4  # A period needs at least this many times between bursts.
 MAX_RATIO = 1.25  # Largest ratio of the longest to the shortest time between bursts of one period.
 BURST_SAMPLES = 8  # Fewest samples between bursts: with fewer, one sample is already a large part of that time.
-COUNTED_FROM = 4  # Samples per period from which each rise shows in at least one low and one high sample.
 
 
 class SignalRange(TypedDict):
@@ -57,7 +57,7 @@ class Sawtooth:
     ``period_s`` is None with the reason in ``why_none``; then the rest only describes the signal. Units are seconds; percent
     points for ``high``, ``low`` and ``depth``; shares from 0 to 1 for ``duty`` and ``regularity``. ``alias_periods_s`` are
     faster periods that would look the same, empty if the samples exclude them. ``harmonics_rejected_s`` are stronger spectral
-    lines that are parts of the period.
+    lines that are parts of the period. ``error_s`` is half of the period's 90 % interval, None if not every rise could be counted.
     """
 
     period_s: float | None
@@ -73,6 +73,7 @@ class Sawtooth:
     cycles: float | None = None
     harmonics_rejected_s: tuple[float, ...] = ()
     alias_periods_s: tuple[float, ...] = ()
+    error_s: float | None = None
 
 
 def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool = True, bursts: Sequence[int] = ()) -> Sawtooth:
@@ -109,10 +110,13 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         return Sawtooth(
             None, reason, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **span
         )
-    by_count = _period_by_count(times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high)
-    if by_count is not None:
-        rhythm = replace(rhythm, period=by_count)
-    return _judge(times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, span=span)
+    counted = counted_period(
+        times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high, tile=windows_tile
+    )
+    if counted is not None:
+        rhythm = replace(rhythm, period=counted.period_s)
+    judged = _judge(times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, span=span)
+    return judged if counted is None or judged.period_s is None else replace(judged, error_s=counted.error_s)
 
 
 def renewal(values: F64) -> int:
@@ -153,25 +157,6 @@ def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -
         return None
     period = float(distance_s.mean())
     return SignalPeriod(period, explained(times, values, spacing, period), ())
-
-
-def _period_by_count(times: F64, values: F64, period: float, spacing: float, low: float, high: float) -> float | None:
-    """Return the mean time between rises if every rise is visible, else None.
-
-    A loader's period varies. A spectrum gives its most frequent value, but a stopwatch divides by the number of steps. Every
-    time between two rises must be close to the period, because a missed rise would look like a double one.
-    """
-    if period < COUNTED_FROM * spacing or np.diff(times).max() > 3.5 * spacing:
-        return None
-    state = np.where(values >= low + 0.5 * (high - low), 1, np.where(values <= low + 0.25 * (high - low), -1, 0))
-    clear = np.flatnonzero(state)
-    rises = times[clear[1:][(state[clear[1:]] == 1) & (state[clear[:-1]] == -1)]]
-    distance = np.diff(rises)
-    if len(distance) < MIN_CYCLES or distance.min() < period / 2 or distance.max() > 1.5 * period:
-        return None
-    if rises[-1] - rises[0] < times[-1] - times[0] - 3 * period:  # part of the recording has no rise
-        return None
-    return float(distance.mean())
 
 
 def _judge(

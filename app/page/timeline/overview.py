@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.analysis.metrics.step_time_evidence import source_in_words
 from sawtooth.analysis.ranks.collectives import step_labels
 from sawtooth.analysis.ranks.heatmap import MAX_CELLS, rank_steps
 from sawtooth.analysis.run.model import RankResult, RunResult
@@ -71,10 +71,16 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
     best = rank.best if rank is not None else None
     if best is None or best.ms is None or best.mean_ms is None or best.source == "profile":
         return None
-    more = best.mean_ms - best.ms
+    source = source_in_words(best.source, best.evidence)
+    more, (low, high) = best.mean_ms - best.ms, (best.reading.low, best.reading.high)
+    spread = f" ({fmt.span_ms(low, high)})" if low and high else ""
     if abs(more) < SEEN * best.mean_ms:
-        spread = f" ({fmt.span_ms(best.reading.low, best.reading.high)})" if best.reading.low and best.reading.high else ""
-        sentence = f"The same step by {STEP_SOURCES[best.source].name}{spread} and in the profile that the lanes show."
+        sentence = f"The same step by {source}{spread} and in the profile that the lanes show."
+    elif low and high and low <= best.mean_ms <= high:
+        sentence = (
+            f"The profiled steps that the lanes show take {fmt.duration_ms(abs(more))} {'longer' if more > 0 else 'less'} than the run's. "
+            f"That is within the error of the run's step{spread}, by {source}."
+        )
     elif more < 0:
         sentence = f"The run's steps take {fmt.duration_ms(-more)} longer than the profiled steps that the lanes show."
     elif best.represented:

@@ -242,3 +242,13 @@ def test_few_equal_bursts_have_a_period(between: tuple[float, ...], period: floa
     )
     assert found.period_s == (None if period is None else pytest.approx(period))
     assert found.confidence == (None if period is None else "low")
+
+
+def test_error_of_a_counted_period_is_that_of_its_ends_if_it_is_regular() -> None:
+    # 20 periods of 1 s: 19 times between rises, and both ends are known to one sample of 0.1 s: 1.645 × 0.1 ÷ √6 ÷ 19 = 3.5 ms.
+    found = find_sawtooth(*regular(([100] * 3 + [0] * 7) * 20))
+    assert found.error_s == pytest.approx(1.645 * 0.1 / 6**0.5 / 18, rel=0.06)
+    # Times of 0.9 and 1.1 s in turn scatter by 0.1 s around the same mean: 1.73 × 0.1 ÷ √19 = 40 ms more.
+    uneven = find_sawtooth(*regular(([100] * 3 + [0] * 6 + [100] * 3 + [0] * 8) * 10))
+    assert uneven.period_s == pytest.approx(1.0, rel=0.01)
+    assert uneven.error_s == pytest.approx(1.73 * 0.1 / 19**0.5, rel=0.1)
