@@ -119,9 +119,9 @@ def communication_loop(folder: Path, *, elements: int, inside: str) -> list[Path
 
 
 def launching_loop(folder: Path, *, search_us: float) -> list[Path]:
-    """Write a loop whose host launches 90 kernels of 2 µs, one every 10 µs, and an all-reduce of their gradients.
+    """Write a loop whose host launches 90 kernels of 2 µs, one every 10 µs.
 
-    Before the backward pass, DistributedDataParallel searches for unused parameters for ``search_us`` (0: it does not search).
+    Each step ends with an all-reduce. Before the backward pass, DistributedDataParallel searches for unused parameters for ``search_us`` (0: it does not search).
     """
     trace = _loop()
     begin = 0.0
