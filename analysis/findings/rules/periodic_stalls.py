@@ -28,6 +28,7 @@ import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.evaluation import alone_longer, evaluates_in
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
 from sawtooth.analysis.findings.policy import RARE_EVENTS
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_BESIDE, SAVE_LESS, checkpoint_copies
@@ -35,6 +36,7 @@ from sawtooth.analysis.findings.queries.loading import of_first_read
 from sawtooth.analysis.findings.straggler_limits import stalls_in_few_steps
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.metrics.pauses import Pauses
+from sawtooth.analysis.ranks.heatmap import Stalls
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times, in_words, significant
 
@@ -49,6 +51,11 @@ EVALUATE_ON_ALL = Action("Evaluate", "on all ranks, with a share of the data eac
 SHARED = "Predicted for an evaluation whose data the {world} ranks share. If the run evaluates less often, it gains up to the whole time."
 AT_MOST = "The gain is at most this time: a checkpoint in the background still copies the state once."
 NOT_IN_STEP = "Not part of the step time: without it, the run does more steps per hour."
+
+UNKNOWN_ALONE = (
+    "Not predicted: the other ranks wait in these steps, and the trace does not show what the additional work is for. An evaluation "
+    "on one rank looks like this."
+)
 
 LOOK_THERE = Action(
     "Look",
@@ -190,11 +197,17 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
         return  # In later epochs, the data that these steps wait for is in memory.
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
     of_gpu = _more_work_ms(context, SLOWER * median) >= MOSTLY * recorded_ms
+    alone = alone_longer(context)
+    if alone is not None and evaluates_in(context, alone.steps):
+        yield _evaluation_in_profile(context, alone, lost)
+        return
     yield Evidence(
         Advice(
             f"Some profiled steps {'have more GPU work' if of_gpu else 'are slow'}: {len(slow)} of {len(times)} take{'s' if len(slow) == 1 else ''} up to {in_words(times[-1])}, the others {in_words(median)} ({in_words(lost)} per step on average)",
             SEE_KERNELS if of_gpu else SEE_HOST,
-            note="Not predicted: the cause of each slow step has its own rule.",
+            note=UNKNOWN_ALONE
+            if of_gpu and alone is not None
+            else "Not predicted: the cause of each slow step has its own rule.",
             risk="It depends on the cause.",
             changes=() if of_gpu else CHANGES,
         ),
@@ -205,6 +218,32 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
         rows=[
             {"name": str(r.name), "start_ns": int(r.start_ns), "end_ns": int(r.end_ns), "ms": float(r.ms)}
             for r in rows.itertuples(index=False)
+        ],
+    )
+
+
+def _evaluation_in_profile(context: RuleContext, alone: Stalls, lost: float) -> Evidence:
+    """Return a finding on an evaluation of the analysed rank in profiled steps.
+
+    The other ranks wait for it.
+    """
+    name = f"rank {context.rank.rank}" if context.rank.rank is not None else f"device {context.rank.device}"
+    return Evidence(
+        Advice(
+            f"Evaluation takes {name} {in_words(alone.mean_ms)} in {alone}, while the other ranks wait",
+            EVALUATE_ON_ALL,
+            note="Not predicted: the profile does not show how often the run evaluates. Step marks (`sawtooth run`) show it.",
+            risk="A batch metric must be averaged over all ranks.",
+            changes=EVALUATING,
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
+        confidence="low",
+        severity="warning" if context.share(lost) >= SEVERE else "info",
+        rows=[
+            {"name": str(step.name), "start_ns": int(step.start_ns), "end_ns": int(step.end_ns)}
+            for step in context.rank.counted.itertuples(index=False)
+            if step.name in alone.steps
         ],
     )
 
