@@ -20,7 +20,7 @@ from sawtooth.app.commands.names import data_folder, data_root
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
 from sawtooth.app.settings import settings_from
-from sawtooth.ingest.capture.command.parts import LEFT, left_over
+from sawtooth.ingest.capture.command.parts import LEFT, abandoned_folders
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
@@ -63,7 +63,7 @@ def _access_problems(folder: DataFolder) -> Iterator[str]:
 
 
 def _killed_runs() -> Iterator[str]:
-    for folder in left_over():
+    for folder in abandoned_folders():
         yield LEFT.format(folder=folder)
 
 

@@ -20,7 +20,7 @@ from sawtooth.ingest.capture.command import settings as hook
 from sawtooth.ingest.capture.command.launch import hooked_environment
 from sawtooth.ingest.capture.command.parts import LOADED
 from sawtooth.ingest.capture.command.progress import MarksTail
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.command.telemetry import start_sampler, write_session
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.trials.changes import environment as variables
@@ -138,7 +138,7 @@ def _run(request: RunRequest, temporary: str) -> FinishedRun:
         messages = training.end() if training is not None else []
         if sampler is not None:
             write_session(sampler, parts)
-    step_times, _ = steps.step_ms(MarksTail(parts, most=None).marks())
+    step_times, _ = steps.step_ms(MarksTail(parts, max_marks=None).marks())
     tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
     has_steps = watch.start_s is not None
     code = process.returncode
@@ -164,7 +164,7 @@ class _Watch:
         self.start_s: float | None = None
         self.memory_bytes = 0
         self._count, self._newest = 0, began
-        self._marks = MarksTail(parts, most=None)
+        self._marks = MarksTail(parts, max_marks=None)
         self._longest_s = 0.0
         self._without_hook_since: float | None = None
 
@@ -281,7 +281,7 @@ def _notes(parts: Path) -> list[Mapping[str, Any]]:
 
 
 def _pack(request: RunRequest, parts: Path) -> Path | None:
-    runs = runs_of(parts)
+    runs = runs_to_pack(parts)
     if not runs:
         return None
     bundle = request.work / "run.sawtooth"

@@ -22,13 +22,12 @@ from ..loop.code_location import code_location, sample_location
 from ..loop.page_cache import bytes_read, room_for_files
 from .in_process import shared
 
-PADDING_NS = (
-    3000  # Measuring padding takes at most this time per batch on average, because all recording may take 5 µs per step.
-)
+# Measuring padding takes at most this time per batch on average. All recording may take 5 µs per step.
+PADDING_NS = 3000
 MAX_SAMPLES = 256  # Padding is not measured in larger batches, because each sample takes 1 to 5 µs.
 MAX_PARTS = 16  # Of a longer list, only the shapes of this many items are read, to save time.
 MAX_BATCHES = 2000  # Batches recorded per process. They are enough for the mean, and too few to fill a disk in a long training.
-Spent = tuple[int, int]  # Wall time and CPU time, both in ns.
+WallAndCpu = tuple[int, int]  # Wall time and CPU time, both in ns.
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
 
@@ -39,19 +38,19 @@ class BatchTimes:
         self._folder = folder
         self._pid, self._file, self._remaining = 0, -1, 0
 
-    def note(self, dataset: Any, samples: int, whole: Spent, collate: _TimedCollate, more: Mapping[str, Any]) -> None:
-        """Write a batch's line: its samples, the times of the whole fetch and of collating, ``more`` fields."""
+    def write(self, dataset: Any, samples: int, fetch: WallAndCpu, collate: _TimedCollate, fields: Mapping[str, Any]) -> None:
+        """Write the line of one batch: number of samples, times of fetching and collating, ``fields``."""
         if self._pid != os.getpid():
             self._open(dataset, collate.collate)
         if self._remaining > 0:
             self._remaining -= 1
             line = {
                 "n": samples,
-                "wall": whole[0],
-                "cpu": whole[1],
-                "collate": collate.took[0],
-                "collate_cpu": collate.took[1],
-                **more,
+                "wall": fetch[0],
+                "cpu": fetch[1],
+                "collate": collate.duration_ns[0],
+                "collate_cpu": collate.duration_ns[1],
+                **fields,
             }
             os.write(self._file, (json.dumps(line) + "\n").encode())
 
@@ -60,7 +59,7 @@ class BatchTimes:
         self._file = os.open(self._folder / f"batches-{self._pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         info = _worker_info()
         workers, parent = (info.num_workers, os.getppid()) if info is not None else (0, self._pid)
-        head = {"dataset": _name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
+        head = {"dataset": _dataset_name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
         with contextlib.suppress(Exception):  # A dataset may override any attribute that is read here.
             head |= {"sample_code": sample_location(dataset), "collate_code": code_location(collate)}
         os.write(self._file, (json.dumps(head) + "\n").encode())
@@ -76,34 +75,34 @@ class PinTimes:
     def __init__(self, folder: Path) -> None:
         self._folder, self._pid, self._file, self.remaining = folder, 0, -1, MAX_BATCHES
 
-    def note(self, ns: int, end_before: int | None, begin: int) -> None:
-        """Write a batch's time ``ns``, and the pause since ``end_before``, the end of the thread's last batch."""
+    def write(self, start_ns: int, end_ns: int, last_end_ns: int | None) -> None:
+        """Write the duration of a batch, and the pause since the end of the thread's last batch."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._file = os.open(self._folder / f"pins-{self._pid}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self.remaining -= 1
-        pause = "" if end_before is None else f" {begin - end_before}"
-        os.write(self._file, f"{ns}{pause}\n".encode())
+        pause = "" if last_end_ns is None else f" {start_ns - last_end_ns}"
+        os.write(self._file, f"{end_ns - start_ns}{pause}\n".encode())
 
 
 def _timed_pinning(pin: Callable[..., Any], watchers: list[PinTimes]) -> Callable[..., Any]:
-    thread = threading.local()
+    thread_state = threading.local()
 
-    def pinned(*arguments: Any, **options: Any) -> Any:
-        # The function calls itself for the parts of a batch, which are not timed separately.
-        if getattr(thread, "pinning", False) or all(times.remaining <= 0 for times in watchers):
+    def timed_pin(*arguments: Any, **options: Any) -> Any:
+        # PyTorch's function calls itself for the parts of a batch. These calls are not timed separately.
+        if getattr(thread_state, "pinning", False) or all(times.remaining <= 0 for times in watchers):
             return pin(*arguments, **options)
-        thread.pinning, start_ns = True, time.perf_counter_ns()
+        thread_state.pinning, start_ns = True, time.perf_counter_ns()
         try:
             return pin(*arguments, **options)
         finally:
-            thread.pinning, end_ns = False, time.perf_counter_ns()
+            thread_state.pinning, end_ns = False, time.perf_counter_ns()
             for times in watchers:
                 with contextlib.suppress(Exception):  # Errors never reach the training.
-                    times.note(end_ns - start_ns, getattr(thread, "end_ns", None), start_ns)
-            thread.end_ns = end_ns
+                    times.write(start_ns, end_ns, getattr(thread_state, "last_end_ns", None))
+            thread_state.last_end_ns = end_ns
 
-    return pinned
+    return timed_pin
 
 
 def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
@@ -117,25 +116,27 @@ def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
 class _TimedCollate:
     """Collate function of one epoch's fetcher, with the duration of its last call.
 
-    ``now`` reads the clocks of the process that fetches (a worker or the training); ``process`` is its name in /proc. The dataset has
-    ``size`` samples (0: unknown).
+    ``read_clocks`` reads the clocks of the process that fetches, which is a worker or the training. ``process`` is the name of this process
+    in /proc. The dataset has ``size`` samples; 0 means that the size is unknown.
     """
 
     def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, size: int) -> None:
-        self.collate, self.took, self.epoch, self.size = collate, (0, 0), epoch, size
+        self.collate, self.duration_ns, self.epoch, self.size = collate, (0, 0), epoch, size
         self._last: tuple[Any, Any] | None = None
-        self.now, self.process = (_worker_clocks, "self") if in_worker else (_training_clocks, "thread-self")
+        self.read_clocks, self.process = (_worker_clocks, "self") if in_worker else (_training_clocks, "thread-self")
 
-    def read_since(self, before: tuple[int, int] | None) -> dict[str, int]:
-        """Return fields: epoch, dataset size, wall time, and the bytes read since ``before`` if known."""
-        now = bytes_read(self.process)
-        entry = {"epoch": self.epoch, "of": self.size, "at": time.time_ns()}
-        return entry if now is None or before is None else {**entry, "read": now[0] - before[0], "disk": now[1] - before[1]}
+    def fields(self, bytes_before: tuple[int, int] | None) -> dict[str, int]:
+        """Return the epoch, dataset size, wall time, and the bytes read since ``bytes_before``, if known."""
+        fields = {"epoch": self.epoch, "of": self.size, "at": time.time_ns()}
+        bytes_now = bytes_read(self.process)
+        if bytes_now is not None and bytes_before is not None:
+            fields |= {"read": bytes_now[0] - bytes_before[0], "disk": bytes_now[1] - bytes_before[1]}
+        return fields
 
     def __call__(self, samples: Any) -> Any:
-        start = self.now()
+        start = self.read_clocks()
         batch = self.collate(samples)
-        self.took = _since(start, self.now())
+        self.duration_ns = _elapsed(start, self.read_clocks())
         self._last = samples, batch
         return batch
 
@@ -154,18 +155,18 @@ class _Padding:
     def __init__(self) -> None:
         self._pid, self._batches, self._measured, self._spent_ns = 0, 0, 0, 0
 
-    def entry(self, last: tuple[Any, Any] | None) -> dict[str, float]:
-        """Return the share of padding in ``last`` (samples, batch) as a field; {} if it is not measured."""
+    def field(self, samples_and_batch: tuple[Any, Any] | None) -> dict[str, float]:
+        """Return the share of padding in a batch as a field; {} if it is not measured."""
         if self._pid != os.getpid():
             self._pid, self._batches, self._measured, self._spent_ns = os.getpid(), 0, 0, 0
         self._batches += 1
-        with_next_ns = self._spent_ns / self._measured * (self._measured + 1) if self._measured else 0
-        if last is None or self._batches == 1 or with_next_ns > PADDING_NS * self._batches:
+        expected_ns = self._spent_ns / self._measured * (self._measured + 1) if self._measured else 0
+        if samples_and_batch is None or self._batches == 1 or expected_ns > PADDING_NS * self._batches:
             return {}
         start_ns = time.perf_counter_ns()
         self._measured += 1
         try:
-            return {"padding": padding_of(*last)}
+            return {"padding": padding_share(*samples_and_batch)}
         finally:
             self._spent_ns += time.perf_counter_ns() - start_ns
 
@@ -176,10 +177,10 @@ def watch(fetchers: Any, folder: Path) -> Callable[[], None]:
     ``fetchers`` is torch.utils.data._utils.fetch.
     """
     times = BatchTimes(folder)
-    with contextlib.ExitStack() as leave:
+    with contextlib.ExitStack() as stack:
         for name in FETCHERS:
-            leave.callback(shared.watch(getattr(fetchers, name), "fetch", times, _timed))
-        return leave.pop_all().close
+            stack.callback(shared.watch(getattr(fetchers, name), "fetch", times, _timed_fetch))
+        return stack.pop_all().close
 
 
 def watch_loaders(folder: Path) -> list[Callable[[], None]]:
@@ -199,50 +200,51 @@ def _worker_info() -> Any:
     return sys.modules["torch.utils.data._utils.worker"].get_worker_info()
 
 
-def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
+def _timed_fetch(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
     epochs: Counter[tuple[int, str]] = Counter()  # by process and dataset; a forked process inherits its parent's counts
     padding = _Padding()
 
-    def timed(self: Any, indices: Any) -> Any:
+    def timed_fetch(self: Any, indices: Any) -> Any:
         if not watchers:
             return fetch(self, indices)
         if not isinstance(self.collate_fn, _TimedCollate):  # Each iterator of a loader has its own fetcher.
-            key = os.getpid(), _name(self.dataset)
+            key = os.getpid(), _dataset_name(self.dataset)
             epochs[key] += 1
-            self.collate_fn = _TimedCollate(self.collate_fn, _worker_info() is not None, epochs[key], _size(self.dataset))
+            self.collate_fn = _TimedCollate(
+                self.collate_fn, _worker_info() is not None, epochs[key], _dataset_size(self.dataset)
+            )
         collate = self.collate_fn
-        read, start = bytes_read(collate.process), collate.now()
+        bytes_before, start = bytes_read(collate.process), collate.read_clocks()
         batch = fetch(self, indices)
-        total = _since(start, collate.now())
+        fetch_ns = _elapsed(start, collate.read_clocks())
         with contextlib.suppress(Exception):  # Errors never reach the training.
-            last = collate.take_last()
-            entry = collate.read_since(read) | padding.entry(last)
+            fields = collate.fields(bytes_before) | padding.field(collate.take_last())
             for times in watchers:
                 with contextlib.suppress(Exception):  # If one watcher cannot write, the others still do.
-                    times.note(self.dataset, len(indices) if self.auto_collation else 1, total, collate, entry)
+                    times.write(self.dataset, len(indices) if self.auto_collation else 1, fetch_ns, collate, fields)
         return batch
 
-    return timed
+    return timed_fetch
 
 
-def _worker_clocks() -> Spent:
+def _worker_clocks() -> WallAndCpu:
     """Return wall and process CPU time in ns, because a worker only loads and its dataset may use threads."""
     return time.perf_counter_ns(), time.process_time_ns()
 
 
-def _training_clocks() -> Spent:
+def _training_clocks() -> WallAndCpu:
     """Return wall and thread CPU time in ns, because other threads of the training compute too."""
     return time.perf_counter_ns(), time.thread_time_ns()
 
 
-def _since(before: Spent, now: Spent) -> Spent:
-    return now[0] - before[0], now[1] - before[1]
+def _elapsed(start: WallAndCpu, end: WallAndCpu) -> WallAndCpu:
+    return end[0] - start[0], end[1] - start[1]
 
 
-def padding_of(samples: Any, batch: Any) -> float:
+def padding_share(samples: Any, batch: Any) -> float:
     """Return the share of padding in ``batch``, from the lengths of its ``samples``.
 
-    The result is 0 if the samples were not padded to the longest of them.
+    The share is 0 if the samples were not padded to the length of the longest sample.
     """
     if not isinstance(samples, list) or not 2 <= len(samples) <= MAX_SAMPLES:
         return 0.0
@@ -251,17 +253,17 @@ def padding_of(samples: Any, batch: Any) -> float:
         return 0.0
     varying = (dimension for dimension in zip(*sizes, strict=True) if min(dimension) < max(dimension))
     lengths = max(varying, key=max, default=None)
-    if lengths is None or not any(_has_sides(shape, len(samples), max(lengths)) for shape in _shapes(batch)):
+    if lengths is None or not any(_has_dimensions(shape, len(samples), max(lengths)) for shape in _shapes(batch)):
         return 0.0
     return 1 - sum(lengths) / (len(lengths) * max(lengths))
 
 
-def _has_sides(shape: tuple[int, ...], samples: int, length: int) -> bool:
+def _has_dimensions(shape: tuple[int, ...], samples: int, length: int) -> bool:
     """Return whether ``shape`` has a dimension of size ``samples`` and another of size ``length``."""
-    sides = list(shape)
-    if samples in sides:
-        sides.remove(samples)
-        return length in sides
+    sizes = list(shape)
+    if samples in sizes:
+        sizes.remove(samples)
+        return length in sizes
     return False
 
 
@@ -284,17 +286,14 @@ def _shapes(item: Any) -> list[tuple[int, ...]]:
     return [shape for part in parts for shape in part]
 
 
-def _size(dataset: Any) -> int:
-    """Return the number of samples, 0 if unknown.
-
-    An IterableDataset is not asked, because its length may take long to compute. PyTorch does not ask it either.
-    """
+def _dataset_size(dataset: Any) -> int:
+    """Return the number of samples; 0 if it is unknown or may take long to compute (IterableDataset)."""
     with contextlib.suppress(Exception):
         if not isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset):
             return len(dataset)
     return 0
 
 
-def _name(dataset: Any) -> str:
-    """Return a name of a dataset from its class and size, which is equal in all workers."""
-    return f"{type(dataset).__module__}.{type(dataset).__qualname__}:{_size(dataset) or ''}"
+def _dataset_name(dataset: Any) -> str:
+    """Return a name from the dataset's class and size. All workers give a dataset one name."""
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}:{_dataset_size(dataset) or ''}"

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from .in_process.shared import process_wide, watch
-from .in_process.step_phase import phase_since_last
+from .in_process.step_phase import phase_reader
 
 
 @dataclass
@@ -25,17 +25,17 @@ class BetweenSteps:
     main thread.
     """
 
-    evaluated: int = 0
-    saved: int = 0
+    evaluations: int = 0
+    checkpoints: int = 0
 
-    def since_last(self) -> Callable[[int], str]:
+    def phase_reader(self) -> Callable[[int], str]:
         """Return a function that returns the phase of an optimizer's mark: eval, checkpoint or train."""
-        return phase_since_last(partial(attrgetter("evaluated", "saved"), self))
+        return phase_reader(partial(attrgetter("evaluations", "checkpoints"), self))
 
     def watch_evaluation(self, modules: Any) -> Callable[[], None]:
-        """Count evaluations until the returned function is called; ``modules`` is torch.nn.modules.module.
+        """Count evaluations until the returned function is called.
 
-        No other part of PyTorch needs to be imported yet.
+        ``modules`` is torch.nn.modules.module. No other part of PyTorch needs to be imported yet.
         """
         torch = sys.modules["torch"]
 
@@ -45,7 +45,7 @@ class BetweenSteps:
                 compiling = hasattr(compiler, "is_compiling") and compiler.is_compiling()
                 if not compiling:  # While torch.compile traces, a changing count would cause a recompilation at each call.
                     for watcher in watchers:
-                        watcher.evaluated += 1
+                        watcher.evaluations += 1
                 return evaluate(model)
 
             return counted
@@ -53,16 +53,16 @@ class BetweenSteps:
         return watch(modules.Module, "eval", self, patch)
 
     def watch_saving(self, module: Any) -> Callable[[], None]:
-        """Count saves until the returned function is called; ``module`` is torch or torch.serialization.
+        """Count checkpoints until the returned function is called; ``module`` is torch or torch.serialization.
 
-        torch.distributed.checkpoint calls ``save`` once per tensor. Its asynchronous saves run in another thread and are not counted.
+        Asynchronous saves of torch.distributed.checkpoint run in another thread and are not counted.
         """
 
         def patch(save: Callable[..., Any], watchers: list[BetweenSteps]) -> Callable[..., Any]:
             def counted(*arguments: Any, **named: Any) -> Any:
                 if threading.current_thread() is threading.main_thread():
                     for watcher in watchers:
-                        watcher.saved += 1
+                        watcher.checkpoints += 1
                 return save(*arguments, **named)
 
             # torch.compile must not trace the counter. It does not trace the original function either.

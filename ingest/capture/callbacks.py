@@ -1,9 +1,4 @@
-"""Callbacks for Lightning and Hugging Face that record a training with ``profile``.
-
-from sawtooth.capture import lightning_callback
-
-Trainer(callbacks=[lightning_callback("run.sawtooth")])
-"""
+"""Callbacks for Lightning and Hugging Face that record a training with ``profile``."""
 
 from __future__ import annotations
 
@@ -80,9 +75,9 @@ def _samples_per_step(args: Any) -> float | None:
     return float(size) * float(getattr(args, "gradient_accumulation_steps", 1) or 1) if size else None
 
 
-def _callback_class(places: tuple[tuple[str, str], ...]) -> type:
-    """Return the framework's callback class, or ``object`` if the framework is not installed."""
-    for module, name in places:
+def _callback_class(names: tuple[tuple[str, str], ...]) -> type:
+    """Return the first class of ``names`` (module, class) that can be imported, else ``object``."""
+    for module, name in names:
         try:
             base: type = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):

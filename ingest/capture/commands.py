@@ -32,7 +32,7 @@ NOT_SERVED = "--metrics cannot use {address} ({why}), so this run serves no metr
 
 
 def run_parser() -> argparse.ArgumentParser:
-    """Return the parser of `sawtooth run`; its options come before the training command."""
+    """Return the parser of `sawtooth run`."""
     parser = argparse.ArgumentParser(
         prog="sawtooth run",
         allow_abbrev=False,  # Otherwise an option of the training, such as --n, could match a longer option of this command.
@@ -120,15 +120,15 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
 
 
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.LaunchResult:
-    """Run ``command`` with the parsed options."""
-    member = member_of_job()  # If each rank is recorded separately, each has its own name and file.
+    """Run and record ``command`` with the parsed options."""
+    member = member_of_job()  # If each rank is recorded separately, each rank has its own name and file.
     name = arguments.name or name_from_file(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     default = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth"
     metrics = _metrics_address(arguments.metrics, sampled=not arguments.no_sample) if arguments.metrics else None
-    bundle, other_file = output_file(arguments.output or Path(default), default)
-    if other_file:
-        print(f"sawtooth: {other_file}", file=sys.stderr, flush=True)
+    bundle, message = output_file(arguments.output or Path(default), default)
+    if message:
+        print(f"sawtooth: {message}", file=sys.stderr, flush=True)
     steps = 0 if arguments.no_profile else arguments.steps
     options = launch.RunOptions(
         steps=steps,
@@ -149,10 +149,9 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
 
 
 def _metrics_address(address: str, *, sampled: bool) -> str | None:
-    """Return ``address`` if metrics can be served there, else None.
+    """Return ``address`` if metrics can be served there; else print a message and return None.
 
-    If another process uses the port, a message says that no metrics are served. The program exits with code 2 if ``address`` is not an
-    address, or if there is no sampler to serve metrics.
+    Exits with code 2 if ``address`` is not an address, or if no sampler runs that could serve metrics.
     """
     if not sampled:
         sys.exit(_usage_error("--metrics needs the sampler: remove --no-sample."))

@@ -17,7 +17,7 @@ import json
 import os
 from typing import Any
 
-# A trace's JSON has this entry beside its events. It maps the device's ordinal in the process to NVML's UUID.
+# A trace's JSON has this entry beside the events. It maps the ordinal of each device in the process to NVML's UUID.
 UUIDS_KEY = "gpu_uuids"
 ALLOCATOR_KEY = "cuda_allocator"
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # PyTorch before 2.9 uses the second name.
@@ -59,10 +59,7 @@ def name_gpus(profiler: Any, torch: Any) -> None:
 
 
 class AllocatorNotes:
-    """Allocator counters at the beginning and end of a profile, which go into its trace.
-
-    Reading them does not wait for the GPU.
-    """
+    """Allocator counters at the begin and end of a profile. Reading them does not wait for the GPU."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

@@ -1,7 +1,7 @@
 """Dispatch time: the time beyond a kernel's profiled duration in which NVML counts the GPU as busy.
 
 Kernels of a known duration are launched at fixed rates while NVML's utilization is read. The dispatch time of each kernel is
-busy share × interval − duration. It is the same for all kernels. The analysis uses it to turn utilization into a step time.
+busy share × interval − duration. All kernels have the same dispatch time. The analysis uses it to turn utilization into a step time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sawtooth.ingest.errors import UsageError
 
 INTERVALS_US = (16.0, 20.0, 25.0, 32.0)  # At these intervals, NVML's resolution of 1 % is 0.16 to 0.32 µs per kernel.
 SETTLE_S = 1.2  # NVML averages over up to 1 s, so readings before this time include the previous rate.
-ROUNDING_ERROR = 0.005  # NVML rounds the busy share to 1 %, so the error is half of that.
+ROUNDING_ERROR = 0.005  # NVML rounds the busy share to 1 %, so the error is at most half a percent.
 MAX_DISPATCH_US = 10.0  # If the result is larger, something else used the GPU.
 MIN_DISPATCH_US = 0.2  # If the result is smaller, the kernels did not run.
 READ_PERIOD_S = 0.05  # Pause between two readings of NVML's utilization.
@@ -70,7 +70,7 @@ def calibrate(bench: Bench, intervals_us: Sequence[float] = INTERVALS_US, second
 
 
 class TorchBench:
-    """A CUDA GPU that runs kernels of PyTorch. NVML shows its utilization."""
+    """A CUDA GPU that runs kernels of PyTorch, with its utilization from NVML."""
 
     def __init__(self, device: int, torch: Any, nvml: Any) -> None:
         self.torch, self.nvml = torch, nvml
@@ -94,7 +94,7 @@ class TorchBench:
             if event.device_type == cuda and "elementwise" in event.name
         ]
         if not durations:
-            raise UsageError("The profiler recorded no kernel: it needs permission to use CUPTI.")
+            raise UsageError("The profiler recorded no kernel. Allow this user to use CUPTI, and try again.")
         return float(statistics.mean(durations))
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
@@ -116,5 +116,5 @@ class TorchBench:
                 next_read_ns = now_ns + int(READ_PERIOD_S * 1e9)
         self.torch.cuda.synchronize(self.device)
         if not launches or not busy:
-            raise UsageError("The GPU ran no kernel in the given time.")
+            raise UsageError(f"The GPU ran no kernel in {seconds:g} s. Stop other programs on the GPU and try again.")
         return (end_ns - counted_from_ns) / launches / 1e3, statistics.mean(busy)

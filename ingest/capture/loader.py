@@ -37,17 +37,17 @@ CPU_REDUCTION = 0.5  # The report also predicts the throughput if a sample neede
 MIN_REPORTED_GAIN = 1.05  # A smaller ratio of throughputs is noise.
 
 
-def limit_of(cost: SampleCost) -> str:
-    """Return sentences that say what limits the loader, and what to do."""
+def limit_sentences(cost: SampleCost) -> str:
+    """Return sentences that say what limits the loader, and what to change."""
     if slowest_stage(cost, 0, 1) == "collate":
         collate, total = in_words(1e3 * cost.collate_s), in_words(1e3 * (cost.batch * cost.wall_s + cost.collate_s))
-        return f"Collating takes {collate} of a batch's {total}: vectorise the collate function."
+        return f"Collating takes {collate} of the {total} for a batch. Vectorise the collate function."
     share = f"{100 * cost.computes:.0f} %"
     if cost.limit == "computing":
-        return f"A sample computes for {share} of its time: cores are the limit. Decode smaller images, cache decoded samples, or decode on the GPU (DALI)."
+        return f"A sample computes for {share} of its time, so cores are the limit. Decode smaller images, cache decoded samples, or decode on the GPU (DALI)."
     if cost.limit == "waiting":
-        return f"A sample computes for {share} of its time and waits for the rest: reading is the limit. Read fewer and larger files (WebDataset), or a faster disk."
-    return f"A sample computes for {share} of its time and waits for the rest: both count."
+        return f"A sample computes for {share} of its time and waits for the rest, so reading is the limit. Read fewer and larger files (WebDataset), or use a faster disk."
+    return f"A sample computes for {share} of its time and waits for the rest. Cores and reading limit the loader together."
 
 
 def time_samples(
@@ -75,7 +75,7 @@ def time_samples(
         sample = loader.dataset[index]
         second_s.append(clock() - start_s)
         cpu_s += cpu() - start_cpu_s
-        if len(samples) < len(batch):  # Storing all samples would let the process grow, and the growth would be timed too.
+        if len(samples) < len(batch):  # Storing all samples would need memory, and allocating it would be timed too.
             samples.append(sample)
     start_s = clock()
     loader.collate_fn(samples)
@@ -124,7 +124,7 @@ def _as_in_a_worker() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def loader_of(name: str) -> Any:
+def import_loader(name: str) -> Any:
     """Return the loader with the name ``module:attribute``; call it if it is a function.
 
     Raises ValueError if there is no such loader.
@@ -134,28 +134,29 @@ def loader_of(name: str) -> Any:
     try:
         loader = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name!r} is not a module:attribute that can be imported ({error}).") from None
+        raise ValueError(f"{name!r} cannot be imported ({error}). Name a DataLoader as module:attribute.") from None
     loader = loader if hasattr(loader, "batch_sampler") or not callable(loader) else loader()
     if getattr(loader, "batch_sampler", None) is None or not hasattr(loader.dataset, "__getitem__"):
-        raise ValueError(f"{name} is not a DataLoader over a dataset with indices and batches.")
+        raise ValueError(f"{name} is not a DataLoader that returns batches of a dataset with indices.")
     return loader
 
 
 def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None, load: float = 0.0) -> list[str]:
     """Return the report's lines; ``load`` is the load average of the host before the measurement."""
     lines = [
-        f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core; a batch has {cost.batch}.",
-        limit_of(cost)
+        f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core. A batch has {cost.batch} samples.",
+        limit_sentences(cost)
         if load < cores
-        else f"{load:.0f} processes already share the {cores} cores of this host, so waits for a core look like waits for a disk: try again on a quiet host.",
+        else f"{load:.0f} processes already share the {cores} cores of this host, so a wait for a core looks like a wait for a disk. Try again on a quiet host.",
     ]
     if cost.first_s is not None:
         lines.append(
-            f"The first time, it is read from the disk and takes {in_words(1e3 * cost.first_s)}. The figures below are for later epochs, or a warm page cache."
+            f"In the first epoch, a sample is read from the disk and takes {in_words(1e3 * cost.first_s)}. The figures below are for later epochs, or a warm page cache."
         )
-    shown = sorted({0, 1, 2, 4, 8, 16, cores, *measured} - {n for n in (4, 8, 16) if n > 2 * cores and n not in measured})
+    usual_counts = {count for count in (0, 1, 2, 4, 8, 16) if count <= 2 * cores}
+    worker_counts = sorted(usual_counts | {cores, *measured})
     lines += ["", f"{'workers':>7}  {'predicted samples/s':>24}  {'measured':>9}"]
-    for rate in (predict(cost, n, cores) for n in shown):
+    for rate in (predict(cost, count, cores) for count in worker_counts):
         predicted = f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})"
         throughput = f"{measured[rate.workers]:,.0f}" if rate.workers in measured else ""
         lines.append(f"{rate.workers:>7}  {predicted:>24}  {throughput:>9}".rstrip())
@@ -163,11 +164,11 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
         needed = 1e3 * cost.batch / step_ms
         least = least_workers(cost, needed, cores, MAX_WORKERS_PER_CORE * cores)
         enough = (
-            f"{least} worker{'s deliver' if least != 1 else ' delivers'}"
+            f"{least} worker{'s deliver' if least != 1 else ' delivers'} this."
             if least is not None
-            else f"no number of workers on {cores} cores delivers"
+            else f"No number of workers on {cores} cores delivers this."
         )
-        lines += ["", f"A step of {step_ms:g} ms needs {needed:,.0f} samples/s: {enough} this."]
+        lines += ["", f"A step of {step_ms:g} ms needs {needed:,.0f} samples/s. {enough}"]
     saved_s = CPU_REDUCTION * cost.cpu_s
     half = SampleCost(cost.wall_s - saved_s, cost.error_s, cost.cpu_s - saved_s, cost.collate_s, cost.batch)
     gain = predict(half, cores, cores).value / predict(cost, cores, cores).value
@@ -202,8 +203,14 @@ def json_result(cost: SampleCost, measured: dict[int, float], cores: int, step_m
         "sample": asdict(cost),
         "cores": cores,
         "rates": [
-            {"workers": r.workers, "predicted": r.value, "low": r.low, "high": r.high, "measured": measured.get(r.workers)}
-            for r in rates
+            {
+                "workers": rate.workers,
+                "predicted": rate.value,
+                "low": rate.low,
+                "high": rate.high,
+                "measured": measured.get(rate.workers),
+            }
+            for rate in rates
         ],
         "needed": needed,
         "least_workers": least_workers(cost, needed, cores, MAX_WORKERS_PER_CORE * cores) if needed is not None else None,
@@ -217,8 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         counts = [int(word) for word in options.workers.split(",")] if options.workers else [0, 2, cores]
         if min(counts) < 0:
-            raise ValueError("--workers takes numbers from 0 on.")
-        loader = loader_of(options.loader)
+            raise ValueError(f"--workers needs numbers from 0 on, not {min(counts)}.")
+        loader = import_loader(options.loader)
     except ValueError as error:
         print(f"sawtooth loader: {error}", file=sys.stderr)
         return 2

@@ -20,7 +20,7 @@ from sawtooth.ingest.capture.in_process.profilers import follow
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import make_scratch_folder, pack_run
 from sawtooth.ingest.capture.plan import MIN_STEPS, Plan
-from sawtooth.ingest.capture.process_rank import number_of
+from sawtooth.ingest.capture.process_rank import environment_number
 from sawtooth.ingest.capture.profiler import StepProfiler
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.numbers import in_words, significant
@@ -30,8 +30,8 @@ from sawtooth.installation import recorder_version
 class Capture:
     """The context manager that ``profile`` returns.
 
-    ``step()`` ends a step of the loop. ``path`` is the written file; it is None until the file is written. ``why_not`` lists what is missing,
-    or why there is no file. A capture never raises an error into the training loop.
+    ``step()`` ends a step of the loop. ``path`` is None until the file is written. ``why_not`` lists what is missing in the file, or why there
+    is no file. A capture never raises an error into the training loop.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class Capture:
         self._profiler: StepProfiler | None = None
         self._scratch: Path | None = None
         self._phase = "skipping"
-        self._count = self._since_ns = self._timed = 0
+        self._phase_steps = self._phase_start_ns = self._timed_steps = 0
         self._marks: MarkWriter | None = None
-        self._marked = 0
+        self._marked_steps = 0
         self._time_batches = time_batches
         self._unwatch: list[Callable[[], None]] = []
         self._between_steps = BetweenSteps()
         self._loader_waits = LoaderWaits()
-        self._since_last, self._waited = self._between_steps.since_last(), self._loader_waits.since_last()
-        self._interrupted = 0  # number of profiles that another profiler interrupted
+        self._read_phase, self._read_wait = self._between_steps.phase_reader(), self._loader_waits.wait_reader()
+        self._interruptions = 0  # number of profiles that another profiler interrupted
         self._undisturbed = True  # False if an evaluation or a checkpoint came between the timed steps
 
     def __enter__(self) -> Capture:
@@ -112,60 +112,62 @@ class Capture:
             self._mark(samples, tokens)
             self._advance()
         except Exception as error:  # Errors of the recorder must not end the training.
-            self._end_profiler(keep=False)
+            self._end_profiler(write=False)
             self._give_up(f"the capture failed ({type(error).__name__}: {error})")
 
     def _mark(self, samples: float | None, tokens: float | None) -> None:
         # The file is opened at the end of the first step, because the loop then uses its GPU.
-        if self._marks is None and not self._marked:
+        if self._marks is None and not self._marked_steps:
             with contextlib.suppress(OSError):
                 gpu = current_gpu(self._torch)
                 self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
-        phase = self._since_last(0)
+        phase = self._read_phase(0)
         self._undisturbed &= phase == "train" or self._phase != "timing"
         if self._marks is not None:
-            shown = "profile" if self._phase == "profiling" else phase
-            self._marks.mark(self._marked, phase=shown, batch=samples, length=tokens, waited=self._waited(0, phase))
-        self._marked += 1
+            marked_phase = "profile" if self._phase == "profiling" else phase
+            waited = self._read_wait(0, phase)
+            self._marks.mark(self._marked_steps, phase=marked_phase, batch=samples, length=tokens, waited=waited)
+        self._marked_steps += 1
 
     def _advance(self) -> None:
-        self._count += 1
-        if self._phase == "skipping" and self._count >= self._plan.skip:
+        self._phase_steps += 1
+        if self._phase == "skipping" and self._phase_steps >= self._plan.skip:
             self._begin("timing")
-        elif self._phase == "timing" and self._plan.timed_enough(
-            self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
+        elif self._phase == "timing" and self._plan.ends_timing(
+            self._phase_steps, (self._clock_ns() - self._phase_start_ns) / 1e9, self._marked_steps
         ):
-            self.step_time_ms = self._stop_watch()
-            between = "" if self._undisturbed else ", evaluations and checkpoints between them included"
-            timed = f"{self._timed} steps took {in_words(self.step_time_ms, 4)} each{between}; " if self.step_time_ms else ""
+            self.step_time_ms = self._mean_step_ms()
+            included = "" if self._undisturbed else ", with evaluations and checkpoints"
+            ms = self.step_time_ms
+            result = f"{self._timed_steps} steps took {in_words(ms, 4)} each{included}; " if ms else ""
             self._phase = "waiting"
-            self._print(f"{timed}profiling {self._plan.active} steps {'now' if may_start() else AFTER_OTHERS}")
-        if self._phase == "waiting" and may_start(self._interrupted):
+            self._print(f"{result}profiling {self._plan.active} steps {'now' if may_start() else AFTER_OTHERS}")
+        if self._phase == "waiting" and may_start(self._interruptions):
             self._start_profiler()
         elif self._profiler is not None and self._profiler.interrupted:
-            self._end_profiler(keep=False)
-            self._phase, self._interrupted = "waiting", self._interrupted + 1
+            self._end_profiler(write=False)
+            self._phase, self._interruptions = "waiting", self._interruptions + 1
         elif self._profiler is not None:
             self._profiler.step()
-            if self._count >= self._plan.warmup + self._plan.active:
-                self._end_profiler(keep=True)
+            if self._phase_steps >= self._plan.warmup + self._plan.active:
+                self._end_profiler(write=True)
                 self._begin("after")
-        elif self._phase == "after" and self._count >= self._plan.timed_again(self._timed):
-            self.step_time_after_ms = self._stop_watch()
+        elif self._phase == "after" and self._phase_steps >= self._plan.steps_after(self._timed_steps):
+            self.step_time_after_ms = self._mean_step_ms()
             self._finish()
 
     def _begin(self, phase: str) -> None:
         self._synchronize()
-        self._phase, self._count, self._since_ns = phase, 0, self._clock_ns()
+        self._phase, self._phase_steps, self._phase_start_ns = phase, 0, self._clock_ns()
 
-    def _stop_watch(self) -> float | None:
-        """Return the mean step time since the stopwatch began, in ms; None if too few steps were timed."""
-        self._synchronize()  # The host runs ahead of the GPU, so wait for the GPU once, at the end.
-        if self._count < MIN_STEPS:
+    def _mean_step_ms(self) -> float | None:
+        """Return the mean step time of the phase in ms; None if the phase has fewer than MIN_STEPS steps."""
+        self._synchronize()  # The host runs ahead of the GPU, so it waits for the GPU once, at the end.
+        if self._phase_steps < MIN_STEPS:
             return None
         if self._phase == "timing":
-            self._timed = self._count
-        return (self._clock_ns() - self._since_ns) / self._count / 1e6
+            self._timed_steps = self._phase_steps
+        return (self._clock_ns() - self._phase_start_ns) / self._phase_steps / 1e6
 
     def _synchronize(self) -> None:
         if self._torch.cuda.is_available():
@@ -175,12 +177,12 @@ class Capture:
         self._profiler = StepProfiler(
             self._torch, self._trace, warmup=self._plan.warmup, active=self._plan.active, options=self._options
         )
-        self._phase, self._count = "profiling", 0
+        self._phase, self._phase_steps = "profiling", 0
 
-    def _end_profiler(self, keep: bool) -> None:
+    def _end_profiler(self, *, write: bool) -> None:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            (profiler.stop if keep else profiler.abandon)()
+            profiler.stop() if write else profiler.abandon()
 
     @property
     def _marks_file(self) -> Path:
@@ -192,39 +194,38 @@ class Capture:
         return self._marks_file.with_name("trace.json")
 
     def _end_early(self) -> None:
-        """Write the available data when the loop ends before the plan does."""
+        """Write the data that was recorded before the loop ended."""
         if self._phase == "timing":
-            self.step_time_ms = self._stop_watch()
+            self.step_time_ms = self._mean_step_ms()
         if self._profiler is not None and self._profiler.interrupted:
-            self._end_profiler(keep=False)
+            self._end_profiler(write=False)
             self._phase = "waiting"
         elif self._profiler is not None:
-            done = self._count - self._plan.warmup
-            if done > 0:
-                self.why_not.append(f"only {done} of {self._plan.active} steps were profiled: the loop ended")
-            self._end_profiler(keep=done > 0)
+            profiled = self._phase_steps - self._plan.warmup
+            if profiled > 0:
+                self.why_not.append(f"only {profiled} of {self._plan.active} steps were profiled, because the loop ended")
+            self._end_profiler(write=profiled > 0)
         if self._trace.exists() or self._sampler is not None or self._phase == "waiting":
             if not self._trace.exists():
-                short = "no trace: the loop ended before the profiled steps; set profile(steps=…) to its number of steps"
-                self.why_not.append(NO_TRACE if self._phase == "waiting" else short)
+                too_short = "no trace: the loop ended before the profiled steps; set profile(steps=…) to its number of steps"
+                self.why_not.append(NO_TRACE if self._phase == "waiting" else too_short)
             self._finish()
             return
-        why = f"the loop ended after {self._marked} steps"
-        few = f", but {self._plan.least} are needed. Call capture.step() after each step"
+        end = f"the loop ended after {self._marked_steps} steps"
+        too_few = f", but {self._plan.min_steps} are needed. Call capture.step() after each step"
         advice = "for a short loop, set profile(steps=…) to its number of steps"
-        self._give_up(f"{why}{few if self._marked < self._plan.least else ', while it was timed'}; {advice}")
+        self._give_up(f"{end}{too_few if self._marked_steps < self._plan.min_steps else ', while it was timed'}; {advice}")
 
     def _finish(self) -> None:
-        """Write the bundle."""
         sources: list[tuple[Path, dict[str, Any]]] = []
         if self._trace.exists():
             sources.append((self._trace, {"source_name": "trace.json.gz", "kind": "trace", **_rank()}))
         if (telemetry := self._telemetry()) is not None:
             sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
-        if not sources and self._marked < self._plan.least:
+        if not sources and self._marked_steps < self._plan.min_steps:
             self._give_up("; ".join(["neither a trace nor telemetry was recorded", *self.why_not]))
             return
-        if self._marks is not None and self._marked:
+        if self._marks is not None and self._marked_steps:
             self._marks.close()
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **self._loader_facts()}
@@ -241,9 +242,10 @@ class Capture:
         print("; ".join([f"sawtooth: wrote {self.target}", *self.why_not]), file=sys.stderr)
 
     def _notes(self) -> str:
-        counts = self._timed and self._undisturbed
-        timed = [f"Step time measured over {self._timed} steps without the profiler."] if counts else []
-        return "\n".join(part for part in (self._run["notes"], *timed, *self.why_not) if part)
+        notes = [self._run["notes"], *self.why_not]
+        if self._timed_steps and self._undisturbed:
+            notes.insert(1, f"Step time measured over {self._timed_steps} steps without the profiler.")
+        return "\n".join(filter(None, notes))
 
     def _loader_facts(self) -> dict[str, float | str]:
         loading = batch_files.loading_of(self._scratch) if self._scratch is not None else None
@@ -260,9 +262,9 @@ class Capture:
             return None
         return target
 
-    def _print(self, what: str) -> None:
+    def _print(self, message: str) -> None:
         if not _rank().get("rank"):  # Only one rank of a job prints.
-            print(f"sawtooth: {what}", file=sys.stderr, flush=True)
+            print(f"sawtooth: {message}", file=sys.stderr, flush=True)
 
     def _give_up(self, why: str) -> None:
         self.why_not.append(why)
@@ -286,13 +288,13 @@ class Capture:
             shutil.rmtree(scratch, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _quietly(self, what: str) -> Any:
+    def _quietly(self, failure: str) -> Any:
         try:
             yield
         except Exception as error:  # Errors of the recorder must not end the training.
-            self._give_up(f"{what} ({type(error).__name__}: {error})")
+            self._give_up(f"{failure} ({type(error).__name__}: {error})")
 
 
 def _rank() -> dict[str, int]:
-    rank = number_of("RANK")
+    rank = environment_number("RANK")
     return {"rank": rank} if rank is not None else {}

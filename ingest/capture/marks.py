@@ -11,10 +11,13 @@ or batch), and ``of`` is the class of the called module. Each further line is th
     {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "l": 1, "at": ["train.py:12"], "b": 64, "n": 1024}
 
     i   index of the step, from 0, of this optimizer
-    w   time in ns: the head's wall time plus the monotonic time since then, so that corrections of the wall clock do not change it
-    p   phase: profile (torch.profiler ran or started during this step), recorder (the profile ended and was written during this step or the
-        one before), eval (the model was set to evaluate since this optimizer's last step), checkpoint (torch.save ran since then, without
-        an evaluation), else train
+    w   time in ns: the head's wall time plus the monotonic time since the head. Corrections of the wall clock do not change it.
+    p   phase:
+        profile     torch.profiler ran or started during this step
+        recorder    the profile ended and was written during this step or the step before
+        eval        the model was set to evaluate since this optimizer's last step
+        checkpoint  torch.save ran since this optimizer's last step, without an evaluation
+        train       all other steps
     o   number of the optimizer, in the order of first steps (a GAN has two optimizers); 0 if the loop itself marks its steps
     l   number of the place in the program that called the step, in the order of first calls; absent for place 0
     at  lines of this place in the user's files, innermost first; only in the place's first mark
@@ -50,7 +53,7 @@ FLUSH_NS = 1_000_000_000  # Lines are written at this interval, so a killed job 
 
 Site = tuple[int, Sequence[str], str]  # The number, the lines and the trainer of a call site.
 # The step, monotonic time in ns, phase, optimizer, call site, samples, tokens, and waits in ns (d, f and s above) of a mark.
-NotedMark = tuple[int, int, str, int, Site | None, float | None, float | None, tuple[int, int, int] | None]
+PendingMark = tuple[int, int, str, int, Site | None, float | None, float | None, tuple[int, int, int] | None]
 
 
 class MarkWriter:
@@ -74,8 +77,8 @@ class MarkWriter:
         if boundary is not None:
             head["sign"], head["of"] = boundary
         self._lines = [json.dumps({**head, "pid": os.getpid(), "gpu": gpu, "rank": rank, "w": started_ns})]
-        self._noted: list[NotedMark] = []
-        self._sites: set[int] = set()
+        self._pending: list[PendingMark] = []
+        self._written_sites: set[int] = set()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._written_ns = 0
 
@@ -91,37 +94,37 @@ class MarkWriter:
         length: float | None = None,
         waited: tuple[int, int, int] | None = None,
     ) -> None:
-        """Note that step ``index`` ended now, by the monotonic clock.
+        """Note that step ``index`` ended at ``now_ns`` of the monotonic clock; None means now.
 
-        ``site`` is the number, lines and trainer of its call site. The step had ``batch`` samples of ``length`` tokens, if known. ``waited`` are the
-        ns d, f and s of the format.
+        ``site`` is the step's call site. The step had ``batch`` samples of ``length`` tokens, if known. ``waited`` has d, f and s of the
+        format, in ns.
         """
         if now_ns is None:
             now_ns = self._monotonic_ns()
-        self._noted.append((index, now_ns, phase, optimizer, site, batch, length, waited))
+        self._pending.append((index, now_ns, phase, optimizer, site, batch, length, waited))
         if now_ns - self._written_ns >= FLUSH_NS:
             self._written_ns = now_ns
             self.flush()
-        elif len(self._noted) >= FORMAT_GROUP:
+        elif len(self._pending) >= FORMAT_GROUP:
             self._format_lines()
 
     def _format_lines(self) -> None:
-        noted, self._noted = self._noted, []
-        for index, now_ns, phase, optimizer, site, batch, length, waited in noted:
-            known = ""
-            if site is not None and site[0] not in self._sites:
-                self._sites.add(site[0])
-                known = f', "l": {site[0]}, "at": {json.dumps(site[1])}' + (f', "by": "{site[2]}"' if site[2] else "")
+        pending, self._pending = self._pending, []
+        for index, now_ns, phase, optimizer, site, batch, length, waited in pending:
+            fields = ""
+            if site is not None and site[0] not in self._written_sites:
+                self._written_sites.add(site[0])
+                fields = f', "l": {site[0]}, "at": {json.dumps(site[1])}' + (f', "by": "{site[2]}"' if site[2] else "")
             elif site is not None and site[0]:
-                known = f', "l": {site[0]}'
+                fields = f', "l": {site[0]}'
             if batch is not None:
-                known += f', "b": {batch:g}'
+                fields += f', "b": {batch:g}'
             if length is not None:
-                known += f', "n": {length:g}'
+                fields += f', "n": {length:g}'
             if waited is not None:
-                known += f', "d": {waited[0]}' + (f', "f": {waited[1]}, "s": {waited[2]}' if waited[1] else "")
+                fields += f', "d": {waited[0]}' + (f', "f": {waited[1]}, "s": {waited[2]}' if waited[1] else "")
             wall_ns = now_ns + self._offset_ns
-            self._lines.append(f'{{"k": "mark", "i": {index}, "w": {wall_ns}, "p": "{phase}", "o": {optimizer}{known}}}')
+            self._lines.append(f'{{"k": "mark", "i": {index}, "w": {wall_ns}, "p": "{phase}", "o": {optimizer}{fields}}}')
 
     def flush(self) -> None:
         """Write pending lines in one call, so that only the file's last line can be incomplete."""

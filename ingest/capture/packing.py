@@ -1,7 +1,7 @@
 """Write and recognise ``.sawtooth`` bundles.
 
-``sawtooth.ingest.runs.bundle_file`` has the manifest's fields and the reader. Standard library only, because the recorder may run on
-hosts on which nothing else is installed.
+``sawtooth.ingest.runs.bundle_file`` has the manifest's fields and the reader. Standard library only, because the recorder runs on hosts
+without other packages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RunSources = tuple[Mapping[str, Any], Sequence[SourceFile]]  # The description o
 
 def is_bundle(path: Path) -> bool:
     """Return whether a file is a bundle, which is a zip with the manifest as its first member."""
-    if not path.is_file():  # Reading a pipe would block, and would take its content from the reader.
+    if not path.is_file():  # Reading a pipe would block, and would remove the content that another process reads.
         return False
     try:
         with path.open("rb") as file:
@@ -92,8 +92,8 @@ def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
 def make_scratch_folder(target: Path) -> Path:
     """Create a folder for the parts of a recording, beside the future file ``target``.
 
-    If that fails, create it in the system's folder for temporary files. The folder remains if the job is killed, so that its parts can be
-    ingested later.
+    If ``target``'s folder is not writable, the folder is among the system's temporary files. It remains if the job is killed, so that the
+    parts can be ingested later.
     """
     with contextlib.suppress(OSError):
         return Path(tempfile.mkdtemp(prefix=f"{target.stem}-recording-", dir=target.parent))

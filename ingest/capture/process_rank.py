@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-# The name in messages, the variable with the number, and the variable with the count. Slurm sets SLURM_STEP_NUM_TASKS only under srun, not
-# in a batch script, which is a single process.
+# A process's kind in messages, the variable with its number, and the variable with the number of processes. Slurm sets
+# SLURM_STEP_NUM_TASKS only under srun. A batch script is a single process.
 LAUNCHER_VARIABLES = (
     ("rank", "RANK", "WORLD_SIZE"),
     ("task", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -15,10 +15,10 @@ LAUNCHER_VARIABLES = (
 )
 
 
-def number_of(key: str, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the variable ``key`` (RANK, WORLD_SIZE, …) as a number.
+def environment_number(key: str, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number in the variable ``key``, such as RANK; None without a whole number from 0 on.
 
-    None if the variable is absent, or is not a whole number from 0 on, because some launchers write -1 outside a job.
+    Some launchers write -1 outside a job.
     """
     value = environment.get(key, "").strip()
     return int(value) if value.isdecimal() else None
@@ -26,8 +26,8 @@ def number_of(key: str, environment: Mapping[str, str] = os.environ) -> int | No
 
 def member_of_job(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return this process's name in its job, such as rank 1 or task 3; None for a single process."""
-    for kind, key, count in LAUNCHER_VARIABLES:
-        number = number_of(key, environment)
-        if number is not None and (number_of(count, environment) or 1) > 1:
+    for kind, number_key, count_key in LAUNCHER_VARIABLES:
+        number = environment_number(number_key, environment)
+        if number is not None and (environment_number(count_key, environment) or 1) > 1:
             return f"{kind} {number}"
     return None

@@ -27,12 +27,12 @@ class StepProfiler:
     Call ``step`` after each step. If ``active`` is None, all steps until ``stop`` are profiled. ``options`` go to torch.profiler.profile.
     ``memory`` is the file of a snapshot of the CUDA allocator with its history since the profile began (None: no snapshot).
 
-    The constructor starts the profiler. If PyTorch raises an error, the constructor stops the profiler and raises the error again. It
-    raises RuntimeError while another profiler runs. A profiler that begins later ends this profile, which is then ``interrupted`` and
-    has no trace.
+    The constructor starts the profiler. If PyTorch raises an error, the constructor stops the profiler and raises the error again. The
+    constructor raises RuntimeError while another profiler runs. A profiler that begins later ends this profile. The profile is then
+    ``interrupted`` and has no trace.
 
-    PyTorch ends a profile only on the thread that began it. So the profile ends at the latest with this thread. If another thread calls
-    ``stop``, the profile is ``interrupted`` too, and runs until its own thread takes a step or ends.
+    PyTorch ends a profile only on the thread that began it. So the profile ends at the latest when this thread ends. If another thread
+    calls ``stop``, the profile is ``interrupted`` too. It then runs until the thread that began it takes a step or ends.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class StepProfiler:
         self.trace = trace
         self.interrupted = False
         self._thread = threading.get_ident()
-        self._kept, self._ended = True, False
+        self._writes_trace, self._ended = True, False
         # Number of steps until the profile ends by itself; None if only ``stop`` ends it.
         self._steps_left = warmup + active if active is not None else None
         kinds = torch.profiler.ProfilerActivity
@@ -64,7 +64,7 @@ class StepProfiler:
         PROFILERS.silence.begin(torch)
         PROFILERS.ours = self
         try:
-            with _without_warnings(), PROFILERS.by_us():
+            with _without_warnings(), PROFILERS.as_recorder():
                 self._profiler.start()
         except BaseException:  # A part of the profiler may already run, and would slow every later step.
             self.abandon()
@@ -82,7 +82,7 @@ class StepProfiler:
         return threading.get_ident() == self._thread
 
     @property
-    def can_be_kept(self) -> bool:
+    def writes_trace(self) -> bool:
         """Return whether ``stop`` writes the trace, or has written it."""
         return not self.interrupted and (self._ended or self.on_own_thread)
 
@@ -94,7 +94,7 @@ class StepProfiler:
             self._steps_left -= 1
             if self._steps_left == 0:
                 self._allocator.write(self._profiler)
-        with PROFILERS.by_us():
+        with PROFILERS.as_recorder():
             self._profiler.step()
 
     def stop(self) -> None:
@@ -102,24 +102,24 @@ class StepProfiler:
         if self._ended:
             return
         if not self.on_own_thread:
-            self.interrupted, self._kept, PROFILERS.left = True, False, self
+            self.interrupted, self._writes_trace, PROFILERS.stopping = True, False, self
             skip_destructors()  # Destructors would crash while a profile runs.
             return
         self._ended = True
-        if self._kept and (self._steps_left is None or self._steps_left > 0):
+        if self._writes_trace and (self._steps_left is None or self._steps_left > 0):
             self._allocator.write(self._profiler)
-        if not self._kept:  # The snapshot is written first, because ending the profile may take a minute.
+        if not self._writes_trace:  # The memory snapshot is written first, because ending the profile may take a minute.
             self._memory.end(None if self.interrupted else self._memory_file)
         try:
-            with _without_warnings(), PROFILERS.by_us():
+            with _without_warnings(), PROFILERS.as_recorder():
                 self._profiler.stop()
         finally:
-            PROFILERS.ended_ours()
+            PROFILERS.note_end_of_ours()
             self._memory.end(self._memory_file)
 
     def abandon(self) -> None:
         """End and discard the profile."""
-        self._kept = False
+        self._writes_trace = False
         with contextlib.suppress(Exception):
             self.stop()
         self.trace.unlink(missing_ok=True)
@@ -129,8 +129,8 @@ class StepProfiler:
         self.interrupted = True
         if self.on_own_thread:
             self.abandon()
-        until = time.monotonic() + MAX_INTERRUPT_S
-        while PROFILERS.ours is self and time.monotonic() < until:
+        deadline = time.monotonic() + MAX_INTERRUPT_S
+        while PROFILERS.ours is self and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def _end_with_thread(self) -> None:
@@ -138,9 +138,9 @@ class StepProfiler:
             self.abandon() if self.interrupted else self.stop()
 
     def _write(self, profiler: Any) -> None:
-        if self._kept:  # Writing an abandoned trace would take seconds, and the process may be about to end.
+        if self._writes_trace:  # Writing an abandoned trace would take seconds, and the process may be about to end.
             profiler.export_chrome_trace(str(self.trace))
-        # Free the results (4 kB per operator) here. They are in a reference cycle, so a garbage collection would free them in a later step.
+        # Free the results (4 kB per operator) now. They are in a reference cycle, so a garbage collection would free them during a step.
         profiler.profiler = None
 
 

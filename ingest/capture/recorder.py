@@ -26,7 +26,7 @@ from typing import Any
 
 from sawtooth.ingest.capture.loop_capture import Capture
 from sawtooth.ingest.capture.plan import Plan
-from sawtooth.ingest.capture.process_rank import number_of
+from sawtooth.ingest.capture.process_rank import environment_number
 
 
 def profile(
@@ -61,8 +61,8 @@ def profile(
     target = Path(path)
     if target.suffix != ".sawtooth":
         target = target.with_name(target.name + ".sawtooth")
-    rank = number_of("RANK")
-    if rank is not None and (number_of("WORLD_SIZE") or 1) > 1:
+    rank = environment_number("RANK")
+    if rank is not None and (environment_number("WORLD_SIZE") or 1) > 1:
         target = target.with_name(f"{target.stem}-rank{rank}{target.suffix}")
         sampler = sampler and os.environ.get("LOCAL_RANK", "0") == "0"
     facts = {
@@ -78,12 +78,12 @@ def profile(
         "settings": {str(k): str(v) for k, v in (settings or {}).items()},
         "facts": {k: float(v) for k, v in facts.items() if v},  # 0 means unknown
     }
-    plan = Plan(skip, seconds, warmup, active).within(steps)
+    plan = Plan(skip, seconds, warmup, active).for_loop(steps)
     return Capture(target, run, plan=plan, sampler=sampler, options=options, time_batches=time_batches)
 
 
 def _count_parameters(parameters: Any) -> float | None:
     if parameters is None or isinstance(parameters, int | float):
         return parameters
-    counted = parameters.parameters() if hasattr(parameters, "parameters") else parameters
-    return float(sum(p.numel() for p in counted))
+    tensors = parameters.parameters() if hasattr(parameters, "parameters") else parameters
+    return float(sum(tensor.numel() for tensor in tensors))

@@ -16,19 +16,16 @@ from sawtooth.ingest import children
 from sawtooth.ingest.json_checksum import without_checksum
 from sawtooth.ingest.sampler.segments import join_segments
 
-MAX_STOP_S = 10.0  # The sampler is killed then. It ends within one sampling period, unless the driver hangs.
+MAX_STOP_S = 10.0  # A sampler that has not ended after this time is killed. Normally it ends within one sampling period.
 # With --push, the sampler first connects to the dashboard, which may take until the request's time limit.
 MAX_PUSHING_START_S = 12.0
 MAX_START_S = 1.0  # The training waits no longer for the sampler, which starts in 0.2 to 0.5 s.
 POLL_PERIOD_S = 0.02  # Pause between two checks of whether the session has begun.
 
 
-def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
-    """Start a sampler that writes a session under ``out`` until it is stopped or this process ends.
-
-    ``more`` are options of the sampler.
-    """
-    command = children.command("sawtooth.ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid()), *more)
+def start_sampler(out: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Start a sampler that writes a session under ``out`` until it is stopped or this process ends."""
+    command = children.command("sawtooth.ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid()), *options)
     return subprocess.Popen(
         command, env=children.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
@@ -36,8 +33,8 @@ def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
 
 def wait_for_start(process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = MAX_START_S) -> bool:
     """Wait up to ``limit_s`` for the sampler's session to begin; return False if the sampler ended."""
-    until = clock() + limit_s
-    while clock() < until and not any(live.glob("*/meta.json")):
+    deadline = clock() + limit_s
+    while clock() < deadline and not any(live.glob("*/meta.json")):
         if process.poll() is not None:
             return False
         time.sleep(POLL_PERIOD_S)
@@ -55,7 +52,7 @@ def why_no_gpu_samples(live: Path) -> str | None:
 def stop_sampler(process: Any) -> str | None:
     """Stop the sampler; return its last error message, or None."""
     if process.poll() is None:
-        process.terminate()  # SIGINT would not work: a background process of a shell ignores it until it installs a handler.
+        process.terminate()  # A background process of a shell ignores SIGINT until it installs a handler.
     try:
         _, stderr = process.communicate(timeout=MAX_STOP_S)
     except subprocess.TimeoutExpired:
@@ -70,8 +67,10 @@ def stop_sampler(process: Any) -> str | None:
 
 def take_session(process: Any, live: Path, target: Path) -> str | None:
     """Stop the sampler and write its session into ``target``; return None, or why there is no file."""
-    trouble = stop_sampler(process)
+    error = stop_sampler(process)
     sessions = sorted(live.glob("*/meta.json"))
     if not sessions:
-        return trouble or "the sampler wrote nothing"
-    return None if join_segments(sessions[0].parent, target) else trouble or "the sampler took no sample"
+        return error or "the sampler wrote nothing"
+    if not join_segments(sessions[0].parent, target):
+        return error or "the sampler took no sample"
+    return None

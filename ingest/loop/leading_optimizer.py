@@ -49,7 +49,7 @@ class LeadingOptimizer:
         self._now = 0
         self._orders: dict[int, _StepOrder] = {}
 
-    def takes(self, optimizer: int) -> bool:
+    def note_step(self, optimizer: int) -> bool:
         """Record a step of ``optimizer``; return whether it ends a step of the loop."""
         self._now += 1
         order, previous_gap = self._orders.get(optimizer), 0
@@ -89,5 +89,5 @@ def leading(marks: Iterable[tuple[int, str]]) -> int:
     ``marks`` are pairs (optimizer, phase) in order. If any step was profiled, only profiled steps count.
     """
     loop = LeadingOptimizer()
-    counts = Counter((phase == "profile", optimizer) for optimizer, phase in marks if loop.takes(optimizer))
+    counts = Counter((phase == "profile", optimizer) for optimizer, phase in marks if loop.note_step(optimizer))
     return max(counts, key=lambda key: (key[0], counts[key], -key[1]), default=(False, 0))[1]

@@ -76,7 +76,7 @@ def alone(outside: int, within: int, pairs: int) -> float:
         for _ in range(pairs + 1):
             marked = calls["deep"](outside, hook.on_step, within, ROUND)
             differences.append(marked - calls["deep"](outside, None, within, ROUND))
-            hook._watch.profiled(time.monotonic_ns())
+            hook._watch.note_profile(time.monotonic_ns())
     return statistics.median(differences[1:])
 
 
@@ -106,7 +106,7 @@ def per_batch(pairs: int) -> list[float]:
             waits = LoaderWaits()
             if timed:
                 waits.watch(SimpleNamespace(DataLoader=loader, **dict.fromkeys(ITERATORS, loader)))
-            batches, since = iter(loader()), waits.since_last()
+            batches, since = iter(loader()), waits.wait_reader()
             start_ns = time.thread_time_ns()
             for _ in range(ROUND):
                 next(batches)

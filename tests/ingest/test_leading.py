@@ -10,7 +10,7 @@ CRITIC, ACTOR = 0, 1
 def led(order: list[int]) -> tuple[LeadingOptimizer, list[int]]:
     """Return the loop after ``order``, and the positions that end a step of the loop."""
     loop = LeadingOptimizer()
-    return loop, [place for place, optimizer in enumerate(order) if loop.takes(optimizer)]
+    return loop, [place for place, optimizer in enumerate(order) if loop.note_step(optimizer)]
 
 
 def test_the_optimizer_with_the_longer_period_leads() -> None:

@@ -18,27 +18,25 @@ from pathlib import Path
 from sawtooth.ingest.capture.attach import readings, stacks
 from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
-from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
+from sawtooth.ingest.capture.attach.targets import AttachError, Process, find_trainings
 from sawtooth.ingest.capture.command import launch, settings, telemetry
-from sawtooth.ingest.capture.command.parts import LEFT, errors_in, keep_unpacked, left_over, output_file, parts_folder
-from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of, remarks, runs_of
+from sawtooth.ingest.capture.command.parts import LEFT, abandoned_folders, errors_in, keep_unpacked, output_file, parts_folder
+from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_extent, run_messages, runs_to_pack
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.installation import recorder_version
 
 POLL_PERIOD_S = 0.2  # Pause between two checks of the processes and the written profiles.
-MIN_PROFILED_S = (
-    30.0  # A recording with a profile takes at least this long, so that step marks and telemetry cover time around it.
-)
-MAX_WAIT_S = 600.0  # The wait for a profile ends then. By this time, even a loop with steps of 20 s has been profiled.
-MAX_OTHER_RANKS_S = 30.0  # Wait for the other ranks' profiles after the first one. They are usually written within seconds.
+MIN_PROFILED_S = 30.0  # A recording with a profile takes at least this long, so that it covers time around the profile.
+MAX_WAIT_S = 600.0  # A profile is awaited at most this long. Even a loop with steps of 20 s is profiled in less time.
+MAX_OTHER_RANKS_S = 30.0  # Profiles of the other ranks are awaited this long after the first one. Usually they take seconds.
 UNPROFILED_S = 60.0  # Length of a recording without a hook or without a profile.
 RECORDED = "Recorded by `sawtooth attach {pid}` for {seconds:.0f} s."
 RECORDING = "recording {which}, {until}. Ctrl-C ends the recording early and writes the file; the training continues."
-RECORDED_ALREADY = "Process {pid} was started by sawtooth run, which records it: there is nothing to attach."
+RECORDED_ALREADY = "Process {pid} was started by `sawtooth run`, which already records it. Wait until that recording ends."
 NO_HOOK = "No step marks and no profile: {why}. The GPU and the process are sampled from outside instead. `sawtooth run` records both from a training's start."
 NO_STEP = (
-    "No training loop was seen while attached: no PyTorch optimizer stepped, and no backward pass, module call or loader batch was repeated. "
+    "No training loop was seen while attached, because no PyTorch optimizer stepped, and no backward pass, module call or loader batch was repeated. "
     "A loop inside a CUDA graph that was captured earlier cannot be seen."
 )
 PROFILED = "So a few seconds of the program were profiled. The answer covers only this time and has no steps."
@@ -67,7 +65,7 @@ class AttachOptions:
 
 @dataclass
 class AttachResult(launch.LaunchResult):
-    """The result of a recording. ``stays`` lists, by PID, what remains loaded in each hooked process."""
+    """The result of a recording. ``stays`` lists what remains loaded in each hooked process, by PID."""
 
     stays: dict[int, list[str]] = field(default_factory=dict)
 
@@ -85,16 +83,16 @@ def attach(
     ``pid`` may also be the training's launcher. Without ``bundle``, the file is named after the training. Setting ``stop`` ends the
     recording early. Raises AttachError if nothing can be recorded.
     """
-    targets = trainings_of(pid)
-    recorded = next((target.pid for target in targets if settings.FOLDER in target.environment), None)
-    if recorded is not None:
-        raise AttachError(RECORDED_ALREADY.format(pid=recorded))
+    targets = find_trainings(pid)
+    recorded_pid = next((target.pid for target in targets if settings.FOLDER in target.environment), None)
+    if recorded_pid is not None:
+        raise AttachError(RECORDED_ALREADY.format(pid=recorded_pid))
     name = options.name or name_of(targets[0].command)
     default = f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth"
-    bundle, other_file = output_file(bundle or Path(default), default)
-    if other_file:
-        _say(other_file)
-    for folder in left_over():
+    bundle, message = output_file(bundle or Path(default), default)
+    if message:
+        _say(message)
+    for folder in abandoned_folders():
         _say(LEFT.format(folder=folder))
     remote, stop = remote or RemoteExecution(), stop or threading.Event()
     with contextlib.ExitStack() as stack:
@@ -111,7 +109,7 @@ def attach(
             launched = recording.end()
         try:
             _write(recording, bundle, name, RECORDED.format(pid=pid, seconds=recording.seconds), launched)
-        except Exception as error:  # After a full disk or a bug of ours, the recorded parts stay on the disk.
+        except Exception as error:  # The recorded parts stay on the disk.
             launched.missing.append(keep_unpacked(error, recording.folder, bundle))
         return launched
 
@@ -138,17 +136,17 @@ class _Recording:
         if self.options.sample:
             follow = [word for target in self.targets for word in ("--follow", str(target.pid))]
             self._sampler, self._at_start = telemetry.start_sampler(self.folder, None, name, *follow)
-        why_not = next(filter(None, map(self._remote.why_not, self.targets)), None)
         injection = Injection(self.targets, self.folder, self._environment(), self._remote)
-        why_not = why_not or injection.attach()
-        if why_not is None:
+        obstacles = filter(None, map(self._remote.why_not, self.targets))
+        why_no_hook = next(obstacles, None) or injection.attach()
+        if why_no_hook is None:
             self.injection = injection
         else:
-            self._at_start.append(NO_HOOK.format(why=why_not))
+            self._at_start.append(NO_HOOK.format(why=why_no_hook))
             self._stacks = stacks.Stacks(self.targets[0].pid, self.folder)
         for sentence in self._at_start:
             _say(sentence)
-        _say(RECORDING.format(which=_target_names(self.targets), until=self._until()))
+        _say(RECORDING.format(which=_target_names(self.targets), until=self._duration_text()))
 
     def _environment(self) -> dict[str, str]:
         options = {
@@ -171,7 +169,7 @@ class _Recording:
             return self.options.seconds
         return MAX_WAIT_S if self._waits_for_profile else UNPROFILED_S
 
-    def _until(self) -> str:
+    def _duration_text(self) -> str:
         if self._waits_for_profile:
             return f"for {MIN_PROFILED_S:.0f} s or more, until a profile is taken"
         return f"for {self._limit_s:g} s"
@@ -218,8 +216,8 @@ class _Recording:
 
 def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launched: launch.LaunchResult) -> None:
     """Write the recorded runs into ``bundle``, if there are any."""
-    launched.missing += remarks(recording.folder)
-    runs = runs_of(recording.folder)
+    launched.missing += run_messages(recording.folder)
+    runs = runs_to_pack(recording.folder)
     if recording.injection is not None:
         launched.missing += _missing_from_hook(runs, recording.options)
     if runs:
@@ -230,13 +228,13 @@ def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launch
 
 
 def _missing_from_hook(runs: Sequence[RecordedRun], options: AttachOptions) -> list[str]:
-    """Return a sentence if the hook saw no loop or took no profile; an empty list if nothing is missing."""
+    """Return a message if the hook saw no loop or took no profile; [] if nothing is missing."""
     kinds = {about["kind"]: path for run in runs[:1] for path, about in run.sources}
     if "marks" not in kinds:
         return [f"{NO_STEP} {PROFILED}" if "trace" in kinds else NO_STEP]
     if "trace" in kinds or options.steps <= 0:
         return []
-    steps, seconds = loop_of(kinds["marks"])
+    steps, seconds = loop_extent(kinds["marks"])
     return [NO_PROFILE.format(steps=steps, seconds=seconds, after=options.after_s)]
 
 

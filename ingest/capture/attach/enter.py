@@ -18,7 +18,7 @@ PACKAGE = "_sawtooth_recorder"  # as in `sawtooth run`; the training may have a 
 def enter(settings: dict[str, Any]) -> None:
     """Run the request in ``settings`` (see ``attach/inside.py``), and write the answer file."""
     if settings["do"] == "attach" and not os.path.isdir(settings["folder"]):  # noqa: PTH112
-        return  # The request came too late. The recording has already ended.
+        return  # The recording has already ended.
     try:
         if PACKAGE not in sys.modules:
             add_package(settings["root"])

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from sawtooth.ingest.capture.attach.inside import HookAnswer
 
 ENTER_SCRIPT = Path(__file__).with_name("enter.py")
-# The wait for an answer ends then. A main thread that waits for its GPU or for a batch returns to Python within seconds.
+# An answer is awaited at most this long. A main thread that waits for its GPU or for a batch returns to Python within seconds.
 MAX_ANSWER_S = 30.0
 POLL_PERIOD_S = 0.01  # Pause between two checks for answers.
 REPEAT_PAUSE_S = 0.02  # Pause before a request is repeated because an optimizer's hook was running. A hook takes microseconds.
 LEASE_FILE = "attached"  # The modification time of this file shows that the recorder is still alive.
 BEGIN_FILE = "begin_ns"  # This file contains the time from which all ranks count steps.
 LEAD_NS = 500_000_000  # Time between writing BEGIN_FILE and the first counted step, so that each rank has read the file.
-NO_ANSWER = "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or the disk for its answer is full"
+NO_ANSWER = (
+    "process {pid} did not answer within {seconds:.0f} s. Its main thread is in a long call outside Python, or the disk is full"
+)
 
 
 class Injection:
@@ -49,30 +51,30 @@ class Injection:
         self._targets, self._folder, self._remote, self._answer_s = targets, folder, remote, answer_s
         self._settings = {"folder": str(folder), "root": str(IMPORT_ROOT), "environment": dict(environment)}
         self._sent = 0
-        self.stays: dict[int, list[str]] = {}  # By PID, what remains loaded. ``detach`` fills it.
+        self.stays: dict[int, list[str]] = {}  # What remains loaded after ``detach``, by PID.
 
     def attach(self) -> str | None:
-        """Inject the hook into all targets or none; return the reason if it failed, None on success."""
+        """Inject the hook into all targets or none; return the reason if this failed, else None."""
         self.renew()
         answers = self._ask(self._targets, "attach", processes=len(self._targets))
-        trouble = next((answer["error"] for answer in answers.values() if "error" in answer), None)
-        if trouble is not None:
-            self._ask([each for each in self._targets if "error" not in answers[each.pid]], "detach")
-            return trouble
+        error = next((answer["error"] for answer in answers.values() if "error" in answer), None)
+        if error is not None:
+            self._ask([target for target in self._targets if "error" not in answers[target.pid]], "detach")
+            return error
         part = self._folder / f"{BEGIN_FILE}.part"
         part.write_text(str(time.monotonic_ns() + (LEAD_NS if len(self._targets) > 1 else 0)))
         part.replace(self._folder / BEGIN_FILE)
         return None
 
     def renew(self) -> None:
-        """Renew the lease, which shows that the recorder is alive; else the hooks end after half a minute."""
+        """Renew the lease. Without renewal, the hooks end after half a minute."""
         with contextlib.suppress(OSError):
             (self._folder / LEASE_FILE).touch()
 
     def detach(self) -> list[str]:
         """Remove the hook from all targets that still run.
 
-        Return sentences that say what stays loaded in each process, or why the hook could not be removed.
+        Returns messages about what stays loaded in each process, or why the hook could not be removed.
         """
         running = [target for target in self._targets if target.is_alive()]
         sentences = []
@@ -85,22 +87,22 @@ class Injection:
                 sentences.append(f"Not detached from process {pid}: {answer['error']}. Its hook ends itself within a minute.")
         return sentences
 
-    def _ask(self, targets: Sequence[Process], action: str, **more: Any) -> dict[int, HookAnswer]:
+    def _ask(self, targets: Sequence[Process], action: str, **values: Any) -> dict[int, HookAnswer]:
         """Send a request to each target and return the answers by PID.
 
         Repeats the request if a target answers "again".
         """
-        until = time.monotonic() + self._answer_s
+        deadline = time.monotonic() + self._answer_s
         answers: dict[int, HookAnswer] = {}
-        awaited = {target.pid: (target, self._send(target, action, more)) for target in targets}
+        awaited = {target.pid: (target, self._send(target, action, values)) for target in targets}
         while awaited:
             for pid, (target, sent) in list(awaited.items()):
-                answer = sent.answer(is_over=time.monotonic() > until or not target.is_alive())
+                answer = sent.answer(is_over=time.monotonic() > deadline or not target.is_alive())
                 if answer is None:
                     continue
-                if answer.get("again") and time.monotonic() < until:
+                if answer.get("again") and time.monotonic() < deadline:
                     time.sleep(REPEAT_PAUSE_S)
-                    awaited[pid] = target, self._send(target, action, more)
+                    awaited[pid] = target, self._send(target, action, values)
                     continue
                 del awaited[pid]
                 answers[pid] = (
@@ -115,24 +117,23 @@ class Injection:
             time.sleep(POLL_PERIOD_S)
         return answers
 
-    def _send(self, target: Process, action: str, more: Mapping[str, Any]) -> _SentScript:
+    def _send(self, target: Process, action: str, values: Mapping[str, Any]) -> _SentScript:
         self._sent += 1
         sent = _SentScript(self._folder / f"answer-{target.pid}-{self._sent}.json", action)
-        sent.write({**self._settings, **more, "do": action, "answer": str(sent.file)})
-        if (trouble := self._remote.execute(target, sent.script)) is not None:
-            sent.trouble = trouble
+        sent.write({**self._settings, **values, "do": action, "answer": str(sent.file)})
+        sent.error = self._remote.execute(target, sent.script)
         return sent
 
 
 class _SentScript:
     """A script that was sent to a process, and the file for its answer.
 
-    The script is outside the recording's folder, because that folder may be deleted before a slow process reads the script.
+    The script is outside the recording's folder, which may be deleted before a slow process reads the script.
     """
 
     def __init__(self, file: Path, action: str) -> None:
         self.file, self._action = file, action
-        self.trouble: str | None = None
+        self.error: str | None = None  # why the script could not be sent
         handle, name = tempfile.mkstemp(prefix="sawtooth-attach-", suffix=".py")
         os.close(handle)
         self.script = Path(name)
@@ -142,10 +143,13 @@ class _SentScript:
         self.script.write_text(f"{ENTER_SCRIPT.read_text()}\n\nenter(json.loads({json.dumps(settings)!r}))\n")
 
     def answer(self, *, is_over: bool) -> HookAnswer | None:
-        """Return the answer; None if there is none yet, {"silent": True} if none came and ``is_over``."""
-        if self.trouble is not None:
+        """Return the answer, or None if there is no answer yet.
+
+        If the wait ``is_over`` without an answer, the result is {"silent": True}.
+        """
+        if self.error is not None:
             self.script.unlink(missing_ok=True)  # The process was never asked to run the script.
-            return {"error": self.trouble}
+            return {"error": self.error}
         with contextlib.suppress(OSError):
             answer: HookAnswer = json.loads(self.file.read_text())
             self.script.unlink(missing_ok=True)
@@ -153,5 +157,5 @@ class _SentScript:
         if not is_over:
             return None
         if self._action == "attach":
-            self.script.write_text("")  # If the process reads it later, it must not attach. A late detach is harmless.
+            self.script.write_text("")  # A process that reads the script later must not attach. A late detach is harmless.
         return {"silent": True}

@@ -1,4 +1,4 @@
-"""Hook optimizers and patch modules of a running training for `sawtooth attach`; undo both.
+"""Hook optimizers and patch modules of a running training for `sawtooth attach`; undo all changes.
 
 ``enter.py`` calls ``answer_request`` on the training's main thread. The call may come between any two instructions of the program.
 Standard library only.
@@ -24,12 +24,12 @@ from ..command.without_optimizer.boundaries import BoundaryDetector
 from ..in_process.compiler import leave_out_recorder
 from ..in_process.exit_actions import finish_at_end
 from ..in_process.profilers import PROFILERS
-from ..process_rank import number_of
+from ..process_rank import environment_number
 
-# Both names must equal those in injection.py, which is not loaded inside the training.
+# These names equal the names in injection.py, which is not loaded inside the training.
 LEASE_FILE = "attached"
 BEGIN_FILE = "begin_ns"
-LEASE_NS = 30_000_000_000  # A recorder that does not renew its lease for this long was stopped or killed (Ctrl-Z, kill -9).
+LEASE_NS = 30_000_000_000  # If the lease is not renewed for this long, the recorder was stopped or killed (Ctrl-Z, kill -9).
 LEASE_CHECK_NS = 2_000_000_000  # Time between two checks of the lease file.
 OPTIMIZER_MODULE = "torch.optim.optimizer"
 # The hook must not be changed while a thread runs code of hook.py or ``on_event``, because this code runs in the middle of a step.
@@ -46,49 +46,49 @@ Undo = Callable[[], object]
 class Attachment:
     """The hook in this process.
 
-    It marks steps from the time in the file ``begin_ns`` until it is removed or the recorder stops renewing the lease.
+    The hook marks steps from the time in the file ``begin_ns``, until the hook is removed or the lease is not renewed.
     """
 
     def __init__(self, settings: HookSettings, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self.hook, self.detector = hooks.hook_and_detector(settings, self.counts)
+        self.hook, self.detector = hooks.hook_and_detector(settings, self.is_counting)
         self._clock_ns = clock_ns
         self._settings, self._folder = settings, settings.folder
         self._undo: list[Undo] = []
         self._begun = False
-        self._lease = (0, clock_ns())  # modification time of the lease file, and when it was first seen
-        self._next_look_ns = 0  # time of the next look at the folder's files
+        self._lease = (0, clock_ns())  # the lease file's modification time, and the time at which it was first read
+        self._next_check_ns = 0  # time of the next check of the folder's files
         self._remove: Undo = lambda: None
         self.is_over = False
 
     def on_step(self, optimizer: Any, *rest: Any) -> None:
         """Mark a step, if steps count now."""
-        if self.counts():
+        if self.is_counting():
             self.hook.on_step(optimizer, *rest)
 
     on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile must not trace the hook.
 
-    def counts(self) -> bool:
+    def is_counting(self) -> bool:
         """Return whether steps count now: after the ranks' common start, and while the recorder is alive."""
         if self.is_over:
             return False
         try:
             now_ns = self._clock_ns()
-            if now_ns >= self._next_look_ns:
-                self._look(now_ns)
-        except Exception:  # An error of ours must not disturb the training.
+            if now_ns >= self._next_check_ns:
+                self._check_files(now_ns)
+        except Exception:  # Errors of the recorder must not disturb the training.
             self.end()
         return self._begun and not self.is_over
 
-    def _look(self, now_ns: int) -> None:
+    def _check_files(self, now_ns: int) -> None:
         if not self._begun:
             with contextlib.suppress(OSError, ValueError):
                 self._begun = now_ns >= int((self._folder / BEGIN_FILE).read_text())
         if self._begun:
-            self._next_look_ns = now_ns + LEASE_CHECK_NS
+            self._next_check_ns = now_ns + LEASE_CHECK_NS
         with contextlib.suppress(OSError):
-            renewed = os.stat(self._folder / LEASE_FILE).st_mtime_ns  # noqa: PTH116
-            if renewed != self._lease[0]:
-                self._lease = renewed, now_ns
+            renewal_ns = os.stat(self._folder / LEASE_FILE).st_mtime_ns  # noqa: PTH116
+            if renewal_ns != self._lease[0]:
+                self._lease = renewal_ns, now_ns
         if now_ns - self._lease[1] > LEASE_NS:
             self.end()
 
@@ -130,7 +130,7 @@ class Attachment:
         self._remove()
 
 
-# By module: the function that patches it, if it is loaded. Programs call `torch.save`, so the patch for saving is on torch itself.
+# For each module, the function that patches the module if it is loaded. Programs call `torch.save`, so torch itself is patched for saving.
 PATCHES: Mapping[str, Callable[[Any], Undo | None]] = {
     "torch.nn.modules.module": hooks.watch_evaluation,
     "torch": hooks.watch_saving,
@@ -152,7 +152,7 @@ STAYS = (
     "timers in the loader's iterators and workers of this epoch",
     "TEARDOWN_CUPTI and KINETO_LOG_LEVEL in its environment, if a profile was taken",
 )
-_current: list[Attachment] = []  # It contains the attachment of this process, if there is one.
+_current: list[Attachment] = []  # the attachment of this process, or empty
 
 
 class HookAnswer(TypedDict, total=False):
@@ -183,9 +183,9 @@ def _attach(settings: Mapping[str, Any]) -> HookAnswer:
         return {"error": ALREADY_RECORDED.format(pid=os.getpid())}
     _detach()
     variables = {**os.environ, **settings["environment"]}
-    ranks_here = number_of("LOCAL_WORLD_SIZE", variables) or number_of("WORLD_SIZE", variables) or 1
+    ranks_here = environment_number("LOCAL_WORLD_SIZE", variables) or environment_number("WORLD_SIZE", variables) or 1
     if settings["processes"] < ranks_here:
-        variables[BY_ITSELF] = "1"  # Other ranks are not recorded, so this one cannot agree with them on the steps to profile.
+        variables[BY_ITSELF] = "1"  # Some ranks are not recorded, so the ranks cannot agree on the steps to profile.
     attached = Attachment(HookSettings.of(variables))
     _current.append(attached)
     attached.begin(optimizers, variables.get(LOADER) != "0")
@@ -202,7 +202,7 @@ def _detach() -> HookAnswer:
 def _runs_a_hook(optimizers: Any) -> bool:
     """Return whether a thread is inside an optimizer's hooks or the recorder's own hook.
 
-    The list of an optimizer's hooks must not change while a thread iterates over it.
+    An optimizer's list of hooks must not change while a thread iterates over the list.
     """
     file = getattr(optimizers, "__file__", None)
     for innermost in sys._current_frames().values():

@@ -1,7 +1,7 @@
 """Run a script in another Python process with ``sys.remote_exec`` of Python 3.14 (PEP 768).
 
-Both sides must run the same version of Python, so the target's own executable makes the call. The target is not paused: the call writes
-the script's name into the target's memory, and the target's main thread reads it when it next checks for signals.
+Caller and target must run the same version of Python, so the target's own executable makes the call. The target is not paused, because the
+call only writes the script's name into the target's memory. The target's main thread reads the name at its next check for signals.
 Standard library only.
 """
 
@@ -33,9 +33,9 @@ class RemoteExecution:
     """Calls of ``sys.remote_exec``. Tests replace this class with another way to run a script."""
 
     def why_not(self, target: Process) -> str | None:
-        """Return why ``target`` cannot run a script and what would help; None if it can."""
+        """Return why ``target`` cannot run a script and what to do; None if it can."""
         if _namespace(target.pid) != _namespace(os.getpid()):
-            return f"process {target.pid} is in a container: run sawtooth attach inside it"
+            return f"process {target.pid} is in a container, so run sawtooth attach inside the container"
         if target.environment.get(DISABLED) or _disabled_by(target.command):
             return f"process {target.pid} was started with remote execution turned off ({DISABLED} or -X disable_remote_debug)"
         program = _program(target.pid)

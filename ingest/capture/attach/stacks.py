@@ -1,7 +1,7 @@
 """Functions in which a process's main thread spends its time, from stacks that py-spy reads.
 
-py-spy (https://github.com/benfred/py-spy) is a separate program. It is used if it is installed. With ``--nonblocking`` it does not pause
-the process. A few stacks change while py-spy reads them, so these stacks are missing or wrong.
+py-spy (https://github.com/benfred/py-spy) is a separate program, which is used if it is installed. With ``--nonblocking``, py-spy does not
+pause the process. A few stacks change while py-spy reads them, so these stacks are missing or wrong.
 Standard library only.
 """
 
@@ -22,13 +22,15 @@ MAX_FUNCTIONS = 5  # Number of functions that the message names, so that it stay
 MIN_STACKS = 20  # With fewer stacks, the result would be chance.
 INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
 FRAME = re.compile(r"(?P<function>.+) \((?P<file>.+?)(:(?P<line>\d+))?\)")
-INSTALL = "Without its Python stacks: py-spy is not installed. Install it with `pip install py-spy` in Sawtooth's environment."
+INSTALL = "No Python stacks, because py-spy is not installed. Install it with `pip install py-spy` in Sawtooth's environment."
 PERMISSION = (
-    "Without its Python stacks: this user may not read another process's memory. Allow it with `sysctl kernel.yama.ptrace_scope=0`, or with CAP_SYS_PTRACE "
+    "No Python stacks, because this user may not read another process's memory. Allow it with `sysctl kernel.yama.ptrace_scope=0`, or with CAP_SYS_PTRACE "
     "(root; docker run --cap-add=SYS_PTRACE)."
 )
-FAILED = "Without its Python stacks: py-spy failed ({why})."
-TOO_FEW = "Without its Python stacks: py-spy read {count} stacks, too few to name a function."
+FAILED = "No Python stacks, because py-spy failed ({why})."
+TOO_FEW = (
+    "No Python stacks, because py-spy read only {count} stacks, too few to name a function. Attach for longer (--seconds)."
+)
 DENIED = ("permission denied", "operation not permitted")  # py-spy's messages if the kernel refuses access
 
 
@@ -46,7 +48,7 @@ class Stacks:
                 )
 
     def end(self) -> list[str]:
-        """Stop py-spy; return sentences that name the main thread's functions, or say why they are unknown."""
+        """Stop py-spy; return a message with the main thread's functions, or why they are unknown."""
         if self._spy is None:
             return [INSTALL]
         if self._spy.poll() is None:
@@ -82,21 +84,21 @@ def in_words(stacks: str, pid: int) -> list[str]:
     functions: Counter[tuple[str, str]] = Counter()
     lines: Counter[tuple[str, str, str]] = Counter()
     for stack in stacks.splitlines():
-        frames, _, count = stack.rpartition(" ")
+        frames, _, count_text = stack.rpartition(" ")
         thread, *calls = frames.split(";")
-        if not thread.startswith(f"thread ({pid})") or not calls or not count.isdecimal():
+        if not thread.startswith(f"thread ({pid})") or not calls or not count_text.isdecimal():
             continue
         parsed = [match for match in map(FRAME.fullmatch, calls) if match is not None]
         own = [match for match in parsed if not INSTALLED.search(match["file"])]
-        for call in (own or parsed)[-1:]:  # the innermost frame in the user's own code, else the innermost of all
+        for call in (own or parsed)[-1:]:  # the innermost frame in the user's code, or else the innermost frame
             function = call["function"], call["file"]
-            functions[function] += int(count)
-            lines[(*function, call["line"] or "")] += int(count)
+            functions[function] += int(count_text)
+            lines[(*function, call["line"] or "")] += int(count_text)
     total = sum(functions.values())
     if total < MIN_STACKS:
         return [TOO_FEW.format(count=total)]
     descriptions = []
-    for place, times in functions.most_common(MAX_FUNCTIONS):
-        line = max((key for key in lines if key[:2] == place), key=lambda key: lines[key])[2]
-        descriptions.append(f"{place[0]} ({Path(place[1]).name}:{line}) {100 * times / total:.0f} %")
-    return [f"Its main thread was in these functions of the training ({total} stacks): {', '.join(descriptions)}."]
+    for (function_name, file), count in functions.most_common(MAX_FUNCTIONS):
+        line = max((key for key in lines if key[:2] == (function_name, file)), key=lambda key: lines[key])[2]
+        descriptions.append(f"{function_name} ({Path(file).name}:{line}) {100 * count / total:.0f} %")
+    return [f"The main thread was in these functions of the training ({total} stacks): {', '.join(descriptions)}."]

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sawtooth.ingest.capture.process_rank import number_of
+from sawtooth.ingest.capture.process_rank import environment_number
 from sawtooth.ingest.sampler.host import HELPERS, is_worker
 
 PROC = Path("/proc")
 PYTORCH_LIBRARY = "/libtorch_python"  # A process's memory map contains this text after PyTorch was imported.
-GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # The device files of NVIDIA and AMD begin like this.
+GPU_FILES = ("/dev/nvidia", "/dev/kfd")  # Paths of the device files of NVIDIA and AMD begin with these.
 CONTROL_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset")  # Processes that only query a GPU open these too.
 NO_PROC = "sawtooth attach reads processes from /proc, so it works on Linux only."
 NO_PROCESS = "There is no process {pid}. `pgrep -af python` lists the Python processes."
-NOT_YOURS = "Process {pid} belongs to user {owner}, you are user {user}. sawtooth attach records your own processes only: run it as that user."
+NOT_YOURS = "Process {pid} belongs to user {owner}, but you are user {user}. Run sawtooth attach as user {owner}."
 NO_PYTORCH = (
     "Neither process {pid} nor any process below it has imported PyTorch. Give the PID of the training or of its launcher; "
     "if the training has just started, try again in a few seconds."
@@ -35,8 +35,8 @@ class AttachError(Exception):
 class Process:
     """A process as /proc describes it.
 
-    ``started`` is its start in clock ticks since boot, which distinguishes it from a later process with the same PID. ``owners``
-    are its real, effective, saved and file-system user ids. ``environment`` is the environment at its start.
+    ``started`` is the process's start in clock ticks since boot, which distinguishes it from a later process with the same PID. ``owners``
+    are the real, effective, saved and file-system user ids. ``environment`` is the environment at the process's start.
     """
 
     pid: int
@@ -51,7 +51,7 @@ class Process:
     @property
     def rank(self) -> int | None:
         """Return the rank that a launcher gave to this process, None without one."""
-        return number_of("RANK", self.environment)
+        return environment_number("RANK", self.environment)
 
     def is_alive(self, proc: Path = PROC) -> bool:
         """Return whether this process still runs, and its PID was not reused."""
@@ -59,7 +59,7 @@ class Process:
         return stat is not None and stat[0] != "Z" and int(stat[19]) == self.started
 
 
-def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> list[Process]:
+def find_trainings(pid: int, *, user: int | None = None, proc: Path = PROC) -> list[Process]:
     """Return the training processes at or below ``pid``, by rank. Raises AttachError if there are none."""
     user = os.geteuid() if user is None else user
     if not (proc / "self").exists():
@@ -69,11 +69,11 @@ def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> lis
         raise AttachError(NO_PROCESS.format(pid=pid))
     if root.owners != {user}:
         raise AttachError(NOT_YOURS.format(pid=pid, owner=min(root.owners - {user}), user=user))
-    tree = {each.pid: each for each in (root, *_descendants(pid, proc)) if each.owners == {user}}
+    tree = {process.pid: process for process in (root, *_descendants(pid, proc)) if process.owners == {user}}
     with_pytorch = {
-        each.pid: each
-        for each in tree.values()
-        if each.uses_pytorch and not any(helper in " ".join(each.command) for helper in HELPERS)
+        process.pid: process
+        for process in tree.values()
+        if process.uses_pytorch and not any(helper in " ".join(process.command) for helper in HELPERS)
     }
     if not with_pytorch:
         raise AttachError(NO_PYTORCH.format(pid=pid))
@@ -81,16 +81,18 @@ def trainings_of(pid: int, *, user: int | None = None, proc: Path = PROC) -> lis
 
 
 def _ranks(with_pytorch: Mapping[int, Process]) -> list[Process]:
-    """Return the processes with a rank. Loader workers inherit the rank's number and are left out."""
-    ranked = [each for each in with_pytorch.values() if each.rank is not None]
-    own = [each for each in ranked if each.parent not in with_pytorch or with_pytorch[each.parent].rank != each.rank]
-    return sorted(own, key=lambda each: each.rank or 0)
+    """Return the processes with a rank, without loader workers, which inherit the rank's number."""
+    ranked = [process for process in with_pytorch.values() if process.rank is not None]
+    trainings = [
+        process for process in ranked if process.parent not in with_pytorch or with_pytorch[process.parent].rank != process.rank
+    ]
+    return sorted(trainings, key=lambda process: process.rank or 0)
 
 
 def _unranked_trainings(with_pytorch: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
     """Return the topmost processes that are not launchers.
 
-    If none of them uses a GPU, return the topmost processes that use a GPU, because torch.multiprocessing may have started them.
+    If none of these uses a GPU, the topmost processes that use a GPU are returned, because torch.multiprocessing may have started them.
     """
     launchers = {
         parent.pid
@@ -99,21 +101,21 @@ def _unranked_trainings(with_pytorch: Mapping[int, Process], tree: Mapping[int, 
         and (parent := _nearest_ancestor(child, with_pytorch, tree)) is not None
         and not parent.uses_gpu
     }
-    rest = {pid: each for pid, each in with_pytorch.items() if pid not in launchers}
+    rest = {pid: process for pid, process in with_pytorch.items() if pid not in launchers}
     top = _topmost(rest, tree)
-    if not any(each.uses_gpu for each in top):
-        top = _topmost({pid: each for pid, each in rest.items() if each.uses_gpu}, tree) or top
-    return sorted(top, key=lambda each: each.pid)
+    if not any(process.uses_gpu for process in top):
+        top = _topmost({pid: process for pid, process in rest.items() if process.uses_gpu}, tree) or top
+    return sorted(top, key=lambda process: process.pid)
 
 
-def _topmost(some: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
-    return [each for each in some.values() if _nearest_ancestor(each, some, tree) is None]
+def _topmost(candidates: Mapping[int, Process], tree: Mapping[int, Process]) -> list[Process]:
+    return [process for process in candidates.values() if _nearest_ancestor(process, candidates, tree) is None]
 
 
-def _nearest_ancestor(process: Process, some: Mapping[int, Process], tree: Mapping[int, Process]) -> Process | None:
-    """Return the nearest ancestor of a process that is in ``some``; None if there is none."""
+def _nearest_ancestor(process: Process, candidates: Mapping[int, Process], tree: Mapping[int, Process]) -> Process | None:
+    """Return the nearest ancestor of a process that is in ``candidates``; None if there is none."""
     parent = tree.get(process.parent)
-    while parent is not None and parent.pid not in some:
+    while parent is not None and parent.pid not in candidates:
         parent = tree.get(parent.parent)
     return parent
 
@@ -150,10 +152,10 @@ def _descendants(pid: int, proc: Path) -> list[Process]:
     for folder in proc.iterdir():
         if folder.name.isdecimal() and (stat := _stat(int(folder.name), proc)) is not None:
             parents.setdefault(int(stat[1]), []).append(int(folder.name))
-    descendants, to_see = [], [pid]
-    while to_see:
-        children = parents.get(to_see.pop(), [])
-        to_see += children
+    descendants, waiting = [], [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        waiting += children
         descendants += [process for child in children if (process := read_process(child, proc)) is not None]
     return descendants
 

@@ -1,1 +1,1 @@
-"""Search for the largest batch that fits, and the speed of each size; everything is restored."""
+"""Search for the largest batch that fits, and timing of each size. The training's state is restored."""

@@ -27,7 +27,7 @@ def sample_count(torch: Any, batch: Any) -> int | None:
 
 
 def resized(torch: Any, value: Any, example_size: int, size: int) -> Any:
-    """Return an example with ``size`` samples instead of ``example_size``: samples are repeated or cut."""
+    """Return the example ``value`` with ``size`` samples instead of ``example_size``, repeated or cut."""
     if isinstance(value, torch.Tensor):
         if not value.dim() or value.shape[0] != example_size or size == example_size:
             return value

@@ -6,9 +6,9 @@
     loader = DataLoader(dataset, batch_size=sizes.advised)
 
 ``train_step(batch)`` is one whole step: forward, backward, optimizer. ``batch`` is an example batch, or a function that makes a batch
-of a given size. An example has its samples along dimension 0; it is repeated or cut for other sizes. ``changes`` are the objects that a
-step changes: models, optimizers, gradient scalers, schedulers, generators. They and the random state are restored afterwards, even
-after an out-of-memory error. Graphs of ``torch.compile`` are discarded. Times do not include data loading.
+of a given size. An example has its samples along dimension 0; they are repeated or cut for other sizes. ``changes`` are the objects that a
+step changes: models, optimizers, gradient scalers, schedulers, generators. These objects and the random state are restored afterwards,
+even after an out-of-memory error. Graphs of ``torch.compile`` are discarded. Times do not include data loading.
 
 Functions get ``torch`` as an argument, because importing this module must not import PyTorch.
 """
@@ -39,7 +39,7 @@ Trial = TypeVar("Trial")
 WARMUP_STEPS = 2  # The first step loads kernels and chooses algorithms. By the second, the optimizer has allocated its state.
 TIMINGS = 3  # Each size is timed this often. The median is the step time, and the spread is its uncertainty.
 MAX_SIZE_FACTOR = 1024  # By default, the search stops at this multiple of the example's batch size.
-MAX_STEPS = 500  # Steps per timing. More steps would not make the median more precise.
+MAX_STEPS = 500  # A timing has at most this many steps. More steps would not make the median more precise.
 PROFILED_STEPS = 5
 # Messages of plain RuntimeErrors that also mean that memory ran out.
 OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|(?:CUBLAS|CUDNN|CUSOLVER|NCCL)\w*ALLOC_FAILED", re.I)
@@ -76,16 +76,16 @@ def find_batch_size(
 
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise ValueError(
-            "With several ranks, an out-of-memory error on one rank would block the others: find the batch size on one GPU, without a "
+            "With several ranks, an out-of-memory error on one rank would block the others. Find the batch size on one GPU, without a "
             "process group."
         )
     example_size = start or (None if callable(batch) else sample_count(torch, batch))
     if not example_size:
-        raise ValueError("The batch size is unknown: batch is a function or has no tensor with dimensions. Give start=…")
+        raise ValueError("batch is a function, or has no tensor with dimensions, so its size is unknown. Give start=…")
     if not callable(batch) and not any(tensor.dim() and tensor.shape[0] == example_size for tensor in tensors_of(torch, batch)):
         raise ValueError(
-            f"No tensor of the example has {example_size:,} samples along its first dimension, so it cannot be resized: "
-            "leave start out, or give a function that makes a batch of a size."
+            f"No tensor of the example has {example_size:,} samples along its first dimension, so the example cannot be resized. "
+            "Leave start out, or give a function that makes a batch of a size."
         )
     make_batch = batch if callable(batch) else lambda size: resized(torch, batch, example_size, size)
     runner = _TrialRunner(torch, train_step, make_batch, changes, seconds)
@@ -122,11 +122,11 @@ def report_lines(sizes: BatchSizes) -> list[str]:
         memory = f"{trial.memory_bytes / 1e9:.3g}" if trial.memory_bytes is not None else ""
         rows.append(f"{trial.batch:>8,}  {step:>9}  {rate:>10}  {accumulated:>22}  {memory:>8}".rstrip())
     if sizes.too_large is None:
-        return [*rows, f"sawtooth: a batch of {sizes.largest:,} fits; no larger one was tried."]
+        return [*rows, f"sawtooth: a batch of {sizes.largest:,} fits. No larger batch was tried."]
     return [
         *rows,
-        f"sawtooth: the largest batch that fits is {sizes.largest:,}. Recommended: {sizes.advised:,}, about {100 * RULE:.0f} % of it, which "
-        "leaves room for longer samples, fragmentation and evaluation.",
+        f"sawtooth: the largest batch that fits is {sizes.largest:,}. Use {sizes.advised:,} (about {100 * RULE:.0f} %), to leave memory "
+        "for longer samples, fragmentation and evaluation.",
     ]
 
 
@@ -182,7 +182,7 @@ class _TrialRunner:
             if not self._is_out_of_memory(error):
                 raise
         finally:
-            # Python has already deleted the out-of-memory exception here, so its frames no longer keep tensors alive.
+            # Python has deleted the out-of-memory exception by now, so that no frame keeps tensors alive.
             self._restore()
         raise _OutOfMemoryError
 

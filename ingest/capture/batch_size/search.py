@@ -20,8 +20,8 @@ PRECISION_DIVISOR = 16
 class BatchSizeTrial:
     """A batch of ``batch`` samples: step time (median, lowest, highest), optimizer time, and peak memory.
 
-    The times and the memory are None if the batch did not fit into memory. ``optimizer_ms`` is also None without an optimizer, and
-    ``memory_bytes`` without a GPU.
+    The times and the memory are None if the batch did not fit into memory. ``optimizer_ms`` is also None without an optimizer.
+    ``memory_bytes`` is also None without a GPU.
     """
 
     batch: int
@@ -57,10 +57,7 @@ class BatchSizes:
 
     @property
     def advised(self) -> int | None:
-        """The recommended batch size.
-
-        It is smaller than the largest batch that ran. If no batch was too large, it is the largest batch that ran.
-        """
+        """The recommended batch size. If a batch was too large, it is smaller than the largest batch that ran."""
         if self.largest is None or self.too_large is None:
             return self.largest
         return advised_below(self.largest)
@@ -76,8 +73,7 @@ def search(
 ) -> BatchSizes:
     """Return trials from ``min_size`` to the largest batch that fits, at most ``max_size``.
 
-    ``try_size`` times a size, ``fits`` only runs it. ``has_time`` returns whether another size may begin. It is not called until one size
-    has run.
+    ``try_size`` times a size. ``fits`` only runs a size. After one size has run, ``has_time`` returns whether another size may begin.
     """
     trials: dict[int, BatchSizeTrial] = {}
 

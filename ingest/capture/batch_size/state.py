@@ -1,4 +1,4 @@
-"""Save the state that a trial step changes, and restore it in place. The copy is in host memory.
+"""Save the state that a trial step changes into host memory, and restore the state in place.
 
 The state consists of parameters, buffers, gradients, optimizer states and settings, other objects with a ``state_dict``, and random
 generators.
@@ -30,7 +30,7 @@ class TrainingState:
         self._random_restorers = _random_restorers(torch)
 
     def restore(self) -> None:
-        """Restore everything except random generators. First free the memory that the steps allocated."""
+        """Free the memory that the steps allocated, and restore everything except random generators."""
         for tensor, _, grad, _ in self._tensors.values():
             if tensor.is_leaf and tensor.grad is not grad:
                 tensor.grad = grad
@@ -75,9 +75,9 @@ class TrainingState:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 self._save_tensor(parameter)
-        self._restorers.append(self._restorer_of(optimizer.state))
+        self._restorers.append(self._restorer(optimizer.state))
         for group in optimizer.param_groups:
-            settings = {key: self._restorer_of(value) for key, value in group.items() if key != "params"}
+            settings = {key: self._restorer(value) for key, value in group.items() if key != "params"}
             self._restorers.append(partial(_restore_settings, group, settings))
 
     def _save_tensor(self, tensor: Any) -> None:
@@ -85,13 +85,13 @@ class TrainingState:
             grad = tensor.grad if tensor.is_leaf else None
             self._tensors[id(tensor)] = (tensor, _host_copy(tensor), grad, _host_copy(grad) if grad is not None else None)
 
-    def _restorer_of(self, value: Any) -> Callable[[], Any]:
+    def _restorer(self, value: Any) -> Callable[[], Any]:
         """Return a function that restores ``value`` in place and returns it."""
         if isinstance(value, self._torch.Tensor):
             self._save_tensor(value)
             return lambda: value
         if isinstance(value, dict):
-            parts = {key: self._restorer_of(part) for key, part in value.items()}
+            parts = {key: self._restorer(part) for key, part in value.items()}
 
             def restore_dict() -> Any:
                 value.clear()
@@ -100,7 +100,7 @@ class TrainingState:
 
             return restore_dict
         if isinstance(value, list):
-            items = [self._restorer_of(part) for part in value]
+            items = [self._restorer(part) for part in value]
 
             def restore_list() -> Any:
                 value[:] = [restore() for restore in items]

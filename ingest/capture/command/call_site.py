@@ -15,14 +15,12 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 MAX_FRAMES = 100  # At most this many frames of a stack are examined. Lightning's stacks have 40.
-MAX_SITES = (
-    64  # Call sites that are distinguished. In some programs the stack differs at each step, so more sites show nothing.
-)
+MAX_SITES = 64  # At most this many call sites are distinguished, because in some programs the stack differs at each step.
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 MAX_LINES = 8  # Only the innermost lines of a stack are written. Two loops differ in at least one of them.
 RECORDER = str(Path(__file__).resolve().parents[1])
-STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - must equal the beginning of its modules' file names
-# Libraries whose training loop calls the optimizer, by the beginning of their modules' names. The user changes such a loop by its arguments.
+STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - file names of modules must begin with this text
+# Libraries with a training loop that calls the optimizer: the prefix of a module's name, and the library.
 TRAINERS = (("transformers.trainer", "Transformers"), ("pytorch_lightning.", "Lightning"), ("lightning.pytorch.", "Lightning"))
 INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
 # This folder has scripts such as pytest, which start a program that is elsewhere.
@@ -33,7 +31,7 @@ class CallSite(NamedTuple):
     """A place in the program that calls an optimizer's step.
 
     ``number`` counts places in order of first appearance. ``lines`` are in the user's own files, such as train.py:12, innermost first.
-    ``trainer`` is the library whose loop makes the call (see ``TRAINERS``); "" if the loop is the user's.
+    ``trainer`` is the library with the training loop (see ``TRAINERS``); "" if the user wrote the loop.
     """
 
     number: int = 0
@@ -42,7 +40,7 @@ class CallSite(NamedTuple):
 
 
 class _FrameMark:
-    """A mark of a frame, stored as its unused trace function until the call ends."""
+    """A mark of a frame. It is stored as the frame's trace function, which is otherwise unused."""
 
     def __call__(self, *_: object) -> None:
         """Do nothing. A debugger that is started later may call the mark as a trace function."""
@@ -52,8 +50,8 @@ class _FrameMark:
 class _CallPath:
     """The call path of a step, from the innermost call that was already running at the previous step.
 
-    ``depth`` and ``mark`` identify this outer call. ``lines`` lead from it to the step. Each line has a depth, a code object and an
-    instruction. Lines above the outer call cannot change while it runs.
+    ``depth`` and ``mark`` identify this outer call. ``lines`` lead from the outer call to the step. Each line has a depth, a code object and
+    an instruction. Lines above the outer call cannot change while the outer call runs.
     """
 
     depth: int
@@ -65,7 +63,7 @@ class _CallPath:
 class CallSites:
     """The call sites of a process.
 
-    ``here`` examines the whole stack at the first two steps of a loop. Afterwards it checks only the lines within the loop, each in 0.1 µs.
+    The whole stack is examined at the first two steps of a loop. Afterwards only the lines within the loop are checked, each in 0.1 µs.
     """
 
     def __init__(self) -> None:
@@ -73,11 +71,11 @@ class CallSites:
         # By optimizer. None means that the optimizer's last step was the first step of a loop.
         self._paths: dict[int, _CallPath | None] = {}
 
-    def here(self, optimizer: int = 0, depth: int = 1) -> CallSite:
+    def current(self, optimizer: int = 0, depth: int = 1) -> CallSite:
         """Return the call site of the frame ``depth`` levels above.
 
-        Stacks with the same lines have the same call site, so that all epochs of a loop have one. The call path is stored by ``optimizer``,
-        because the steps of one optimizer usually have the same path.
+        Stacks with equal lines have one call site, so all epochs of a loop have one. The call path is stored for each ``optimizer``, because
+        the steps of one optimizer usually have one path.
         """
         path = self._paths.get(optimizer)
         if path is not None:
@@ -97,9 +95,9 @@ class CallSites:
         """Find the call site from the whole stack above ``innermost``, and store the call path."""
         frames = _stack(innermost)
         indices = _users_frames(frames)
-        site = self._site([frames[at] for at in indices], frames)
-        first = optimizer not in self._paths or self._paths[optimizer] is not None
-        self._paths[optimizer] = None if first else _call_path(frames, indices, depth, site)
+        site = self._site([frames[index] for index in indices], frames)
+        is_first_step = optimizer not in self._paths or self._paths[optimizer] is not None
+        self._paths[optimizer] = None if is_first_step else _call_path(frames, indices, depth, site)
         for frame in frames:
             if frame.f_trace is None:
                 frame.f_trace = _FrameMark()
@@ -134,7 +132,7 @@ def _trainer(stack: Sequence[FrameType]) -> str:
 def line_at(innermost: FrameType) -> str:
     """Return the innermost line of the user's files on a stack, such as train.py:12; "" without one."""
     frames = _stack(innermost)
-    return next(map(_line, (frames[at] for at in _users_frames(frames))), "")
+    return next(map(_line, (frames[index] for index in _users_frames(frames))), "")
 
 
 def _line(frame: FrameType) -> str:
@@ -144,24 +142,25 @@ def _line(frame: FrameType) -> str:
 def _call_path(frames: Sequence[FrameType], indices: Sequence[int], depth: int, site: CallSite) -> _CallPath | None:
     """Return the call path from the innermost frame with a mark; None without one.
 
-    Frames of generators and coroutines do not count, because another caller can resume them."""
-    for loop, frame in enumerate(frames):
+    Frames of generators and coroutines do not count, because another caller can resume them.
+    """
+    for outer, frame in enumerate(frames):
         mark = frame.f_trace
         if isinstance(mark, _FrameMark) and not frame.f_code.co_flags & GENERATOR_FLAGS:
-            lines = [(depth + at, frames[at].f_code, frames[at].f_lasti) for at in indices if at <= loop]
-            return _CallPath(depth + loop, mark, lines, site)
+            lines = [(depth + index, frames[index].f_code, frames[index].f_lasti) for index in indices if index <= outer]
+            return _CallPath(depth + outer, mark, lines, site)
     return None
 
 
 def _users_frames(frames: Sequence[FrameType]) -> list[int]:
     """Return the indices of frames in the user's files, or else in installed packages except PyTorch."""
     candidates = []
-    for at, frame in enumerate(frames):
+    for index, frame in enumerate(frames):
         file = frame.f_code.co_filename
         if not file.startswith((RECORDER, STANDARD_LIBRARY + os.sep + "runpy", "<frozen")):
-            candidates.append((at, file))
-    users = [at for at, file in candidates if not _is_installed(file)]
-    return users or [at for at, file in candidates if not file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))]
+            candidates.append((index, file))
+    users = [index for index, file in candidates if not _is_installed(file)]
+    return users or [index for index, file in candidates if not file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))]
 
 
 def _is_installed(file: str) -> bool:
@@ -174,6 +173,6 @@ def _is_installed(file: str) -> bool:
 
 
 def _pytorch() -> tuple[str, ...]:
-    """Return the folder of the imported PyTorch, which may be a checkout; () if it is not imported."""
+    """Return the folder of the imported PyTorch, which may be a checkout; () if PyTorch is not imported."""
     file = getattr(sys.modules.get("torch"), "__file__", None)
     return (os.path.dirname(file) + os.sep,) if file else ()  # noqa: PTH120

@@ -24,8 +24,8 @@ class Graphs:
     def __init__(self) -> None:
         self.capturing = False
         self.on_step: Callable[[Any], None] | None = None
-        self._optimizer: Any = None  # The first optimizer that stepped in the graph that is being captured.
-        self._optimizer_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by graph
+        self._optimizer: Any = None  # the first optimizer that stepped in the graph that is being captured
+        self._optimizers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by graph
         self._begin_lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: setattr(self, "_begin_lock", threading.Lock()))
@@ -34,7 +34,7 @@ class Graphs:
     def none_captured(self) -> Iterator[None]:
         """Wait for the end of a running capture, and let no other capture begin inside this context.
 
-        The caller waits for the GPU in this context. Such a wait would break a capture in another thread.
+        The caller waits for the GPU inside this context, which would break a capture in another thread.
         """
         self._begin_lock.acquire()
         while self.capturing:
@@ -58,37 +58,38 @@ class Graphs:
         ``module`` is torch.cuda.graphs.
         """
 
-        def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
-            def begun(graph: Any, *arguments: Any, **named: Any) -> Any:
+        def noting_begin(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
+            def begin_and_note(graph: Any, *arguments: Any, **named: Any) -> Any:
                 with self._begin_lock:
-                    result = begin(graph, *arguments, **named)  # If this fails, no capture has begun.
+                    result = begin(graph, *arguments, **named)  # After an error here, no capture has begun.
                     self.capturing, self._optimizer = True, None
                 return result
 
-            return begun
+            return begin_and_note
 
-        def ends(end: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
-            def ended(graph: Any) -> Any:
+        def noting_end(end: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
+            def note_and_end(graph: Any) -> Any:
                 self.capturing = False
                 if self._optimizer is not None:
-                    self._optimizer_of[graph], self._optimizer = self._optimizer, None
+                    self._optimizers[graph], self._optimizer = self._optimizer, None
                 return end(graph)
 
-            return ended
+            return note_and_end
 
-        def replays(replay: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
-            def replayed(graph: Any) -> Any:
+        def noting_replay(replay: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
+            def replay_and_note(graph: Any) -> Any:
                 result = replay(graph)
-                if self.on_step is not None and (optimizer := self._optimizer_of.get(graph)) is not None:
+                if self.on_step is not None and (optimizer := self._optimizers.get(graph)) is not None:
                     self.on_step(optimizer)
                 return result
 
-            return replayed
+            return replay_and_note
 
-        with contextlib.ExitStack() as leave:
-            for name, patch in (("capture_begin", begins), ("capture_end", ends), ("replay", replays)):
-                leave.callback(watch(module.CUDAGraph, name, self, patch))
-            return leave.pop_all().close
+        with contextlib.ExitStack() as stack:
+            patches = (("capture_begin", noting_begin), ("capture_end", noting_end), ("replay", noting_replay))
+            for name, patch in patches:
+                stack.callback(watch(module.CUDAGraph, name, self, patch))
+            return stack.pop_all().close
 
 
 GRAPHS = process_wide("graphs", Graphs)  # for `sawtooth run`

@@ -23,13 +23,13 @@ from sawtooth.ingest.capture.command.parts import (
     LEFT,
     LOADED,
     TAKEN,
+    abandoned_folders,
     errors_in,
     free_name,
     keep_unpacked,
-    left_over,
     parts_folder,
 )
-from sawtooth.ingest.capture.command.recorded_runs import STEP_SETTING, RecordedRun, remarks, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import STEP_SETTING, RecordedRun, run_messages, runs_to_pack
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.telemetry import STEP_RATE_FILE, missing_telemetry, start_sampler, write_session
 from sawtooth.ingest.capture.in_process import postponed
@@ -46,7 +46,7 @@ PYTHON_FAILED = 1  # Python's exit code after an exception, such as a failed imp
 MIN_TELEMETRY_S = 10.0  # If a command fails in less time and before its first step, its telemetry is not stored.
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
 NO_STEP = f"{ENDED_WITH} {{code}} before its first step, so no run was written.{{kept}}"
-BY_SIGNAL = 128  # Larger exit codes mean that a signal ended the process. Up to a second of marks was then not written.
+BY_SIGNAL = 128  # A larger exit code means that a signal ended the process. The marks of the last second may then be missing.
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
 NO_ROOM = "Nothing was recorded: the temporary folder cannot be written ({why}). Free space there, or choose another folder with TMPDIR=…"
@@ -56,9 +56,9 @@ NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or nam
 
 @dataclass
 class LaunchResult:
-    """Result of a run: exit code, bundle (None if nothing was recorded), and sentences on missing data.
+    """Result of a run: exit code, bundle (None if nothing was recorded), and messages about missing data.
 
-    Sentences in ``at_start`` were printed before the training began.
+    Messages in ``at_start`` were printed before the training began.
     """
 
     exit_code: int
@@ -68,20 +68,22 @@ class LaunchResult:
 
     @property
     def at_end(self) -> list[str]:
-        """The sentences that were not printed before the training began."""
-        return [sentence for sentence in self.missing if sentence not in self.at_start]
+        """The messages that were not printed before the training began."""
+        return [message for message in self.missing if message not in self.at_start]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """What `sawtooth run` records.
 
-    ``steps`` is the number of steps to profile (0: no profile). The profile begins when the loop is steady and has run ``after_s``
-    seconds. It is repeated every ``every`` steps (0: never). ``sample`` turns telemetry on, ``time_loader`` the timing of the
-    loader's processes, and ``stacks`` the recording of Python calls in the profile. With ``memory``, the allocator's history is
-    written into files beside the bundle. ``samples`` and ``flops`` are numbers per step, if they are known. Every ``progress_s`` seconds (0: never) the step rate is printed. It is also written
-    for TensorBoard into the folder ``scalars``, by default every SCALARS_PERIOD_S. The dashboard at ``push`` shows telemetry and step
-    rate, and the sampler serves them for Prometheus at ``metrics``.
+    * ``steps``: number of steps to profile (0: no profile). The profile begins when the loop is steady and has run ``after_s`` seconds.
+      It is repeated every ``every`` steps (0: never).
+    * ``sample``: record telemetry. ``time_loader``: time the loader's processes. ``stacks``: record Python calls in the profile.
+      ``memory``: write the allocator's history into files beside the bundle.
+    * ``samples``, ``flops``: numbers per step, if they are known.
+    * ``progress_s``: print the step rate at this interval (0: never). ``scalars``: write the step rate for TensorBoard into this folder,
+      at this interval or every SCALARS_PERIOD_S.
+    * ``push``: send telemetry and step rate to the dashboard at this address. ``metrics``: serve them for Prometheus at this address.
     """
 
     steps: int = PROFILED_STEPS
@@ -111,13 +113,13 @@ class RunOptions:
 
 
 def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions(), *, name: str = "") -> LaunchResult:
-    """Run ``command``; record into ``bundle``."""
+    """Run ``command`` and record it into ``bundle``."""
     words, python = command_with_python(command)
     name = name or name_of(command)
     if _starts_nothing(words):
         return LaunchResult(run_in_foreground(words, os.environ))
     other_python = [] if python is None else [python]
-    _say([*other_python, *option_warnings(words), *(LEFT.format(folder=folder) for folder in left_over())])
+    _say([*other_python, *option_warnings(words), *(LEFT.format(folder=folder) for folder in abandoned_folders())])
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(parts_folder())
@@ -128,7 +130,7 @@ def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions()
         try:
             _pack(launched, folder, bundle, options, name=name, command=command, words=words, seconds=seconds)
         except Exception as error:
-            # After a full disk or a bug of ours, the training's exit code is still returned and the recorded parts stay.
+            # The training's exit code is returned, and the recorded parts stay.
             launched.missing.append(keep_unpacked(error, folder, bundle))
         return launched
 
@@ -139,16 +141,16 @@ def _say(sentences: Sequence[str]) -> None:
 
 
 def _train(words: Sequence[str], folder: Path, name: str, options: RunOptions) -> tuple[LaunchResult, float]:
-    """Run the training; its sampler and hook write into ``folder``. Return the result and the seconds."""
+    """Run the training with sampler and hook, which write into ``folder``; return result and seconds."""
     serving = ("--prometheus", options.metrics) if options.metrics else ()
     sampler, missing = start_sampler(folder, options.push, name, *serving) if options.sample else (None, [])
-    # The user should know this now, not after hours of training.
-    _say([f"{sentence} The command runs without it." for sentence in missing])
+    # The user should know about missing telemetry before hours of training.
+    _say([f"{message} The command runs without it." for message in missing])
     with _progress(folder, options, missing):
         at_start = frozenset(missing)
-        began = time.monotonic()
+        start_s = time.monotonic()
         code = run_in_foreground(words, hooked_environment(folder, options.for_hook()))
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start_s
     launched = LaunchResult(code, missing=missing, at_start=at_start)
     if sampler is not None:
         launched.missing += missing_telemetry(write_session(sampler, folder))
@@ -166,30 +168,30 @@ def _pack(
     words: Sequence[str],
     seconds: float,
 ) -> None:
-    """Write the parts in ``folder`` into ``bundle``, and add sentences on missing data to ``launched``.
+    """Write the parts in ``folder`` into ``bundle``, and add messages about missing data to ``launched``.
 
-    No run is written if the command failed before its first step. Its telemetry is kept if it ran for MIN_TELEMETRY_S.
+    No run is written if the command failed before the first step. The telemetry is saved if the command ran for MIN_TELEMETRY_S.
     """
     if not folder.exists():
         launched.missing = [DELETED.format(folder=folder)]
         return
     errors = errors_in(folder)
-    launched.missing += [*errors, *remarks(folder)]
-    runs = runs_of(folder)
+    launched.missing += [*errors, *run_messages(folder)]
+    runs = runs_to_pack(folder)
     if launched.exit_code and not no_profile.has_marks(runs) and not no_profile.is_profiled(runs):
-        kept = parts.keep_samples(folder, bundle) if seconds >= MIN_TELEMETRY_S else ""
+        telemetry_place = parts.keep_samples(folder, bundle) if seconds >= MIN_TELEMETRY_S else ""
         advice = _advice(words, command, launched.exit_code)
-        launched.missing = [*errors, *(advice or [NO_STEP.format(code=launched.exit_code, kept=kept)])]
+        launched.missing = [*errors, *(advice or [NO_STEP.format(code=launched.exit_code, kept=telemetry_place)])]
         launched.at_start = frozenset()
         return
     if not errors:
-        unseen = NOT_LOADED if not no_profile.has_marks(runs) and not (folder / LOADED).exists() else None
-        launched.missing += (
-            [unseen] if unseen else _missing_parts(runs, launched.exit_code, options.steps, options.after_s, folder)
-        )
-    known = {"samples_per_step": options.samples, "flops_per_step": options.flops}
+        if no_profile.has_marks(runs) or (folder / LOADED).exists():
+            launched.missing += _missing_parts(runs, launched.exit_code, options.steps, options.after_s, folder)
+        else:
+            launched.missing.append(NOT_LOADED)
+    facts = {"samples_per_step": options.samples, "flops_per_step": options.flops}
     for recorded in runs:
-        recorded.facts.update({fact: value for fact, value in known.items() if value})
+        recorded.facts.update({fact: value for fact, value in facts.items() if value})
     if options.memory:
         launched.missing += parts.keep_snapshots(folder, bundle)
     if runs:
@@ -198,43 +200,47 @@ def _pack(
 
 def _starts_nothing(words: Sequence[str]) -> bool:
     """Return whether the command or its Python script does not exist, so that nothing can be recorded."""
-    script = words[1] if len(words) > 1 and Path(words[0]).name.startswith("python") and words[1].endswith(".py") else None
-    return shutil.which(words[0]) is None or (script is not None and not Path(script).exists())
+    if shutil.which(words[0]) is None:
+        return True
+    is_script = len(words) > 1 and Path(words[0]).name.startswith("python") and words[1].endswith(".py")
+    return is_script and not Path(words[1]).exists()
 
 
 def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> list[str]:
-    """Return advice for a command that failed at once because its Python has no PyTorch."""
-    python, own = words[0], command if words != list(command) else command[1:]
-    failed = exit_code == PYTHON_FAILED and Path(python).name.startswith("python") and has(python, [NEEDED]) is False
-    return [NO_TORCH.format(python=python, command=" ".join(own))] if failed else []
+    """Return advice for a command that failed because its Python has no PyTorch; [] for other failures."""
+    python = words[0]
+    if exit_code != PYTHON_FAILED or not Path(python).name.startswith("python") or has(python, [NEEDED]) is not False:
+        return []
+    program = command if words != list(command) else command[1:]
+    return [NO_TORCH.format(python=python, command=" ".join(program))]
 
 
 def _missing_parts(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
-    """Return sentences about a failed command, a missing loop or a missing profile.
+    """Return messages about a failed command, a missing loop or a missing profile.
 
     ``folder`` has the hook's notes about the reasons.
     """
-    profiled = steps <= 0 or no_profile.is_profiled(runs)
+    is_complete = steps <= 0 or no_profile.is_profiled(runs)
     if exit_code:
-        more = OR_MORE if exit_code > BY_SIGNAL else ""
-        after = f" after {taken}{more}" if runs and (taken := no_profile.steps_taken(runs[0])) else ""
-        failed = [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
-        return failed + (
-            [no_profile.no_loop_sentence(runs, folder, after_s)]
-            if no_profile.is_profiled(runs) and not no_profile.has_loop(runs)
-            else []
-        )
+        messages = []
+        if runs:
+            or_more = OR_MORE if exit_code > BY_SIGNAL else ""
+            after = f" after {steps_text}{or_more}" if (steps_text := no_profile.steps_taken(runs[0])) else ""
+            messages.append(FAILED.format(code=exit_code, after=after, when="" if is_complete else BEFORE_PROFILE))
+        if no_profile.is_profiled(runs) and not no_profile.has_loop(runs):
+            messages.append(no_profile.no_loop_sentence(runs, folder, after_s))
+        return messages
     if not no_profile.has_loop(runs):
         return [no_profile.no_loop_sentence(runs, folder, after_s)]
-    if steps > 0 and (other := postponed.sentence_of(folder, profiled)) is not None:
-        return [other]
-    return [] if profiled else [no_profile.no_profile_sentence(runs[0], steps, after_s)]
+    if steps > 0 and (delay := postponed.delay_message(folder, is_complete)) is not None:
+        return [delay]
+    return [] if is_complete else [no_profile.no_profile_sentence(runs[0], steps, after_s)]
 
 
 def _progress(folder: Path, options: RunOptions, missing: list[str]) -> contextlib.ExitStack:
     """Return a context that reports progress to the sampler and, on request, to stderr and TensorBoard.
 
-    If TensorBoard's folder cannot be written, a sentence is added to ``missing``.
+    If TensorBoard's folder cannot be written, a message is added to ``missing``.
     """
     samples, seconds, scalars = options.samples, options.progress_s, options.scalars
     stack = contextlib.ExitStack()
@@ -256,18 +262,18 @@ def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, 
     """Return the environment of the training, with the variables that load and configure the hook."""
     variables = children.environment_before()
     path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
-    own = {
+    for_hook = {
         settings.FOLDER: str(folder),
         **{name: str(value) for name, value in options.items()},
         settings.RECORDER: recorder_version(),
         settings.BY_ITSELF: member_of_job(variables) or "",
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
-    return {**variables, "PYTHONPATH": path, **own}
+    return {**variables, "PYTHONPATH": path, **for_hook}
 
 
 def _valid_unicode(words: Sequence[str]) -> list[str]:
-    """Return the words with replacement characters, because a file name may not be valid Unicode."""
+    """Return the words with replacement characters, because a file name may contain invalid Unicode."""
     return [word.encode(errors="replace").decode() for word in words]
 
 
@@ -276,13 +282,14 @@ def write(
 ) -> None:
     """Write ``runs`` of the training ``command`` into ``bundle``; their notes begin with ``recorded``."""
     notes = "\n".join([recorded, *launched.missing])
-    packed = []
+    entries = []
     for run in runs:
         title = name if run is runs[0] else f"{name}, step {run.step:,}"
         settings = {} if len(runs) == 1 else {STEP_SETTING: str(run.step)}
-        about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": _valid_unicode(command)}
-        packed.append((about, run.sources))
-    if (free := free_name(bundle)) != bundle:  # Another recording has taken the name in the meantime.
-        launched.missing.append(TAKEN.format(taken=bundle, free=free))
-    pack_runs(free, packed)
-    launched.bundle = free
+        entry = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": _valid_unicode(command)}
+        entries.append((entry, run.sources))
+    file = free_name(bundle)
+    if file != bundle:  # Another recording has taken the name in the meantime.
+        launched.missing.append(TAKEN.format(taken=bundle, free=file))
+    pack_runs(file, entries)
+    launched.bundle = file

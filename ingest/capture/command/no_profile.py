@@ -10,14 +10,14 @@ from math import ceil
 from pathlib import Path
 
 from sawtooth.ingest.capture.command.loop_times import MAX_UNSTEADY_S, MIN_STEPS_BEFORE_PROFILE
-from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_of
+from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_extent
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.in_process.profile_cost import MIN_KEPT_STEPS
 from sawtooth.ingest.capture.in_process.rank_agreement import lead_steps
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
 NO_LOOP_RECORDED = NO_LOOP + "So {recorded} was recorded. {why}"
-# Explains the missing profile. The key is the reason that the timed profile noted, or None if no profile was tried.
+# Explanations of the missing profile, by the reason that the timed profile noted. The reason is None if no profile was tried.
 REASONS = {
     timed_profile.OLD_PYTORCH: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
     timed_profile.NO_OPERATION: "PyTorch ran no operation during the profile{at}. Run the command that does the computation, such as sawtooth run train.py.",
@@ -35,10 +35,10 @@ TOO_SHORT = (
     "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{reason}. Train longer{or_sooner}."
 )
 UNSTEADY = (
-    "No profile: the loop was never steady during {steps} ({seconds}), or it ended while it was profiled. "
+    "No profile: the loop was never steady during {steps} ({seconds}), or the loop ended during the profile. "
     "After {patience_s:g} s a loop is profiled even if it is not steady. Train longer."
 )
-# The advised --after is this share of the longest --after that would have worked. So a somewhat shorter loop is profiled too.
+# The advised --after is this share of the longest --after that would have worked, so that a somewhat shorter loop is profiled too.
 ADVISED_SHARE = 0.5
 
 
@@ -58,7 +58,7 @@ def is_profiled(runs: Sequence[RecordedRun]) -> bool:
 
 
 def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) -> str:
-    """Return sentences that say that no loop was seen, and what was recorded instead.
+    """Return the message that no loop was seen, with what was recorded instead.
 
     ``folder`` has the notes of the timed profile.
     """
@@ -78,37 +78,39 @@ def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) 
 
 
 def no_profile_sentence(run: RecordedRun, profiled: int, after_s: float) -> str:
-    """Return a sentence that says how many steps ``run`` took, and how many a profile needs.
+    """Return the message about the number of steps that ``run`` took, and the number that a profile needs.
 
     The profile should have begun after ``after_s`` seconds, with ``profiled`` steps. ``run`` has step marks. Of several ranks, the
-    first one counts.
+    first rank counts.
     """
-    marks = _marks_of(run)
-    steps, seconds = loop_of(marks[0])
+    marks = _marks_files(run)
+    steps, seconds = loop_extent(marks[0])
     step_s = seconds / (steps - 1) if steps > 1 else 0.0
-    # Two are added: the step in which the profile begins, and the step that ends it. Several ranks begin together, some steps after
-    # rank 0 has decided.
-    needed = min(profiled, MIN_KEPT_STEPS) + 2 + (lead_steps(step_s * 1e9) if len(marks) > 1 else 0)
-    least = MIN_STEPS_BEFORE_PROFILE + needed
-    by_time = ceil(after_s / step_s) + needed if step_s else least
+    partial_steps = 2  # The profile begins during one step and is ended by another.
+    agreement_steps = (
+        lead_steps(step_s * 1e9) if len(marks) > 1 else 0
+    )  # Several ranks begin some steps after rank 0's decision.
+    profile_steps = min(profiled, MIN_KEPT_STEPS) + partial_steps + agreement_steps
+    min_steps = MIN_STEPS_BEFORE_PROFILE + profile_steps
+    min_steps_by_time = ceil(after_s / step_s) + profile_steps if step_s else min_steps
     text = {"steps": _steps(steps), "seconds": _seconds(seconds)}
-    if steps >= max(least, by_time):
+    if steps >= max(min_steps, min_steps_by_time):
         return UNSTEADY.format(**text, patience_s=MAX_UNSTEADY_S)
-    if by_time <= least:
-        return TOO_SHORT.format(**text, needed=least, reason="", or_sooner="")
-    advised_s = ADVISED_SHARE * (steps - needed) * step_s
-    sooner = f", or use sawtooth run --after {advised_s:.{0 if advised_s >= 10 else 2}f} …" if steps >= least else ""
+    if min_steps_by_time <= min_steps:
+        return TOO_SHORT.format(**text, needed=min_steps, reason="", or_sooner="")
+    advised_s = ADVISED_SHARE * (steps - profile_steps) * step_s
+    sooner = f", or use sawtooth run --after {advised_s:.{0 if advised_s >= 10 else 2}f} …" if steps >= min_steps else ""
     reason = f" of this length, because it begins after {after_s:g} s"
-    return TOO_SHORT.format(**text, needed=f"{by_time:,}", reason=reason, or_sooner=sooner)
+    return TOO_SHORT.format(**text, needed=f"{min_steps_by_time:,}", reason=reason, or_sooner=sooner)
 
 
 def steps_taken(run: RecordedRun) -> str:
-    """Return the number of steps of ``run`` in words (first rank); "" without step marks."""
-    marks = _marks_of(run)
-    return _steps(loop_of(marks[0])[0]) if marks else ""
+    """Return the number of steps of the first rank of ``run``, as text; "" without step marks."""
+    marks = _marks_files(run)
+    return _steps(loop_extent(marks[0])[0]) if marks else ""
 
 
-def _marks_of(run: RecordedRun) -> list[Path]:
+def _marks_files(run: RecordedRun) -> list[Path]:
     return [path for path, about in run.sources if about["kind"] == "marks"]
 
 

@@ -1,6 +1,6 @@
 """The temporary folder with the parts (files) of a recording, until they are packed.
 
-The module also finds the folders of killed runs, and saves the parts if packing fails. Standard library only.
+This module also finds the folders of killed runs, and saves the parts if packing fails. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ LOCK = "lock"
 LOADED = "loaded"  # startup/sitecustomize.py creates this file in every Python that it reaches.
 RECORDED_FILES = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
 STEP_INFIX = "-at"  # Later traces are named NAME-atSTEP, where STEP is the last step before the profile.
-LATER_PROFILES = 9  # Only this many of the later profiles are stored, the newest ones. All those of weeks would fill the disk.
-RESERVED_BYTES = 4096  # A note on an error needs less: its message, process and folder.
-TAIL_BYTES = 64  # Only this much of a trace's end is read, to find the closing brace, which only white space may follow.
+LATER_PROFILES = 9  # Only the newest profiles are stored, because the profiles of weeks would fill the disk.
+RESERVED_BYTES = 4096  # A note about an error is smaller than this. It has the message, the process and the folder.
+TAIL_BYTES = 64  # The closing brace of a trace must be in the last bytes. Only white space may follow it.
 MIN_FREE_BYTES = 1 << 20  # With less free space, the disk counts as full. The sampler and the marks need more for one write.
-FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
+FULL = "Recording stopped, because {place} is full ({why}). Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
 KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or ingest it with the recording."
 NO_MEMORY = (
@@ -35,7 +35,7 @@ NO_MEMORY = (
 )
 TAKEN = "{taken} exists already. This run is written to {free}."
 UNWRITABLE = "{wanted} cannot be written ({why}). This run is written to {other}."
-LEFT = "An earlier run was killed, or its file could not be written. Its parts are in {folder}: run `sawtooth ingest {folder}`, then delete the folder."
+LEFT = "An earlier run was killed, or its file could not be written. Its parts are in {folder}. Run `sawtooth ingest {folder}`, then delete the folder."
 
 
 @contextmanager
@@ -47,33 +47,34 @@ def parts_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / LOCK).touch()
-        with contextlib.suppress(OSError):  # The space for an error's note is reserved before the disk can be full.
+        with contextlib.suppress(OSError):  # Reserve space for a note about an error before the disk is full.
             reserved_error(folder).write_bytes(b" " * RESERVED_BYTES)
         with (folder / LOCK).open("r+") as lock, held(lock):
             yield folder
 
 
-def left_over() -> list[Path]:
-    """Return the folders that killed runs of this user left behind, if they have recorded files."""
-    folders_left: list[Path] = []
+def abandoned_folders() -> list[Path]:
+    """Return the folders with recorded files of this user's killed runs."""
+    abandoned: list[Path] = []
     try:
         folders = sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
     except OSError:  # No temporary folder can be written.
-        return folders_left
+        return abandoned
     for folder in folders:
         with contextlib.suppress(OSError):
-            own = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
-            if own and folder.is_dir() and not _in_use(folder) and any(any(folder.glob(kind)) for kind in RECORDED_FILES):
-                folders_left.append(folder)
-    return folders_left
+            is_own = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
+            has_files = any(any(folder.glob(pattern)) for pattern in RECORDED_FILES)
+            if is_own and folder.is_dir() and has_files and not _is_used(folder):
+                abandoned.append(folder)
+    return abandoned
 
 
-def _in_use(folder: Path) -> bool:
+def _is_used(folder: Path) -> bool:
     try:
         with (folder / LOCK).open("r+") as lock:
             return is_locked(lock)
     except FileNotFoundError:
-        # Either an older version without locks made the folder and may still record, or ``keep`` made it.
+        # Either an older version without locks made the folder and may still record, or ``keep`` made the folder.
         return "-files" not in folder.name
 
 
@@ -85,7 +86,7 @@ def reserved_error(folder: Path) -> Path:
 def note_error(path: Path, error: Exception, rank: int | None) -> None:
     """Note in ``path`` that recording stopped in this process.
 
-    If the disk is full, the note goes into the reserved file beside it.
+    If the disk is full, the note is written into the reserved file in the same folder.
     """
     why = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
     place = str(path.parent.parent) if isinstance(error, OSError) else ""
@@ -99,27 +100,27 @@ def note_error(path: Path, error: Exception, rank: int | None) -> None:
 
 
 def check_whole(trace: Path) -> None:
-    """Raise OSError if a trace lacks its closing brace: PyTorch does not report a full disk."""
+    """Raise OSError if a trace lacks its closing brace, because PyTorch does not report a full disk."""
     with trace.open("rb") as file:
         file.seek(max(0, trace.stat().st_size - TAIL_BYTES))
         if not file.read().rstrip().endswith(b"}"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def publish(part: Path, trace: Path, later: list[Path], began: int | None) -> None:
-    """Move the trace in ``part`` to ``trace``; insert the step ``began`` into the name if it is not None.
+def publish(part: Path, trace: Path, later_traces: list[Path], step: int | None) -> None:
+    """Move the trace in ``part`` to ``trace``; insert ``step``, if any, into the name.
 
-    ``began`` is the last step before a repeated profile. It is None for the first profile, and for a profile that replaces the first.
-    ``later`` lists the traces of repeated profiles. If there are more than LATER_PROFILES, the oldest is deleted. Raises OSError if
-    the trace is incomplete.
+    ``step`` is the last step before a repeated profile. It is None for the first profile, and for a profile that replaces the first.
+    ``later_traces`` lists the traces of repeated profiles. If there are more than LATER_PROFILES, the oldest is deleted. Raises OSError
+    if the trace is incomplete.
     """
     check_whole(part)
-    if began is not None:
-        trace = trace.with_stem(f"{trace.stem}{STEP_INFIX}{began}")
-        later.append(trace)
+    if step is not None:
+        trace = trace.with_stem(f"{trace.stem}{STEP_INFIX}{step}")
+        later_traces.append(trace)
     part.replace(trace)
-    if len(later) > LATER_PROFILES:
-        later.pop(0).unlink(missing_ok=True)
+    if len(later_traces) > LATER_PROFILES:
+        later_traces.pop(0).unlink(missing_ok=True)
 
 
 def errors_in(folder: Path) -> list[str]:
@@ -127,16 +128,16 @@ def errors_in(folder: Path) -> list[str]:
     sentences = []
     for path in sorted(folder.glob("trouble-*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            trouble = json.loads(path.read_text())
-            full = trouble.get("place") and shutil.disk_usage(folder).free < MIN_FREE_BYTES
-            sentences.append(FULL.format(place=trouble["place"], why=trouble["error"]) if full else STOPPED.format(**trouble))
+            note = json.loads(path.read_text())
+            is_full = note.get("place") and shutil.disk_usage(folder).free < MIN_FREE_BYTES
+            sentences.append(FULL.format(place=note["place"], why=note["error"]) if is_full else STOPPED.format(**note))
     return list(dict.fromkeys(sentences))
 
 
 def output_file(wanted: Path, default: str) -> tuple[Path, str]:
-    """Return the path to write, and a sentence that explains it ("" if the path is ``wanted``).
+    """Return the path to write, and a message if the path is not ``wanted`` (else "").
 
-    If ``wanted`` is a folder, the file in it is named ``default``. Missing folders are made. If the folder cannot be written, the path is
+    If ``wanted`` is a folder, the path is ``default`` in this folder. Missing folders are made. If the folder cannot be written, the path is
     in the working folder, else in the temporary folder. If none of these folders can be written, ``wanted`` is returned. No file of the
     returned name exists yet.
     """
@@ -154,7 +155,7 @@ def output_file(wanted: Path, default: str) -> tuple[Path, str]:
 
 
 def _why_unwritable(folder: Path) -> str | None:
-    """Make ``folder`` if it is missing; return why it accepts no temporary file, None if it does."""
+    """Make ``folder`` if it is missing; return the reason if it cannot be written, else None."""
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
@@ -172,8 +173,8 @@ def free_name(path: Path) -> Path:
 
 def keep(folder: Path, bundle: Path) -> Path:
     """Move the parts beside ``bundle``, else to a folder in the temporary folder; return the path."""
-    for own in (folder / LOCK, reserved_error(folder)):
-        own.unlink(missing_ok=True)
+    for file in (folder / LOCK, reserved_error(folder)):
+        file.unlink(missing_ok=True)
     for target in (bundle.with_name(f"{bundle.stem}-files"), folder.with_name(f"{folder.name}-files")):
         target = free_name(target)
         try:
@@ -184,10 +185,10 @@ def keep(folder: Path, bundle: Path) -> Path:
 
 
 def keep_unpacked(error: Exception, folder: Path, bundle: Path) -> str:
-    """Save the files of ``folder`` as ``keep`` does; return a sentence with the ``error`` and the path."""
-    kept = keep(folder, bundle)
+    """Save the files of ``folder`` as ``keep`` does; return a message with the ``error`` and the path."""
+    place = keep(folder, bundle)
     why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-    return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."
+    return f"{bundle} cannot be written: {why}. The recorded files are in {place}. Run `sawtooth ingest {place}`."
 
 
 def keep_samples(folder: Path, bundle: Path) -> str:
@@ -195,9 +196,9 @@ def keep_samples(folder: Path, bundle: Path) -> str:
     samples = folder / "telemetry.jsonl"
     if not samples.exists():
         return ""
-    kept = free_name(bundle.with_name(f"{bundle.stem}-telemetry.jsonl"))
-    shutil.move(samples, kept)
-    return f" The telemetry is in {kept}."
+    target = free_name(bundle.with_name(f"{bundle.stem}-telemetry.jsonl"))
+    shutil.move(samples, target)
+    return f" The telemetry is in {target}."
 
 
 def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
@@ -205,8 +206,8 @@ def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
     sentences = []
     files = sorted(folder.glob("memory-*.pickle"))
     for file in files:
-        rank = f"-{who}" if len(files) > 1 and (who := file.stem.removeprefix("memory-")) else ""
-        target = free_name(bundle.with_name(f"{bundle.stem}-memory{rank}.pickle"))
+        process = file.stem.removeprefix("memory")  # such as -rank0
+        target = free_name(bundle.with_name(f"{bundle.stem}-memory{process if len(files) > 1 else ''}.pickle"))
         try:
             shutil.move(file, target)
             sentences.append(KEPT_MEMORY.format(file=target))

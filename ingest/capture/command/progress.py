@@ -22,8 +22,8 @@ from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 from sawtooth.ingest.loop.numbers import in_words, significant
 
-MAX_REPORTED_STEPS = 200  # Steps in a report. They are enough for a 95th percentile, and few enough to show a change.
-MIN_REPORTED_STEPS = 5  # Steps in a report. With fewer, one slow step would decide the median.
+MAX_REPORTED_STEPS = 200  # Enough steps for a 95th percentile, and few enough to show a change.
+MIN_REPORTED_STEPS = 5  # With fewer steps, one slow step would decide the median.
 READ_BYTES = 1 << 20  # Size of the pieces in which the marks are read.
 
 
@@ -43,36 +43,37 @@ class StepRate:
 
     def scalars(self, samples: float | None) -> dict[str, float]:
         """Return the values by TensorBoard tag."""
-        known = {"step_ms_p50": self.p50_ms, "step_ms_p95": self.p95_ms, "steps_per_s": self.per_s}
-        return {
-            f"sawtooth/{tag}": value
-            for tag, value in (known | ({"samples_per_s": samples * self.per_s} if samples else {})).items()
-        }
+        values = {"step_ms_p50": self.p50_ms, "step_ms_p95": self.p95_ms, "steps_per_s": self.per_s}
+        if samples:
+            values["samples_per_s"] = samples * self.per_s
+        return {f"sawtooth/{tag}": value for tag, value in values.items()}
 
 
-def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
+def step_rate_from(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
     """Return the step rate from the ordered marks (step, end ns, phase) of one optimizer.
 
-    None if the marks have fewer than MIN_REPORTED_STEPS training steps.
+    The result is None if the marks have fewer than MIN_REPORTED_STEPS training steps.
     """
     marks = list(marks)[-MAX_REPORTED_STEPS - 1 :]
-    spans = [b[1] - a[1] for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
-    if len(spans) < MIN_REPORTED_STEPS:
+    durations_ns = []
+    for (previous_step, start_ns, previous_phase), (step, end_ns, phase) in pairwise(marks):
+        if step == previous_step + 1 and previous_phase == phase == "train":
+            durations_ns.append(end_ns - start_ns)
+    if len(durations_ns) < MIN_REPORTED_STEPS:
         return None
-    ordered = sorted(spans)
+    ordered = sorted(durations_ns)
     p50, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
-    return StepRate(marks[-1][0], p50 / 1e6, p95 / 1e6, 1e9 * len(spans) / sum(spans))
+    return StepRate(marks[-1][0], p50 / 1e6, p95 / 1e6, 1e9 * len(ordered) / sum(ordered))
 
 
 class MarksTail:
-    """Reader of new marks in ``folder``.
+    """Reader of new marks in ``folder``, from the largest file, which has the most steps.
 
-    It reads the largest file, which belongs to the process with the most steps. It stores the last ``most`` marks of each optimizer,
-    or all marks if ``most`` is None.
+    The last ``max_marks`` marks of each optimizer are stored, or all marks if ``max_marks`` is None.
     """
 
-    def __init__(self, folder: Path, most: int | None = MAX_REPORTED_STEPS + 1) -> None:
-        self._folder, self._most = folder, most
+    def __init__(self, folder: Path, max_marks: int | None = MAX_REPORTED_STEPS + 1) -> None:
+        self._folder, self._max_marks = folder, max_marks
         self._path: Path | None = None
         self._offset = 0  # the number of bytes that were read
         self._partial_line = b""
@@ -82,19 +83,19 @@ class MarksTail:
     def marks(self) -> Sequence[tuple[int, int, str]]:
         """Return the marks of the optimizer that leads the loop, in order: step, end (ns) and phase."""
         with contextlib.suppress(OSError):
-            self._choose()
-            self._read()
+            self._choose_file()
+            self._read_marks()
         return self._by_optimizer[self._loop.number] if self._by_optimizer else ()
 
     def step_rate(self) -> StepRate | None:
         """Return the current step rate; None if no step was added since the last call."""
         with contextlib.suppress(OSError):
-            self._choose()
-            if self._read():
-                return step_rate_of(self._by_optimizer[self._loop.number])
+            self._choose_file()
+            if self._read_marks():
+                return step_rate_from(self._by_optimizer[self._loop.number])
         return None
 
-    def _choose(self) -> None:
+    def _choose_file(self) -> None:
         sizes: dict[Path | None, int] = {}
         for path in self._folder.glob("marks-*.jsonl"):
             with contextlib.suppress(OSError):  # Marks of another step boundary are removed when an optimizer steps.
@@ -104,10 +105,11 @@ class MarksTail:
             self._path, self._offset, self._partial_line = largest, 0, b""
             self._loop, self._by_optimizer = LeadingOptimizer(), {}
 
-    def _read(self) -> bool:
+    def _read_marks(self) -> bool:
+        """Read what was added to the file; return whether something was added and the file has marks."""
         if self._path is None:
             return False
-        before = self._offset
+        offset_before = self._offset
         with self._path.open("rb") as file:
             file.seek(self._offset)
             while piece := file.read(READ_BYTES):
@@ -115,12 +117,12 @@ class MarksTail:
                 *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
                 for mark in filter(None, map(MARK.search, lines)):
                     optimizer = int(mark[4])
-                    self._loop.takes(optimizer)
+                    self._loop.note_step(optimizer)
                     marks = self._by_optimizer.setdefault(optimizer, [])
                     marks.append((int(mark[1]), int(mark[2]), mark[3].decode()))
-                    if self._most is not None:
-                        del marks[: -self._most]
-        return self._offset > before and bool(self._by_optimizer)
+                    if self._max_marks is not None:
+                        del marks[: -self._max_marks]
+        return self._offset > offset_before and bool(self._by_optimizer)
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class ProgressReporter:
     def __init__(self, folder: Path, sinks: Sequence[ProgressSink], clock: Callable[[], float] = time.monotonic) -> None:
         self._tail, self._sinks, self._clock = MarksTail(folder), tuple(sinks), clock
         self._due_s = [clock() + sink.seconds for sink in self._sinks]
-        self._unshown: list[StepRate | None] = [None] * len(self._sinks)
+        self._pending: list[StepRate | None] = [None] * len(self._sinks)  # for each sink, the step rate to show next
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -157,15 +159,15 @@ class ProgressReporter:
     def report(self, now_s: float) -> None:
         """Report new steps to the sinks that are due at ``now_s`` of the clock."""
         if (step_rate := self._tail.step_rate()) is not None:
-            self._unshown = [step_rate] * len(self._sinks)
-        for i, sink in enumerate(self._sinks):
-            if now_s < self._due_s[i]:
+            self._pending = [step_rate] * len(self._sinks)
+        for index, sink in enumerate(self._sinks):
+            if now_s < self._due_s[index]:
                 continue
-            self._due_s[i] = now_s + sink.seconds
-            unshown, self._unshown[i] = self._unshown[i], None
-            if unshown is not None:
+            self._due_s[index] = now_s + sink.seconds
+            pending, self._pending[index] = self._pending[index], None
+            if pending is not None:
                 with contextlib.suppress(OSError):  # A full disk must not end the other sinks.
-                    sink.show(unshown)
+                    sink.show(pending)
 
     def _run(self) -> None:
         while not self._over.wait(max(min(self._due_s) - self._clock(), 0.0)):
@@ -183,7 +185,7 @@ def to_tensorboard(writer: ScalarWriter, samples: float | None, seconds: float) 
 
 
 def to_sampler(path: Path, samples: float | None, flops: float | None, seconds: float) -> ProgressSink:
-    """Return a sink that writes the step rate into ``path``, which the sampler reads (``step_rate``)."""
+    """Return a sink that writes the step rate into ``path``, which the sampler reads."""
 
     def replace(step_rate: StepRate) -> None:
         part = path.with_suffix(".part")

@@ -1,7 +1,7 @@
 """The runs to pack from a recording's folder: one run, or one per profile if profiles were repeated.
 
-The first run has all step marks. A later run has the marks near its profile, so that two runs can be compared over many steps and not only
-over the few profiled ones. Standard library only.
+The first run has all step marks. A later run has the marks near its profile, so that two runs can be compared over many steps, not only
+over the few profiled steps. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.command import SEVERAL_TRAINED
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
-# A later run has the marks near its profile. Marks are near at up to 1/NEAR_DIVISOR of the number of steps since the previous profile.
+# A later run has the marks of this part of the steps since the previous profile (a quarter), before and after its own profile.
 NEAR_DIVISOR = 4
 STEP_SETTING = "step"  # The runs of one training differ in this setting.
-MIN_TRAINING_STEPS = 10  # A process with fewer steps does not count as a training of its own.
+MIN_TRAINING_STEPS = 10  # A process with fewer steps does not count as a training.
 LEFT_OUT = (
     "{count} " + SEVERAL_TRAINED + " ({steps:,} of {all:,} steps in all). "
     "If you can start them separately, use sawtooth run for each."
@@ -43,60 +43,61 @@ class RecordedRun:
     facts: dict[str, float | str] = field(default_factory=dict)
 
 
-def runs_of(folder: Path) -> list[RecordedRun]:
+def runs_to_pack(folder: Path) -> list[RecordedRun]:
     """Return the runs to pack, in the order of their profiles.
 
     The training is all ranks of a job, or else the process with the most steps.
     """
-    marks = _best_first(folder)
+    marks = _marks_files(folder)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     by_step: dict[int, RecordedRun] = {}
     for path in sorted(ranked) or marks[:1]:
-        for one in _runs_of_process(folder, path):
-            by_step.setdefault(one.step, RecordedRun(one.step)).sources.extend(one.sources)
+        for run in _process_runs(folder, path):
+            by_step.setdefault(run.step, RecordedRun(run.step)).sources.extend(run.sources)
     runs = [by_step[step] for step in sorted(by_step)]
-    telemetry, timed = folder / "telemetry.jsonl", sorted(folder.glob(f"{timed_profile.KIND}-*.json"), key=_size)
-    if timed and not any(is_loop(path) for path in marks):  # Without a loop, the run has the largest timed profile.
-        runs = [RecordedRun(sources=[(timed[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
+    timed_profiles = sorted(folder.glob(f"{timed_profile.KIND}-*.json"), key=_size)
+    if timed_profiles and not any(is_loop(path) for path in marks):  # Without a loop, the run has the largest timed profile.
+        runs = [RecordedRun(sources=[(timed_profiles[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
+    telemetry = folder / "telemetry.jsonl"
     if telemetry.exists() and (runs or _has_samples(telemetry)):
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
     with contextlib.suppress(Exception):  # A recording is useful even without the loader's times.
-        if runs and (loading := batch_files.loading_of(folder, _pid_of_training(marks[:1]))) is not None:
+        if runs and (loading := batch_files.loading_of(folder, _training_pid(marks[:1]))) is not None:
             runs[0].facts.update(batch_files.facts_of(loading))
     return runs
 
 
 def _has_samples(telemetry: Path) -> bool:
-    """Return whether the sampler wrote a sample of a GPU or of the host (the first comes after a second)."""
+    """Return whether the sampler wrote a sample of a GPU or of the host, which it does after one second."""
     with telemetry.open("rb") as lines:
         return any(b'"h":' in line or (b'"g":[' in line and b'"g":[]' not in line) for line in lines)
 
 
 def is_loop(marks: Path) -> bool:
     """Return whether a file of marks has two steps or more."""
-    return loop_of(marks)[0] > 1
+    return loop_extent(marks)[0] > 1
 
 
-def remarks(folder: Path) -> list[str]:
-    """Return sentences that say which process was recorded, and what its profile cost."""
-    return [*left_out(folder), *profile_cost.sentences_in(folder)]
+def run_messages(folder: Path) -> list[str]:
+    """Return messages about the recorded process and the cost of its profile."""
+    return [*left_out_message(folder), *profile_cost.cost_messages(folder)]
 
 
-def left_out(folder: Path) -> list[str]:
-    """Return a sentence that says which process was recorded, if several trained outside one job."""
-    marks = _best_first(folder)
-    trained = [loop_of(path)[0] for path in marks if _trains(path) or not _trains(marks[0])]
-    trained = [steps for steps in trained if steps >= MIN_TRAINING_STEPS]
-    if len(trained) < 2 or any(path.stem.startswith("marks-rank") for path in marks):
+def left_out_message(folder: Path) -> list[str]:
+    """Return the message that only one of several trainings was recorded; [] if there was only one."""
+    marks = _marks_files(folder)
+    steps = [loop_extent(path)[0] for path in marks if _trains(path) or not _trains(marks[0])]
+    steps = [count for count in steps if count >= MIN_TRAINING_STEPS]
+    if len(steps) < 2 or any(path.stem.startswith("marks-rank") for path in marks):
         return []
-    return [LEFT_OUT.format(count=len(trained), steps=trained[0], all=sum(trained))]
+    return [LEFT_OUT.format(count=len(steps), steps=steps[0], all=sum(steps))]
 
 
-def _best_first(folder: Path) -> list[Path]:
-    """Return the files of step marks: those of an optimizer's loop first, each group from the largest.
+def _marks_files(folder: Path) -> list[Path]:
+    """Return the files of step marks: first the files of an optimizer's loop, and larger before smaller.
 
-    A process without an optimizer may evaluate the model that other processes train. If a process has two files, the file of its
+    A process without an optimizer may evaluate the model that other processes train. If a process has two files, the file of the
     optimizer is skipped, because that optimizer stepped at most once.
     """
     by_size = sorted(folder.glob("marks-*.jsonl"), key=_size, reverse=True)
@@ -108,35 +109,38 @@ def _best_first(folder: Path) -> list[Path]:
 
 def _trains(marks: Path) -> bool:
     """Return whether an optimizer made the steps in a file of marks, and enough of them for a training."""
-    return not marks.stem.endswith(BOUNDARY_SUFFIX) and loop_of(marks)[0] >= MIN_TRAINING_STEPS
+    return not marks.stem.endswith(BOUNDARY_SUFFIX) and loop_extent(marks)[0] >= MIN_TRAINING_STEPS
 
 
-def _pid_of_training(marks: Sequence[Path]) -> int | None:
-    """Return the PID in the name of a file of marks; None for a rank, whose file name has no PID."""
-    who = marks[0].stem.removeprefix("marks-").removesuffix(BOUNDARY_SUFFIX) if marks else ""
-    return int(who) if who.isdecimal() else None
+def _training_pid(marks: Sequence[Path]) -> int | None:
+    """Return the PID in the name of the first file of marks; None for a rank, whose file has no PID."""
+    process = marks[0].stem.removeprefix("marks-").removesuffix(BOUNDARY_SUFFIX) if marks else ""
+    return int(process) if process.isdecimal() else None
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-def loop_of(marks: Path) -> tuple[int, float]:
-    """Return the number of loop steps in a file of marks, and the seconds from the first to the last."""
+def loop_extent(marks: Path) -> tuple[int, float]:
+    """Return the number of loop steps in a file of marks, and the seconds from the first to the last step."""
     loop, times = LeadingOptimizer(), []
     with marks.open("rb") as lines:
         for mark in filter(None, map(MARK.search, lines)):
-            if loop.takes(int(mark[4])):
+            if loop.note_step(int(mark[4])):
                 times.append(int(mark[2]))
     return loop.steps, (times[-1] - times[0]) / 1e9 if times else 0.0
 
 
-def _runs_of_process(folder: Path, marks: Path) -> list[RecordedRun]:
-    who = marks.stem.removeprefix("marks-")
-    rank = {"rank": int(who.removeprefix("rank").removesuffix(BOUNDARY_SUFFIX))} if who.startswith("rank") else {}
-    trace, called = folder / f"trace-{who}.json", who.removesuffix(BOUNDARY_SUFFIX) if rank else "trace"
+def _process_runs(folder: Path, marks: Path) -> list[RecordedRun]:
+    """Return a run for each profile of the process with the file ``marks``, or one run without a profile."""
+    file_infix = marks.stem.removeprefix("marks-")
+    process = file_infix.removesuffix(BOUNDARY_SUFFIX)
+    rank = {"rank": int(process.removeprefix("rank"))} if process.startswith("rank") else {}
+    trace_name, marks_name = (process, f"marks-{process}") if rank else ("trace", "marks")
+    trace = folder / f"trace-{file_infix}.json"
     traces = [trace] if trace.exists() else []
-    traces += sorted(folder.glob(f"trace-{who}{STEP_INFIX}*.json"), key=_step_before)
+    traces += sorted(folder.glob(f"trace-{file_infix}{STEP_INFIX}*.json"), key=_step_before)
     if len(traces) <= 1:
         steps, parts = [0], [marks]
     else:
@@ -146,17 +150,8 @@ def _runs_of_process(folder: Path, marks: Path) -> list[RecordedRun]:
     for number, (step, part) in enumerate(zip(steps, parts, strict=True)):
         sources: Sources = []
         if number < len(traces):
-            sources.append((traces[number], {"source_name": f"{called}.json.gz", "kind": "trace", **rank}))
-        sources.append(
-            (
-                part,
-                {
-                    "source_name": f"marks{'-' + who.removesuffix(BOUNDARY_SUFFIX) if rank else ''}.jsonl",
-                    "kind": "marks",
-                    **rank,
-                },
-            )
-        )
+            sources.append((traces[number], {"source_name": f"{trace_name}.json.gz", "kind": "trace", **rank}))
+        sources.append((part, {"source_name": f"{marks_name}.jsonl", "kind": "marks", **rank}))
         runs.append(RecordedRun(step, sources))
     return runs
 
@@ -173,25 +168,25 @@ def _step_before_first(marks: Path) -> int:
         for mark in filter(None, map(MARK.search, lines)):
             if mark[3] == b"profile":
                 break
-            loop.takes(int(mark[4]))
+            loop.note_step(int(mark[4]))
     return max(loop.steps - 1, 0)
 
 
 def _split(marks: Path, steps: list[int]) -> list[Path]:
-    """Return one file of marks for each profile; a later file has the head and the steps near its profile.
+    """Return one file of marks for each profile. The first file has all marks.
 
-    The first file has all marks. Marks of other optimizers go with the leading optimizer's marks around them.
+    A later file has the head and the steps near its profile. Marks of other optimizers stay with the marks of the leading optimizer.
     """
     parts = [marks]
-    for before, step in pairwise(steps):
-        near = (step - before) // NEAR_DIVISOR
+    for previous_step, step in pairwise(steps):
+        near = (step - previous_step) // NEAR_DIVISOR
         parts.append(marks.with_suffix(f".{step}.jsonl"))
         loop = LeadingOptimizer()
         with marks.open("rb") as lines, parts[-1].open("wb") as out:
             out.write(next(lines, b""))
             for line in lines:
                 if mark := MARK.search(line):
-                    loop.takes(int(mark[4]))
+                    loop.note_step(int(mark[4]))
                 if step - near < loop.steps - 1 <= step + near:
                     out.write(line)
     return parts

@@ -69,7 +69,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C of ``data``, computed bit by bit, because ``data`` is only some hundred bytes."""
+    """Return the CRC-32C of ``data``, bit by bit, because an event has only some hundred bytes."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

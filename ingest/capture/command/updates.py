@@ -14,15 +14,15 @@ from ..in_process.shared import process_wide, watch
 
 @dataclass
 class Updates:
-    """Whether a model update is running in this process (``within``) and an optimizer stepped in it."""
+    """Whether a model update is running in this process, and whether an optimizer stepped in it."""
 
-    within: bool = False
-    stepped: bool = False
+    is_running: bool = False
+    has_step: bool = False
 
-    def is_again(self) -> bool:
-        """Note an optimizer step; return whether the running update already had one."""
-        before, self.stepped = self.stepped, True
-        return self.within and before
+    def is_repeated_step(self) -> bool:
+        """Note an optimizer step; return whether the running update already had a step."""
+        had_step, self.has_step = self.has_step, True
+        return self.is_running and had_step
 
     def watch(self, engines: Any) -> Callable[[], None]:
         """Follow the updates of DeepSpeed's engines (also of pipelines) until the returned function is called.
@@ -31,14 +31,14 @@ class Updates:
         """
 
         def patch(update: Callable[..., Any], _: list[Updates]) -> Callable[..., Any]:
-            def followed(*arguments: Any, **named: Any) -> Any:
-                self.within, self.stepped = True, False
+            def noted_update(*arguments: Any, **named: Any) -> Any:
+                self.is_running, self.has_step = True, False
                 try:
                     return update(*arguments, **named)
                 finally:
-                    self.within = False
+                    self.is_running = False
 
-            return followed
+            return noted_update
 
         return watch(engines.DeepSpeedEngine, "_take_model_step", self, patch)
 

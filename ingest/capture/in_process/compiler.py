@@ -1,7 +1,7 @@
 """Keep torch.compile from compiling the recorder's own functions.
 
-If a compiled function cannot be one graph, Dynamo compiles each function that it calls. It would compile the recorder's functions
-again whenever one of their counts changes, and would warn about their clocks. Standard library only.
+If a compiled function cannot be one graph, Dynamo compiles each function that it calls. Dynamo would compile a function of the recorder
+again whenever a count in the function changes, and would warn about clocks. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# capture/between_steps.py is not listed, because its patch of ``eval`` must not break the training's graph. For the same reason, the
-# changes of `sawtooth try` are not listed.
+# Dynamo ends a graph at a call of a skipped function. So capture/between_steps.py and the changes of `sawtooth try` are not listed, because
+# the training's graph must include their patches.
 NOT_COMPILED = ("loop/", "capture/in_process/", "capture/command/", "capture/attach/", "capture/batches.py", "capture/marks.py")
 
 
@@ -25,8 +25,8 @@ def leave_out_recorder(rules: Any) -> Callable[[], None]:
     rules.SKIP_DIRS.extend(added)
     rules._recompile_re()
 
-    def leave() -> None:
-        rules.SKIP_DIRS[:] = [each for each in rules.SKIP_DIRS if each not in added]
+    def undo() -> None:
+        rules.SKIP_DIRS[:] = [part for part in rules.SKIP_DIRS if part not in added]
         rules._recompile_re()
 
-    return leave
+    return undo

@@ -1,6 +1,7 @@
 """Limit on the events in a profile, because writing many events pauses the training and takes memory.
 
-PyTorch does not report the number of events of a running profile. It is estimated from the growth of the process's memory. Standard library only.
+PyTorch does not report how many events a running profile has. The number is estimated from the growth of the process's memory. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -86,34 +87,39 @@ class EventLimit:
     ) -> None:
         self._memory, self._clock = memory or memory_reading(uses_gpu=after_first), clock
         self.steps = 0  # the number of steps that have ended
-        self._without = int(after_first)  # the number of steps that end before memory is measured
-        self._base, self._began = self._memory(), clock()
-        self._step_base = self._base  # memory at the start of the last whole step
-        self._smallest = float("inf")  # the number of events of the smallest whole step
+        self._unmeasured_steps = int(after_first)  # the number of steps that end before memory is measured
+        self._first_memory, self._start_s = self._memory(), clock()
+        self._step_memory = self._first_memory  # memory at the start of the last whole step
+        self._smallest_step = float("inf")  # the number of events of the smallest whole step
 
     def events(self) -> float:
         """Return the estimated number of events since the first reading.
 
-        The smallest whole step bounds the estimate, because a training may gain much memory once, such as buffers for its first large
-        batch.
+        The number of events per step in the smallest whole step limits the estimate, because a training may allocate much memory once,
+        such as buffers for its first large batch.
         """
         return self._events(self._memory())
 
     def _events(self, memory: int) -> float:
-        gained = min((memory - self._base) / EVENT_BYTES, (self._clock() - self._began) / MIN_EVENT_S)
-        return min(gained, MAX_STEP_RATIO * self._smallest * (self.steps + 1))
+        by_memory = (memory - self._first_memory) / EVENT_BYTES
+        by_time = (self._clock() - self._start_s) / MIN_EVENT_S
+        by_smallest_step = MAX_STEP_RATIO * self._smallest_step * (self.steps + 1)
+        return min(by_memory, by_time, by_smallest_step)
 
     def is_reached(self) -> bool:
-        """Note the end of a step; return whether one more step would be too many events."""
+        """Note the end of a step; return whether a profile with one more step would have more than MAX_EVENTS."""
         self.steps += 1
         memory = self._memory()
         if self.steps >= FIRST_WHOLE_STEP:
-            self._smallest = min(self._smallest, max(memory - self._step_base, 0) / EVENT_BYTES)
-        self._step_base = memory
-        if self.steps == self._without:
-            self._base, self._began = memory, self._clock()
+            self._smallest_step = min(self._smallest_step, max(memory - self._step_memory, 0) / EVENT_BYTES)
+        self._step_memory = memory
+        if self.steps == self._unmeasured_steps:
+            self._first_memory, self._start_s = memory, self._clock()
             return False
         events = self._events(memory)
         if self.steps == FIRST_WHOLE_STEP and events <= MAX_EVENTS:
             return False  # One whole step cannot show whether the training's own memory grew.
-        return self.steps >= FIRST_WHOLE_STEP and (self.steps + 1) / (self.steps - self._without) * events > MAX_EVENTS
+        if self.steps < FIRST_WHOLE_STEP:
+            return False
+        measured_steps = self.steps - self._unmeasured_steps
+        return (self.steps + 1) / measured_steps * events > MAX_EVENTS

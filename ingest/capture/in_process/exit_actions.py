@@ -1,4 +1,4 @@
-"""Actions at the end of a thread or a process, even if os._exit ends it and skips exit handlers.
+"""Actions at the end of a thread or a process, even if os._exit skips exit handlers.
 
 Standard library only.
 """
@@ -16,31 +16,31 @@ from typing import Any, NoReturn
 from .shared import watch
 
 
-def before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """Make os._exit call ``act`` first; return a function that undoes this."""
+def call_before_os_exit(action: Callable[[], None]) -> Callable[[], None]:
+    """Make os._exit call ``action`` first; return a function that undoes this."""
 
-    def patch(os_exit: Callable[[int], NoReturn], acts: list[Callable[[], None]]) -> Callable[[int], NoReturn]:
+    def patch(os_exit: Callable[[int], NoReturn], actions: list[Callable[[], None]]) -> Callable[[int], NoReturn]:
         def act_and_exit(status: int) -> NoReturn:
-            for each in acts:
-                each()
+            for action in actions:
+                action()
             os_exit(status)
 
         return act_and_exit
 
-    return watch(os, "_exit", act, patch)
+    return watch(os, "_exit", action, patch)
 
 
-def at_thread_end(act: Callable[[], None]) -> None:
-    """Call ``act`` in this thread when it ends.
+def at_thread_end(action: Callable[[], None]) -> None:
+    """Call ``action`` at the end of this thread.
 
-    Nothing happens in the main thread, and in threads that Python's threading did not start.
+    The main thread, and threads that Python's threading did not start, never call ``action``.
     """
     thread: Any = threading.current_thread()
     end = getattr(thread, "_delete", None)  # CPython calls this method last in a thread, before ``join`` returns.
     if end is not None and thread is not threading.main_thread():
 
         def act_and_end() -> None:
-            act()
+            action()
             end()
 
         thread._delete = act_and_end
@@ -55,7 +55,7 @@ def finish_at_end(*watchers: Any) -> Callable[[], None]:
         for each in watchers:
             atexit.register(each.finish)
             undo.callback(atexit.unregister, each.finish)
-            undo.callback(before_os_exit(each.leave))
+            undo.callback(call_before_os_exit(each.leave))
             if hasattr(os, "register_at_fork"):  # A forked process, such as a loader worker, does not train.
                 os.register_at_fork(after_in_child=each.forget)
         return undo.pop_all().close
@@ -64,13 +64,12 @@ def finish_at_end(*watchers: Any) -> Callable[[], None]:
 def skip_destructors() -> None:
     """Make this process end without the library destructors that are registered so far.
 
-    Kineto has a thread in a process that it profiled. A forked process lacks this thread, but Kineto's destructor waits there for it
-    forever, unless the process ends with os._exit. The exit code does not change, and C's files are flushed. Only glibc has these
-    functions.
+    Kineto has a thread in a process that it profiled. A forked process lacks this thread, but Kineto's destructor still waits for the
+    thread, and would wait forever. The exit code does not change, and C's files are flushed. Without glibc, this function does nothing.
     """
     with contextlib.suppress(AttributeError):
         libc = ctypes.CDLL(None)
-        if (
-            libc.on_exit(libc._exit, None) == 0
-        ):  # glibc calls it with the exit code, before functions that were registered earlier.
+        # glibc calls ``_exit`` with the exit code, before functions that were registered earlier.
+        is_registered = libc.on_exit(libc._exit, None) == 0
+        if is_registered:
             libc.__cxa_atexit(libc.fcloseall, None, None)

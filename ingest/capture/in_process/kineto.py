@@ -1,6 +1,6 @@
 """Environment variables of Kineto, PyTorch's profiler library.
 
-They are set for the recorder's profiles and removed for the training's own profiles. Variables that the user has set are not changed.
+The recorder sets them for its profiles, and removes them for the training's own profiles. Variables that the user has set are not changed.
 Standard library only.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-# Number of CUDA calls, and the pause after each, that let Kineto detach CUPTI. They were enough on an H100 (see ``settle``).
-SETTLE_CALLS, SETTLE_S = 3, 0.1
-SETTLED_S = 1.0  # This long after a profile, Kineto needs only one more CUDA call to detach CUPTI.
+# Kineto detaches CUPTI during this number of CUDA calls, with a pause after each call. Measured on an H100 (see ``finish``).
+DETACH_CALLS, DETACH_PAUSE_S = 3, 0.1
+ONE_CALL_AFTER_S = 1.0  # This long after a profile, Kineto needs only one more CUDA call to detach CUPTI.
 SILENT = 6  # This level is above Kineto's last one (USDT), at which PyTorch 2.13 prints two lines per profile.
 
 
@@ -30,12 +30,13 @@ class Detaching:
     While CUPTI is attached, every kernel launch takes longer: 48 CPU-bound loops were 17 % slower (median) for the rest of the process.
     Before CUDA 12.6, detaching breaks CUDA graphs. There PyTorch sets the variable back to 0 by itself.
 
-    Kineto detaches CUPTI during the next CUDA calls after the profile. A profile that begins before that records no kernel. A process
-    that exits before that hangs: Kineto's thread waits for a CUDA call, and Kineto's destructor waits for the thread.
+    Kineto detaches CUPTI during the next CUDA calls after the profile. A profile that begins before CUPTI is detached records no kernel.
+    A process that exits before CUPTI is detached hangs, because Kineto's thread waits for a CUDA call, and Kineto's destructor waits for
+    the thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._by_us = self._pending = self._at_exit = False
+        self._variable_is_ours = self._pending = self._at_exit = False
         self._clock = clock
         self._ended: float | None = None  # time at which the profile ended; None while it runs
 
@@ -43,23 +44,22 @@ class Detaching:
         """Let Kineto detach CUPTI at the end of the profile that begins now."""
         self._pending, self._ended = True, None
         if not self._at_exit:
-            atexit.register(
-                self.before_exit
-            )  # It runs before the handlers that end a profile, because they were registered earlier.
+            # Handlers that end a profile were registered earlier, so they run after this one.
+            atexit.register(self.before_exit)
             self._at_exit = True
         if DETACH not in os.environ:
-            os.environ[DETACH], self._by_us = "1", True
+            os.environ[DETACH], self._variable_is_ours = "1", True
 
-    def settle(self, torch: Any) -> None:
+    def finish(self, torch: Any) -> None:
         """Let Kineto finish detaching after a profile of the recorder, because another profiler begins.
 
         On an H100 with PyTorch 2.11 and CUDA 13, a profile that began at once had no kernels. After these pauses it had all kernels.
         """
         pending, self._pending = self._pending, False
         if pending and torch is not None and torch.cuda.is_initialized():
-            for _ in range(SETTLE_CALLS):
+            for _ in range(DETACH_CALLS):
                 torch.cuda.synchronize()
-                time.sleep(SETTLE_S)
+                time.sleep(DETACH_PAUSE_S)
 
     def end(self) -> None:
         """Note that the profile has ended."""
@@ -72,14 +72,14 @@ class Detaching:
     def before_exit(self) -> None:
         """Finish detaching CUPTI before the process ends; leave it attached if a profile still runs.
 
-        On an H200 with PyTorch 2.11, three of three processes hung whose profile ended with the process. The calls here do not wait for the GPU,
-        which may never finish its work.
+        On an H200 with PyTorch 2.11, three processes ended while a profile ran, and all three hung. The CUDA calls here do not wait for the
+        GPU, which may never finish its work.
         """
         os.environ[DETACH] = "0"
         pending, self._pending = self._pending, False
         if not pending or self._ended is None:
             return
-        calls, pause_s = (1, 0.0) if self._clock() - self._ended >= SETTLED_S else (SETTLE_CALLS, SETTLE_S)
+        calls, pause_s = (1, 0.0) if self._clock() - self._ended >= ONE_CALL_AFTER_S else (DETACH_CALLS, DETACH_PAUSE_S)
         with contextlib.suppress(Exception):  # The training's exit code must not change.
             cuda = sys.modules["torch"].cuda
             for _ in range(calls if cuda.is_initialized() else 0):
@@ -89,16 +89,16 @@ class Detaching:
     def leave_attached(self) -> None:
         """Leave CUPTI attached at the end of this profile, because another profiler needs it at once."""
         self._pending = False
-        if self._by_us and os.environ.get(DETACH) == "1":
+        if self._variable_is_ours and os.environ.get(DETACH) == "1":
             del os.environ[DETACH]
-        self._by_us = False
+        self._variable_is_ours = False
 
 
 class Silence:
     """Suppression of Kineto's messages in the training's output during the recorder's profiles.
 
-    Kineto reads the variable at the first profile of a process. After another profiler has run, PyTorch 2.13 also prints two lines for
-    the recorder's profile.
+    Kineto reads LOG_LEVEL at the first profile of a process. After another profiler has run, PyTorch 2.13 also prints two lines for the
+    recorder's profile.
     """
 
     def __init__(self) -> None:
@@ -118,6 +118,6 @@ class Silence:
         if os.environ.get(LOG_LEVEL) == str(SILENT):
             del os.environ[LOG_LEVEL]
         with contextlib.suppress(Exception):
-            # After this call, Kineto prints only errors, as by default. The call is also needed if a forked child has already
-            # emptied its environment, because Kineto stores its level in the process. It does nothing if the user set the variable.
+            # Kineto then prints only errors, as by default. Removing the variable is not enough, because Kineto stores the level in the
+            # process. The call does nothing if the user set the variable.
             ctypes.CDLL(str(library)).suppressLibkinetoLogMessages()

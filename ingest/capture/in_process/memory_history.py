@@ -10,7 +10,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-MAX_ENTRIES = 100_000  # This number covers several steps of a large model, in a file of at most about 200 MB.
+MAX_ENTRIES = 100_000  # So many allocations cover several steps of a large model. The file has at most about 200 MB.
 
 
 class MemoryHistory:
@@ -20,14 +20,14 @@ class MemoryHistory:
         self._torch_memory: Any = None  # While the history is recorded, this is the module torch.cuda.memory.
 
     def begin(self, torch: Any) -> None:
-        """Begin, unless this process uses no CUDA GPU or the training records a history of its own."""
+        """Begin to record, if this process uses a CUDA GPU and the training does not record a history itself."""
         with contextlib.suppress(Exception):
             if torch.cuda.is_initialized() and not torch._C._cuda_isHistoryEnabled():
                 torch.cuda.memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python")
                 self._torch_memory = torch.cuda.memory
 
     def end(self, path: Path | None = None) -> None:
-        """Stop recording, and write the history atomically to ``path`` if that is set."""
+        """Stop recording, and write the history atomically to ``path`` unless ``path`` is None."""
         torch_memory, self._torch_memory = self._torch_memory, None
         if torch_memory is None:
             return

@@ -17,21 +17,21 @@ MAX_INTERRUPTIONS = 3  # No more profiles are started then, because each start c
 BEGAN_LATER = "The profile began only after step {step}, because the training's own profiler was running before."
 OTHER_PROFILER = "No profile: the training runs a profiler of its own, and PyTorch allows one at a time. {why} {advice}"
 REASONS = {
-    "running": "It ran until the end.",
-    "interrupted": "It began again before ours had recorded enough steps.",
-    "short": "Too few steps followed it.",
+    "running": "The training's profiler ran until the end.",
+    "interrupted": "The training's profiler began again before Sawtooth had recorded enough steps.",
+    "short": "Too few steps followed the training's profiler.",
 }
-OTHER_TOOL = "No profile: {tool} already records this process, and CUDA allows one such tool at a time. Run without it, or use `sawtooth ingest` on its export."
+OTHER_TOOL = "No profile: {tool} already records this process, and CUDA allows one such tool at a time. Run without {tool}, or use `sawtooth ingest` on the file that it exports."
 TRACE_ADVICE = "To analyse the trace that the training wrote: sawtooth ingest {path}"
-NO_TRACE_ADVICE = "If the training writes a trace of it, use `sawtooth ingest` on that file."
+NO_TRACE_ADVICE = "If the training writes a trace, use `sawtooth ingest` on that file."
 # A capture that the training's own code started prints these messages.
 AFTER_OTHERS = "when the profiler that already runs in this process has ended"
 NO_TRACE = "no trace: another profiler ran in the process until the loop ended, and PyTorch allows one at a time"
 
 
-def may_start(interrupted: int = 0) -> bool:
-    """Return whether a profile can start now, if ``interrupted`` profiles were interrupted so far."""
-    return interrupted < MAX_INTERRUPTIONS and not PROFILERS.busy and cuda_tool() is None
+def may_start(interruptions: int = 0) -> bool:
+    """Return whether a profile can start now, after ``interruptions`` interrupted profiles."""
+    return interruptions < MAX_INTERRUPTIONS and not PROFILERS.busy and cuda_tool() is None
 
 
 class Postponed:
@@ -39,7 +39,7 @@ class Postponed:
 
     def __init__(self, folder: Path, profilers: Profilers = PROFILERS) -> None:
         self._profilers, self._folder = profilers, folder
-        self._tool, self._interrupted, self._began = cuda_tool(), 0, 0
+        self._tool, self._interruptions, self._begin_step = cuda_tool(), 0, 0
         self._waited = False  # whether a profile had to wait
         self._was_free = False  # whether a step came after the other profiler had ended
 
@@ -48,16 +48,16 @@ class Postponed:
         """Return whether a profile that had to wait must still wait."""
         if not self._waited:
             return False
-        waits = self._tool is not None or self._interrupted >= MAX_INTERRUPTIONS or self._profilers.busy
+        waits = self._tool is not None or self._interruptions >= MAX_INTERRUPTIONS or self._profilers.busy
         self._was_free |= not waits
         return waits
 
     def must_wait(self, step: int) -> bool:
         """Return whether the profile after ``step`` must wait; if so, write the note."""
-        if self._tool is None and self._interrupted < MAX_INTERRUPTIONS and not self._profilers.busy:
-            self._began = step
+        if self._tool is None and self._interruptions < MAX_INTERRUPTIONS and not self._profilers.busy:
+            self._begin_step = step
             return False
-        # The recorder's own timed profile began before the loop. It ends now.
+        # The recorder's own timed profile began before the loop. It ends soon, so there is nothing to note.
         if getattr(self._profilers.ours, "gives_way", False):
             return True
         if not self._waited:
@@ -66,8 +66,8 @@ class Postponed:
         return True
 
     def interrupted(self) -> None:
-        """Record that another profiler interrupted the recorder's profile, so that its data is discarded."""
-        self._interrupted, self._waited = self._interrupted + 1, True
+        """Note that another profiler interrupted the recorder's profile, which is then discarded."""
+        self._interruptions, self._waited = self._interruptions + 1, True
         self.write()
 
     def write(self) -> None:
@@ -75,14 +75,14 @@ class Postponed:
         if not self._waited:
             return
         with contextlib.suppress(OSError):
-            why = "interrupted" if self._interrupted >= MAX_INTERRUPTIONS else "short" if self._was_free else "running"
-            note = {"step": self._began, "why": why, "tool": self._tool, "exported": self._profilers.exported}
+            why = "interrupted" if self._interruptions >= MAX_INTERRUPTIONS else "short" if self._was_free else "running"
+            note = {"step": self._begin_step, "why": why, "tool": self._tool, "exported": self._profilers.exported}
             part = self._folder / f"other_profiler-{os.getpid()}.part"
             part.write_text(json.dumps(note))
             part.replace(part.with_suffix(".json"))
 
 
-def sentence_of(folder: Path, profiled: bool) -> str | None:
+def delay_message(folder: Path, profiled: bool) -> str | None:
     """Return the message about another profiler; None if no profile in ``folder`` had to wait for one."""
     for path in sorted(folder.glob(NOTES)):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -91,7 +91,7 @@ def sentence_of(folder: Path, profiled: bool) -> str | None:
                 return BEGAN_LATER.format(step=f"{note['step']:,}")
             if note["tool"] is not None:
                 return OTHER_TOOL.format(tool=note["tool"])
-            written = next((name for name in reversed(note["exported"]) if Path(name).exists()), None)
-            advice = NO_TRACE_ADVICE if written is None else TRACE_ADVICE.format(path=written)
+            trace = next((name for name in reversed(note["exported"]) if Path(name).exists()), None)
+            advice = NO_TRACE_ADVICE if trace is None else TRACE_ADVICE.format(path=trace)
             return OTHER_PROFILER.format(why=REASONS[note["why"]], advice=advice)
     return None

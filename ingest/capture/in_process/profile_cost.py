@@ -1,6 +1,6 @@
-"""Cost of a profile: when it must end early, which steps it slows, and how long it pauses training.
+"""Cost of a profile: early end, slowed steps, and the pause of the training.
 
-`sawtooth run` prints the note that is written here. Standard library only.
+The hook writes a note. `sawtooth run` prints the message. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from ...loop.command import EARLY_END, PAUSED
 from .event_limit import MAX_EVENTS, EventLimit
 from .rank_agreement import agreed_end
 
-SLOWED_STEPS = 2  # Steps that a profile slows at its end: in the first the trace is written, in the second CUPTI is detached.
-# Whole steps. A profile that ends because its loop ended is kept if it has this many. The next loop's first step may follow them in the
-# trace.
+SLOWED_STEPS = 2  # The end of a profile slows two steps. In the first the trace is written, in the second CUPTI is detached.
+# If the loop ends during a profile, the trace is written if it has this many whole steps. Otherwise the profile is discarded.
 MIN_KEPT_STEPS = 3
 MIN_REPORTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
@@ -37,10 +36,10 @@ class ProfileCost:
     def __init__(self, folder: Path, ranks: int) -> None:
         self._folder, self._ranks = folder, ranks
         self._limit = EventLimit()
-        self._seconds: list[float] = []  # how long the end of each profile took
-        self._slowed: dict[int, int] = {}  # by optimizer: how many of its next steps are slowed
+        self._seconds: list[float] = []  # the duration of the end of each profile
+        self._slowed: dict[int, int] = {}  # for each optimizer, the number of next steps that are slowed
 
-    def begins(self, after_first: bool) -> None:
+    def note_begin(self, after_first: bool) -> None:
         """Note that a profile began; ``after_first`` as in EventLimit."""
         self._limit = EventLimit(after_first=after_first)
 
@@ -59,21 +58,20 @@ class ProfileCost:
 
     @property
     def allows_keeping(self) -> bool:
-        """Whether a profile whose loop has ended is kept: it has enough steps, and not too many events."""
+        """Whether a profile has enough steps to be kept after the end of its loop, and not too many events."""
         return self.steps >= MIN_KEPT_STEPS and self._limit.events() <= MAX_EVENTS
 
     @contextlib.contextmanager
     def ending(self, optimizers: Iterable[int], wanted: int, *, with_loop: bool = False) -> Iterator[None]:
-        """Time the end of a profile, which should have ``wanted`` steps, and write a note if necessary.
+        """Time the end of a profile, and write a note if the end takes MIN_REPORTED_S or steps are missing.
 
-        The end slows the next steps of ``optimizers``. The note is written if the end takes MIN_REPORTED_S or longer, or if the profile
-        has fewer steps than wanted. The reason for fewer steps is the end of the loop (``with_loop``), or else too many events. A later
-        profile replaces the note.
+        The profile should have ``wanted`` steps. If it has fewer, the reason is the end of the loop (``with_loop``), or else too many
+        events. A later profile replaces the note. The end of the profile slows the next steps of ``optimizers``.
         """
-        began, events = time.monotonic(), self._limit.events()
-        self.slow(optimizers)
+        start_s, events = time.monotonic(), self._limit.events()
+        self.note_end(optimizers)
         yield
-        self._seconds.append(time.monotonic() - began)
+        self._seconds.append(time.monotonic() - start_s)
         why = LOOP_ENDED if with_loop else FULL.format(events=round(events, -3))
         note = {"seconds": self._seconds, "steps": self.steps, "wanted": wanted, "why": why}
         path = self._folder / NOTES.replace("*", str(os.getpid()))
@@ -82,20 +80,20 @@ class ProfileCost:
             if max(self._seconds) >= MIN_REPORTED_S or self.steps < wanted:
                 path.write_text(json.dumps(note))
 
-    def slow(self, optimizers: Iterable[int]) -> None:
+    def note_end(self, optimizers: Iterable[int]) -> None:
         """Note that a profile ends, which slows the next steps of ``optimizers``."""
         self._slowed = dict.fromkeys(optimizers, SLOWED_STEPS)
 
     def slows(self, optimizer: int) -> bool:
         """Return whether the end of a profile slows the step of ``optimizer`` that ends now."""
-        left = self._slowed.pop(optimizer, 0)
-        if left > 1:
-            self._slowed[optimizer] = left - 1
-        return left > 0
+        slowed_steps = self._slowed.pop(optimizer, 0)
+        if slowed_steps > 1:
+            self._slowed[optimizer] = slowed_steps - 1
+        return slowed_steps > 0
 
 
-def sentences_in(folder: Path) -> list[str]:
-    """Return sentences about the process that its profiles paused longest, from the notes in ``folder``.
+def cost_messages(folder: Path) -> list[str]:
+    """Return the message about the process that was paused longest, from the notes in ``folder``.
 
     The list is empty if every profile was complete and was written quickly.
     """

@@ -42,35 +42,35 @@ class DecisionChecks:
         return due
 
 
-def agreed_start(folder: Path, index: int, mine: tuple[int, int, float] | None) -> tuple[int, int, int] | None:
-    """Return the step at which all ranks start to profile, and the profile's extent; None before that.
+def agreed_start(folder: Path, index: int, choice: tuple[int, int, float] | None) -> tuple[int, int, int] | None:
+    """Return the first step to profile, the number of steps to profile, and the steps per round.
 
-    An extent is the number of steps to profile and the number of steps in a round. ``mine`` is rank 0's choice: the extent and the time of
-    a step in ns. Rank 0 chooses at a step ``index`` with which a round begins. ``mine`` is None on other ranks and before the choice.
+    The result is None until rank 0 has chosen. ``choice`` is rank 0's choice after step ``index``, with which a round begins: the number of
+    steps to profile, the steps per round, and the step time in ns. ``choice`` is None on other ranks, and on rank 0 at all other steps.
     """
     file = folder / START_FILE
-    if mine is not None:
-        steps, in_round, step_ns = mine
+    if choice is not None:
+        steps, steps_per_round, step_ns = choice
         part = file.with_suffix(".part")
-        rounds = -(-lead_steps(step_ns) // in_round)
-        part.write_text(f"{index + rounds * in_round} {steps} {in_round}")
+        rounds = ceil(lead_steps(step_ns) / steps_per_round)
+        part.write_text(f"{index + rounds * steps_per_round} {steps} {steps_per_round}")
         part.replace(file)
     try:
-        begin, steps, in_round = map(int, file.read_text().split())
+        start, steps, steps_per_round = map(int, file.read_text().split())
     except (OSError, ValueError):
         return None
-    return begin, steps, in_round
+    return start, steps, steps_per_round
 
 
-def agreed_end(folder: Path, wish: int | None) -> int | None:
-    """Return the step at which all ranks end the profile early; None if no rank asked for that.
+def agreed_end(folder: Path, requested_end: int | None) -> int | None:
+    """Return the step at which all ranks end the profile early; None if no rank must end it early.
 
-    ``wish`` is the step at which this rank must end the profile, or None. If several ranks have a wish, the first one counts.
+    ``requested_end`` is the step at which this rank must end the profile, or None. The first request of any rank counts.
     """
     file = folder / END_FILE
-    if wish is not None:
+    if requested_end is not None:
         part = file.with_suffix(f".{os.getpid()}")
-        part.write_text(str(wish))
+        part.write_text(str(requested_end))
         with contextlib.suppress(FileExistsError):
             os.link(part, file)
         part.unlink()

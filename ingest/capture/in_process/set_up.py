@@ -1,7 +1,7 @@
-"""Versions and environment variables of a training process, in its trace under ``SET_UP_KEY``.
+"""Versions and environment variables of a training process, for the trace (``SET_UP_KEY``).
 
-They can explain why a program is faster in another process. Only the listed variables are recorded. They change the speed, and other
-variables may contain secrets.
+They can explain why a program is faster in another process. Only listed variables are recorded, because other variables may contain
+secrets. The listed variables change the speed of a training.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-SET_UP_KEY = "set_up"  # A trace's JSON has this entry beside its events.
+SET_UP_KEY = "set_up"  # A trace's JSON has this entry beside the events.
 MAX_CHARACTERS = 200  # Longer values are cut, so that the trace stays small.
 VARIABLES = frozenset({
     "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
@@ -22,14 +22,14 @@ VARIABLES = frozenset({
     "PYTORCH_JIT", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TOKENIZERS_PARALLELISM", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE",
     "TORCH_CUDNN_V8_API_DISABLED", "TORCH_DISTRIBUTED_DEBUG",
 })  # fmt: skip
-# Variables are also recorded if their names begin like this. None of them contains secrets.
-FAMILIES = ("NCCL_", "RCCL_", "TORCHINDUCTOR_", "TORCH_NCCL_", "TRITON_")
+# Variables with these prefixes are recorded too. None of them contains secrets.
+PREFIXES = ("NCCL_", "RCCL_", "TORCHINDUCTOR_", "TORCH_NCCL_", "TRITON_")
 
 
 def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the recorded environment variables with a value, by name."""
-    named = sorted(name for name in environment if name in VARIABLES or name.startswith(FAMILIES))
-    return {name: environment[name][:MAX_CHARACTERS] for name in named if environment[name]}
+    """Return the values of the listed environment variables by name, without empty values."""
+    names = sorted(name for name in environment if name in VARIABLES or name.startswith(PREFIXES))
+    return {name: environment[name][:MAX_CHARACTERS] for name in names if environment[name]}
 
 
 def note_set_up(profiler: Any, torch: Any) -> None:

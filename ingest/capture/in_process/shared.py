@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
-HOLDER = "_sawtooth_in_this_process"  # This entry of sys.modules holds the objects.
-WATCHERS = "_sawtooth_watchers"  # This attribute of a patched function has the function's watchers.
+HOLDER = "_sawtooth_in_this_process"  # This entry of sys.modules has the objects as attributes.
+WATCHERS = "_sawtooth_watchers"  # A patched function has its list of watchers in this attribute.
 T = TypeVar("T")
 
 
@@ -33,8 +33,8 @@ class Watchers(list[Any]):
 def watch(owner: Any, name: str, watcher: Any, patch: Callable[[Callable[..., Any], list[Any]], Any]) -> Callable[[], None]:
     """Add ``watcher`` to the watchers of the function ``owner.name``; return a function that removes it.
 
-    Only the first watcher patches the function: ``patch`` gets the function and the list of watchers, and returns the replacement.
-    When the last watcher is removed, the original is restored, unless other code has replaced the function since.
+    For the first watcher, ``patch`` gets the function and the list of watchers, and returns the replacement of the function. When the
+    last watcher is removed, the original function is restored, unless other code has replaced the function since.
     """
     watchers = getattr(getattr(owner, name), WATCHERS, None)
     if watchers is None:
@@ -45,9 +45,9 @@ def watch(owner: Any, name: str, watcher: Any, patch: Callable[[Callable[..., An
         setattr(owner, name, watchers.patched)
     watchers.append(watcher)
 
-    def leave() -> None:
+    def unwatch() -> None:
         watchers[:] = [other for other in watchers if other is not watcher]
         if not watchers and getattr(owner, name) is watchers.patched:
             setattr(owner, name, watchers.original)
 
-    return leave
+    return unwatch

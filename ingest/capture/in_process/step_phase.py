@@ -1,22 +1,24 @@
-"""Phase of a step: whether an evaluation or a checkpoint came before it. Standard library only."""
+"""Phase of a step: whether an evaluation or a checkpoint came before the step. Standard library only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 
-def phase_since_last(counts: Callable[[], tuple[int, int]]) -> Callable[[int], str]:
+def phase_reader(counts: Callable[[], tuple[int, int]]) -> Callable[[int], str]:
     """Return a function that returns the phase of an optimizer's mark: eval, checkpoint or train.
 
-    The function compares ``counts()`` (of evaluations and saves) with the counts at its last call for this optimizer. If both changed, the
-    phase is eval.
+    ``counts`` returns the numbers of evaluations and checkpoints so far. The phase tells which number has changed since the optimizer's
+    previous mark. If both numbers have changed, the phase is eval.
     """
-    before: dict[int, tuple[int, int]] = {}
-    began = counts()
+    last_counts: dict[int, tuple[int, int]] = {}
+    first_counts = counts()
 
-    def since(optimizer: int) -> str:
-        evaluated, saved = before.get(optimizer, began)
-        now = before[optimizer] = counts()
-        return "eval" if evaluated != now[0] else "checkpoint" if saved != now[1] else "train"
+    def phase(optimizer: int) -> str:
+        last_evaluations, last_checkpoints = last_counts.get(optimizer, first_counts)
+        evaluations, checkpoints = last_counts[optimizer] = counts()
+        if evaluations != last_evaluations:
+            return "eval"
+        return "checkpoint" if checkpoints != last_checkpoints else "train"
 
-    return since
+    return phase

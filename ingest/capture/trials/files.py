@@ -1,7 +1,7 @@
 """A guard of existing files: an audit hook notes files that a training is about to change or remove.
 
-With ``guards``, the process is ended before the change. Writers in native code raise no audit event; `sawtooth try` finds their changes by
-listing the folder. Standard library only.
+With ``guards``, the process is ended before the change. Native code raises no audit event, so `sawtooth try` finds its changes by listing
+the folder. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .notes import Notes
 from .settings import STOPPED_BY_GUARD, TrialSettings
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
-# sqlite3.connect is not here, because a database that is only read is opened in the same way. The listing of the folder shows its change.
+# sqlite3.connect is not listed, because a database may be opened only to read it. The listing of the folder shows changes.
 EVENTS = frozenset({"open", "os.remove", "os.rename", "os.truncate", "os.rmdir", "shutil.rmtree"})
 # These variables have the folders of caches, in which files may be changed.
 CACHE_VARIABLES = (
@@ -39,8 +39,8 @@ class Guard:
         self._settings, self._notes = settings, notes
         caches = [os.environ[name] for name in CACHE_VARIABLES if os.environ.get(name)]
         caches += [os.path.expanduser(place) for place in DEFAULT_CACHES]  # noqa: PTH111
-        own = os.environ.get("SAWTOOTH_RUN_FOLDER", "")
-        places = (*settings.private, settings.saves, *caches, own, tempfile.gettempdir(), "/dev", "/proc", "/sys")
+        run_folder = os.environ.get("SAWTOOTH_RUN_FOLDER", "")
+        places = (*settings.private, settings.saves, *caches, run_folder, tempfile.gettempdir(), "/dev", "/proc", "/sys")
         self._unguarded = tuple({os.path.realpath(place) + os.sep for place in places if place})
         self._busy = False
 
@@ -69,18 +69,18 @@ class Guard:
         """Note an existing file that is about to be changed; with ``guards``, end the process."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
-        whole = os.path.realpath(os.fsdecode(path))
-        if whole.startswith(self._unguarded) or whole.endswith(CACHE_SUFFIXES):
+        real_path = os.path.realpath(os.fsdecode(path))
+        if real_path.startswith(self._unguarded) or real_path.endswith(CACHE_SUFFIXES):
             return
         try:
-            about = os.stat(whole)  # noqa: PTH116
+            status = os.stat(real_path)  # noqa: PTH116
         except OSError:
             return  # The file is new.
-        if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             return
-        if max(about.st_ctime, about.st_mtime) >= self._settings.began_s:
+        if max(status.st_ctime, status.st_mtime) >= self._settings.began_s:
             return  # The session of trials made this file.
-        self._notes.note_changed_file(whole, event)
+        self._notes.note_changed_file(real_path, event)
         if self._settings.guards:
             os._exit(STOPPED_BY_GUARD)
 

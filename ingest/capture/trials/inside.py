@@ -36,57 +36,56 @@ PARTS: tuple[Mapping[str, Patch], ...] = (
 
 
 class Inside:
-    """The state that all patches of one process share: the requested changes, its notes, and its steps."""
+    """The state that all patches of one process share: requested changes, notes, and counted steps."""
 
     def __init__(self, settings: TrialSettings, notes: Notes, guard: files.Guard) -> None:
         self.settings, self.notes, self.guard = settings, notes, guard
-        self._after: list[tuple[int, Callable[[], object]]] = []
+        self._actions: list[tuple[int, Callable[[], object]]] = []  # each with the number of the step before it
         self._steps = 0
 
     def values(self, slug: str) -> Mapping[str, Any] | None:
         """Return the values of a requested change; None if the change is not requested."""
         return self.settings.changes.get(slug)
 
-    def after_step(self, number: int, act: Callable[[], object]) -> None:
-        """Call ``act`` after the optimizer step with this number (from 1) in this process."""
-        self._after.append((number, act))
+    def after_step(self, number: int, action: Callable[[], object]) -> None:
+        """Call ``action`` after the optimizer step with this number (from 1) in this process."""
+        self._actions.append((number, action))
 
     def step(self, *_: Any) -> None:
-        """Count an optimizer step."""
+        """Count an optimizer step, and call the actions that are due after the step."""
         self._steps += 1
-        due = [act for number, act in self._after if number <= self._steps]
+        due = [action for number, action in self._actions if number <= self._steps]
         if due:
-            self._after = [(number, act) for number, act in self._after if number > self._steps]
-            for act in due:
-                self.quietly(act)
+            self._actions = [(number, action) for number, action in self._actions if number > self._steps]
+            for action in due:
+                self.quietly(action)
 
     step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
-    def quietly(self, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call ``act`` and return its result; after an error, note it and return None."""
+    def quietly(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call ``function`` and return its result. After an error, note the error and return None."""
         try:
-            return act(*arguments, **named)
+            return function(*arguments, **named)
         except Exception as error:
             self.notes.note_error(error)
             return None
 
 
 def begin() -> dict[str, Callable[[ModuleType], None]]:
-    """Begin the trial in this process; return a function by module, to call after the module is loaded."""
+    """Begin the trial in this process; return for each module the function to call after its import."""
     settings = TrialSettings.of(os.environ[TRIAL])
     notes = Notes(_notes_path)
     inside = Inside(settings, notes, files.watch(settings, notes))
     awaited: dict[str, Callable[[ModuleType], None]] = {"torch.optim.optimizer": lambda module: _count_steps(module, inside)}
     for part in PARTS:
         for name, patch in part.items():
-            before = awaited.get(name)
-            awaited[name] = functools.partial(_apply, inside, [*([before] if before else [])], patch)
+            awaited[name] = functools.partial(_apply, inside, awaited.get(name), patch)
     return awaited
 
 
-def _apply(inside: Inside, before: list[Callable[[ModuleType], None]], patch: Patch, module: ModuleType) -> None:
-    for each in before:
-        inside.quietly(each, module)
+def _apply(inside: Inside, earlier: Callable[[ModuleType], None] | None, patch: Patch, module: ModuleType) -> None:
+    if earlier is not None:
+        inside.quietly(earlier, module)
     inside.quietly(patch, module, inside)
 
 
@@ -95,9 +94,9 @@ def _count_steps(module: ModuleType, inside: Inside) -> None:
 
 
 @functools.cache
-def _of_process(pid: int) -> Path:
+def _process_notes_path(pid: int) -> Path:
     return HookSettings.of(os.environ).file(NOTES, "json")
 
 
 def _notes_path() -> Path:
-    return _of_process(os.getpid())  # A forked worker must not replace its parent's notes.
+    return _process_notes_path(os.getpid())  # A forked worker must not replace its parent's notes.

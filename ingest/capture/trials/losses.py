@@ -1,6 +1,6 @@
 """The losses of the first steps, to compare a change of the numerics with the base run.
 
-``Tensor.backward`` is patched until these losses are noted. Standard library only.
+``Tensor.backward`` is patched until MAX_LOSSES losses are noted. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .inside import Inside
 
-MAX_LOSSES = 20  # This many losses are noted, which are enough to compare two runs.
+MAX_LOSSES = 20  # This number of losses is enough to compare two runs.
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:

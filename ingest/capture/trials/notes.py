@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-MAX_ENTRIES = 20  # Entries of one kind. Further loaders or optimizers are usually like the first ones.
+MAX_ENTRIES = 20  # More entries of one kind are not noted. Further loaders or optimizers are usually like the first ones.
 
 
 class Notes:
@@ -71,7 +71,7 @@ class Notes:
 
 
 def read_notes(path: Path) -> Mapping[str, Any]:
-    """Return the notes in a file; empty notes if it cannot be read."""
+    """Return the notes in a file; empty notes if the file cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         content: Mapping[str, Any] = json.loads(path.read_text())
         return content

@@ -25,13 +25,13 @@ def change_arguments(
     """Patch ``owner.__init__`` so that ``change(object, arguments)`` may replace arguments.
 
     ``change`` returns the slugs of the changes that it made. ``after`` is called with the constructed object. If the constructor fails with the
-    changed arguments, it is called with the original ones, and the changes are noted as refused. Out-of-memory errors are raised.
+    changed arguments, it is called with the original arguments, and the changes are noted as refused. Out-of-memory errors are raised.
     """
     original = owner.__init__
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def constructed(instance: Any, /, *positional: Any, **named: Any) -> None:
+    def construct(instance: Any, /, *positional: Any, **named: Any) -> None:
         bound = _bound(signature, instance, positional, named)
         if bound is None:
             original(instance, *positional, **named)  # raises the training's own error
@@ -52,7 +52,7 @@ def change_arguments(
             original(instance, *positional, **named)
         inside.quietly(after, instance, changed)
 
-    owner.__init__ = constructed
+    owner.__init__ = construct
 
 
 def _bound(signature: inspect.Signature, instance: Any, positional: Any, named: Any) -> inspect.BoundArguments | None:

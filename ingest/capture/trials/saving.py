@@ -1,7 +1,7 @@
 """Write a trial's checkpoints (torch.save, safetensors, distributed) into a separate folder.
 
-A file that the trial saved is also loaded from there. The functions are replaced right after their module is loaded, so that a script that
-imports them by name gets the replacements. Standard library only.
+A file that the trial saved is also loaded from this folder. The functions are replaced as soon as their module is loaded, so that a script
+that imports them by name gets the replacements. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LOADS = {
 def redirected(path: Any, inside: Inside) -> str | None:
     """Return the path of a file in the trial's folder for checkpoints.
 
-    None for an object that is not a path, and for a file in the trial's own copy of the training's folder.
+    The result is None for an object that is not a path, and for a file in the trial's own copy of the training's folder.
     """
     if not isinstance(path, (str, os.PathLike)):
         return None
-    whole = os.path.abspath(os.fspath(path))  # noqa: PTH100 - a name with .. must not leave the folder
-    if any(whole.startswith(folder + os.sep) for folder in inside.settings.private):
+    absolute = os.path.abspath(os.fspath(path))  # noqa: PTH100 - a name with .. must not leave the folder
+    if any(absolute.startswith(folder + os.sep) for folder in inside.settings.private):
         return None
-    return os.path.join(inside.settings.saves, whole.lstrip(os.sep).replace(":", "_"))  # noqa: PTH118
+    return os.path.join(inside.settings.saves, absolute.lstrip(os.sep).replace(":", "_"))  # noqa: PTH118
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:

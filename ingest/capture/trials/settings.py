@@ -20,8 +20,8 @@ class TrialSettings:
     """Settings of one trial's run.
 
     ``changes`` maps the slugs of changes to their values. Checkpoints are written into the folder ``saves``. With ``guards``, the training
-    is ended before it changes an existing file outside the folders ``private``. It may change files that are newer than ``began_s``, the
-    start of the session. With ``losses``, the losses of the first steps are noted.
+    is ended before it changes an existing file outside the folders ``private``. Files that are newer than ``began_s``, the start of the
+    session, may be changed. With ``losses``, the losses of the first steps are noted.
     """
 
     saves: str
@@ -38,5 +38,5 @@ class TrialSettings:
     @classmethod
     def of(cls, variable: str) -> TrialSettings:
         """Read the value of the environment variable."""
-        about = json.loads(variable)
-        return cls(**{**about, "private": tuple(about["private"])})
+        fields = json.loads(variable)
+        return cls(**{**fields, "private": tuple(fields["private"])})

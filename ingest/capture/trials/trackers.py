@@ -30,8 +30,7 @@ TRACKERS = {
     "DVCLIVE_TEST": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
-# Variables with a path below the trial's folder.
-IN_FOLDER = {
+FOLDER_VARIABLES = {  # The values are paths below the trial's folder.
     "WANDB_DIR": "wandb",
     MLFLOW: "mlruns",
     "COMET_OFFLINE_DIRECTORY": "comet",
@@ -40,11 +39,11 @@ IN_FOLDER = {
 
 def tracker_variables(folder: Path) -> dict[str, str]:
     """Return environment variables that keep trackers offline and put their files below ``folder``."""
-    return {**TRACKERS, **{name: str(folder / place) for name, place in IN_FOLDER.items()}}
+    return {**TRACKERS, **{name: str(folder / path) for name, path in FOLDER_VARIABLES.items()}}
 
 
 def _replace_argument(owner: Any, function: str, argument: str, value: Callable[[Any], Any], inside: Inside) -> None:
-    """Patch ``owner.function``: ``argument`` becomes ``value(argument)``, unless that is None."""
+    """Patch ``owner.function`` so that ``argument`` becomes ``value(argument)``, unless the value is None."""
     original = getattr(owner, function)
     signature = inspect.signature(original)
 

@@ -39,9 +39,9 @@ def test_steps_read_in_two_parts_equal_those_read_at_once(tmp_path: Path) -> Non
     # There is an evaluation between two training steps, and the last mark is only half written at the first read.
     ends = [(i, 1_000_000_000 + i * 20_000_000, "eval" if i == 2 else "train") for i in range(6)]
     lines = [f'{{"k": "mark", "i": {i}, "w": {w}, "p": "{phase}", "o": 0}}\n' for i, w, phase in ends]
-    path, tail = tmp_path / "marks-7.jsonl", MarksTail(tmp_path, most=None)
+    path, tail = tmp_path / "marks-7.jsonl", MarksTail(tmp_path, max_marks=None)
     path.write_text("".join(lines[:4])[:-9])
     assert steps.step_ms(tail.marks()) == ([20.0], 0.04)
     path.write_text("".join(lines))
-    assert steps.step_ms(tail.marks()) == steps.step_ms(MarksTail(tmp_path, most=None).marks()) == ([20.0] * 3, 0.1)
+    assert steps.step_ms(tail.marks()) == steps.step_ms(MarksTail(tmp_path, max_marks=None).marks()) == ([20.0] * 3, 0.1)
     assert steps.step_ms(MarksTail(tmp_path / "none").marks()) == ([], 0.0)

@@ -26,7 +26,7 @@ RECORDER = (sys.executable, "-m", "sawtooth.ingest.capture.commands", "run", "--
 @pytest.fixture(autouse=True)
 def no_profiler_is_left() -> Iterator[None]:
     yield
-    PROFILERS.ours, PROFILERS.other, PROFILERS.exported = None, False, []
+    PROFILERS.ours, PROFILERS.other_runs, PROFILERS.exported = None, False, []
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ def test_sizes_are_powers_of_two_times_the_start() -> None:
 def test_largest_size_is_recommended_if_max_size_ended_the_search() -> None:
     sizes, _ = searched(1 << 30, 16, max_size=100)
     assert (sizes.largest, sizes.too_large, sizes.advised) == (100, None, 100)
-    assert "no larger one was tried" in report_lines(sizes)[-1]
+    assert "No larger batch was tried" in report_lines(sizes)[-1]
 
 
 def test_no_size_begins_after_the_time_limit() -> None:
@@ -157,7 +157,7 @@ def test_training_state_is_restored(before: int, optimizer: Any, capsys: Any) ->
     assert max(disturbed.sizes) == 32, "it did run out of memory"
     assert all(a is b for a, b in zip(grads, (p.grad for p in disturbed.model.parameters()), strict=True))
     assert disturbed.trains() == expected, "bit for bit"
-    assert "Recommended: 16" in capsys.readouterr().err
+    assert "Use 16 " in capsys.readouterr().err
 
 
 def test_random_numbers_of_all_libraries_are_restored() -> None:

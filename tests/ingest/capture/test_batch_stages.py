@@ -125,4 +125,4 @@ def test_a_sampler_that_groups_lengths_gives_no_padding(tmp_path):
     ],
 )
 def test_padding_is_the_share_of_a_batch_beyond_its_sample_lengths(samples, batch, padding):
-    assert batches.padding_of(samples, batch) == pytest.approx(padding)
+    assert batches.padding_share(samples, batch) == pytest.approx(padding)

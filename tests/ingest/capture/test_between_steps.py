@@ -1,4 +1,4 @@
-"""Tests of evaluations and saved checkpoints between steps, and of a compiler near the recorder.
+"""Tests of evaluations and checkpoints checkpoints between steps, and of a compiler near the recorder.
 
 The compiler's test is here because loading PyTorch's takes seconds.
 """
@@ -23,13 +23,13 @@ def test_evaluation_is_counted_once_per_outermost_module(monkeypatch: pytest.Mon
     between = BetweenSteps()
     between.watch_evaluation(torch.nn.modules.module)
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
-    assert model.eval() is model and not model[1].training and between.evaluated == 1
+    assert model.eval() is model and not model[1].training and between.evaluations == 1
     model.train()
-    assert model[1].training and between.evaluated == 1
+    assert model[1].training and between.evaluations == 1
 
 
 def test_checkpoints_of_the_training_are_counted_and_unchanged(tmp_path: Path) -> None:
-    """The training's own checkpoints are counted and saved as before.
+    """The training's own checkpoints are counted and checkpoints as before.
 
     A save in the background, such as torch.distributed.checkpoint.async_save, does not delay a step.
     """
@@ -42,7 +42,7 @@ def test_checkpoints_of_the_training_are_counted_and_unchanged(tmp_path: Path) -
         thread.join()
         with pytest.raises(TypeError):
             torch.save()
-        assert between.saved == 2
+        assert between.checkpoints == 2
         assert inspect.signature(torch.save) == inspect.signature(plain)
     finally:
         leave()

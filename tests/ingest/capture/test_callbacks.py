@@ -23,7 +23,7 @@ def test_lightning(tmp_path: Path, stepping_clock: SteppingClock, monkeypatch: p
     callback = lightning_callback(tmp_path / "l", seconds=0.1)
     assert isinstance(callback, module.Callback)
     callback.on_train_start(SimpleNamespace(num_training_batches=50, max_epochs=2), torch.nn.Linear(2, 2))
-    assert callback.capture._plan.latest == 100 - 3 - 5 - 5
+    assert callback.capture._plan.latest_start == 100 - 3 - 5 - 5
     for index in range(100):
         stepping_clock.ns += 20_000_000
         callback.on_train_batch_end(None, None, None, None, index)
@@ -41,7 +41,7 @@ def test_hugging_face(tmp_path: Path, stepping_clock: SteppingClock, monkeypatch
     assert isinstance(callback, module.TrainerCallback)
     args: Any = SimpleNamespace(per_device_train_batch_size=8, gradient_accumulation_steps=4)
     callback.on_train_begin(args, SimpleNamespace(max_steps=100), None, model=torch.nn.Linear(2, 2))
-    assert callback.capture._plan.latest == 100 - 3 - 5 - 5
+    assert callback.capture._plan.latest_start == 100 - 3 - 5 - 5
     for _ in range(100):
         stepping_clock.ns += 20_000_000
         callback.on_step_end(args, None, None)

@@ -36,7 +36,7 @@ def test_only_forks_of_a_profiled_process_skip_destructors(monkeypatch: pytest.M
     one = profilers.Profilers()
     one._forget_ours()
     assert not skipped
-    with one.by_us():
+    with one.as_recorder():
         pass
     one._forget_ours()
     assert skipped

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from sawtooth.ingest.capture.in_process import kineto
-from sawtooth.ingest.capture.in_process.kineto import DETACH, SETTLE_CALLS, SETTLED_S, Detaching
+from sawtooth.ingest.capture.in_process.kineto import DETACH, DETACH_CALLS, ONE_CALL_AFTER_S, Detaching
 
 
 class CudaCalls:
@@ -32,7 +32,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> CudaCalls:
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setenv(DETACH, "restored afterwards")
     monkeypatch.delenv(DETACH)
-    monkeypatch.setattr(kineto, "SETTLE_S", 0.0)
+    monkeypatch.setattr(kineto, "DETACH_PAUSE_S", 0.0)
     monkeypatch.setattr(kineto.atexit, "register", lambda act: None)
     return torch
 
@@ -48,7 +48,7 @@ def test_a_profile_that_runs_at_exit_leaves_cupti_attached(calls: CudaCalls) -> 
     assert calls.count == 0
 
 
-@pytest.mark.parametrize(("after_s", "expected"), [(0.5 * SETTLED_S, SETTLE_CALLS), (2 * SETTLED_S, 1)])
+@pytest.mark.parametrize(("after_s", "expected"), [(0.5 * ONE_CALL_AFTER_S, DETACH_CALLS), (2 * ONE_CALL_AFTER_S, 1)])
 def test_cuda_calls_let_kineto_detach_before_exit(calls: CudaCalls, after_s: float, expected: int) -> None:
     now = [100.0]
     detaching = Detaching(clock=lambda: now[0])

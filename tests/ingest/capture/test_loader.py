@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from sawtooth.ingest.capture import loader
-from sawtooth.ingest.capture.loader import limit_of, report, time_samples
+from sawtooth.ingest.capture.loader import limit_sentences, report, time_samples
 from sawtooth.ingest.loop.loading import SampleCost, least_workers, pinning_limits, predict
 
 READS = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.001, collate_s=0.0, batch=32)  # 9 of 10 ms are a wait
@@ -112,10 +112,10 @@ def test_an_uncertain_sample_widens_the_interval():
 
 
 def test_the_limit_is_named():
-    assert "cores are the limit" in limit_of(COMPUTES) and "reading is the limit" in limit_of(READS)
-    assert "both count" in limit_of(SampleCost(0.010, 0.0, 0.0065, 0.0, 32))
+    assert "cores are the limit" in limit_sentences(COMPUTES) and "reading is the limit" in limit_sentences(READS)
+    assert "limit the loader together" in limit_sentences(SampleCost(0.010, 0.0, 0.0065, 0.0, 32))
     slow_collate = SampleCost(2e-6, 0.0, 2e-6, 0.0057, 32)
-    assert limit_of(slow_collate) == "Collating takes 5.7 ms of a batch's 5.76 ms: vectorise the collate function."
+    assert limit_sentences(slow_collate) == "Collating takes 5.7 ms of the 5.76 ms for a batch. Vectorise the collate function."
 
 
 class Clock:
@@ -153,9 +153,9 @@ def test_a_sample_is_timed_cold_and_warm_with_its_cpu_share():
 
 def test_the_report_states_the_workers_that_feed_the_step():
     text = "\n".join(report(READS, {0: 98.0, 8: 760.0}, 4, 50.0))
-    assert "A step of 50 ms needs 640 samples/s: 8 workers deliver this." in text
+    assert "A step of 50 ms needs 640 samples/s. 8 workers deliver this." in text
     assert "      8          800 (683 to 880)        760" in text
-    assert "look like waits for a disk" in "\n".join(report(READS, {}, 4, None, load=17.0))
+    assert "looks like a wait for a disk" in "\n".join(report(READS, {}, 4, None, load=17.0))
 
 
 @pytest.mark.parametrize("name", ["no.such:thing", "json:dumps_not", "json:JSONDecoder"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sawtooth.ingest.capture.in_process import loader_waits
-from sawtooth.ingest.capture.in_process.loader_waits import LoaderWaits, Waited
+from sawtooth.ingest.capture.in_process.loader_waits import LoaderWait, LoaderWaits
 
 
 class _Batches:
@@ -45,27 +45,27 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
     clock = [0]
     monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
     waits, loaders = LoaderWaits(), torch_loaders(clock)
-    leave, since = waits.watch(loaders), waits.since_last()
+    leave, since = waits.watch(loaders), waits.wait_reader()
     trained, validated = [1], [2]
     batches = loaders.DataLoader(trained, 3).__iter__()
     seen = []
     for _ in range(3):
         batches._next_data()
         seen.append(since(0, "train"))
-    assert seen == [Waited(40, 40, 10), Waited(2, 0, 0), Waited(2, 0, 0)]
+    assert seen == [LoaderWait(40, 40, 10), LoaderWait(2, 0, 0), LoaderWait(2, 0, 0)]
     assert since(0, "train") is None
     with pytest.raises(StopIteration):
         batches._next_data()
     loaders.DataLoader(validated, 3).__iter__()._next_data()
-    assert since(0, "eval") == Waited(2, 2, 0)  # the end of the epoch, without the evaluation's loader
+    assert since(0, "eval") == LoaderWait(2, 2, 0)  # the end of the epoch, without the evaluation's loader
     loaders.DataLoader(validated, 3).__iter__()._next_data()
     loaders.DataLoader(trained, 3).__iter__()._next_data()  # another loader of the same dataset
-    assert since(0, "eval") == Waited(40, 40, 10)
+    assert since(0, "eval") == LoaderWait(40, 40, 10)
     monkeypatch.setattr(loader_waits, "MAX_SOURCES", 2)
     for made in ([3], [4], (5,)):
         loaders.DataLoader(made, 3).__iter__()._next_data()
-    assert since(0, "train") == Waited(120, 120, 30)
-    assert {source.id for source in waits._waited if source is not None} == {id(trained), id(validated), 0}
+    assert since(0, "train") == LoaderWait(120, 120, 30)
+    assert {source.id for source in waits._waits if source is not None} == {id(trained), id(validated), 0}
     leave()
     loaders.DataLoader([1], 3).__iter__()._next_data()
     assert since(0, "train") is None
@@ -100,7 +100,7 @@ def test_a_loader_of_any_kind_gives_its_own_iterator_unchanged(loader: Any) -> N
         DataLoader=kind, _SingleProcessDataLoaderIter=several, _MultiProcessingDataLoaderIter=type("Other", (several,), {})
     )
     waits = LoaderWaits()
-    since = waits.since_last()
+    since = waits.wait_reader()
     leave = waits.watch(loaders)
     assert kind.__iter__(loader) is own and not vars(own)  # type: ignore[attr-defined]
     waited = since(0, "train")

@@ -75,7 +75,7 @@ def test_freed_memory_is_not_taken_for_operators() -> None:
     assert limit.events() * EVENT_BYTES < 2_000_000
     kept = [bytearray(4_000) for _ in range(20_000)]
     limit.is_reached()
-    assert limit._memory() - limit._base > 70_000_000 and kept
+    assert limit._memory() - limit._first_memory > 70_000_000 and kept
 
 
 def test_ranks_end_at_the_step_that_the_first_rank_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,18 +91,18 @@ def test_a_long_end_of_a_profile_is_noted_in_the_next_marks(tmp_path: Path, monk
     times = iter([10.0, 10.4, 20.0, 27.0])
     monkeypatch.setattr(profile_cost.time, "monotonic", lambda: next(times))
     cost = ProfileCost(tmp_path, 1)
-    cost.begins(after_first=False)
+    cost.note_begin(after_first=False)
     monkeypatch.setattr(EventLimit, "events", lambda _: 184_321.0)
     for _ in range(6):
         cost._limit.is_reached()
     with cost.ending([0, 1], 5):
         pass
-    assert profile_cost.sentences_in(tmp_path) == [], "a short pause of a whole profile"
+    assert profile_cost.cost_messages(tmp_path) == [], "a short pause of a whole profile"
     assert [cost.slows(0) for _ in range(3)] == [True, True, False] and cost.slows(1) and not cost.slows(2)
     cost._limit.steps = 3
     with cost.ending([0], 5):
         pass
-    (sentence,) = profile_cost.sentences_in(tmp_path)
+    (sentence,) = profile_cost.cost_messages(tmp_path)
     assert "ended after 2 of 5 steps" in sentence and "184,000 operators" in sentence
     assert "paused the training for 7.4 s to write its 2 profiles" in sentence
 

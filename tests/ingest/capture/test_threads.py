@@ -62,7 +62,7 @@ def test_a_profile_ends_with_its_thread_and_keeps_its_trace(tmp_path: Path) -> N
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert not PROFILERS.busy and profiles[0].can_be_kept
+    assert not PROFILERS.busy and profiles[0].writes_trace
     assert "aten::add" in {event["name"] for event in json.loads((tmp_path / "trace.part").read_text())["traceEvents"]}
 
 
@@ -74,8 +74,8 @@ def test_a_profile_that_another_thread_ends_is_discarded_at_the_next_step_of_its
     other = threading.Thread(target=profiler.stop)
     other.start()
     other.join()
-    assert PROFILERS.busy and profiler.interrupted and not profiler.can_be_kept
-    PROFILERS.end_left()
+    assert PROFILERS.busy and profiler.interrupted and not profiler.writes_trace
+    PROFILERS.discard_stopping()
     assert not PROFILERS.busy and not (tmp_path / "trace.part").exists()
     StepProfiler(torch, tmp_path / "next.part").stop()
     assert (tmp_path / "next.part").exists()

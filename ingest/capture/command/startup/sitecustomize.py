@@ -1,8 +1,8 @@
 """Import hook of `sawtooth run`: patches modules of PyTorch and DeepSpeed after they are imported.
 
-Python imports a module of this name at its start, and `sawtooth run` puts this folder on PYTHONPATH. The module uses only the standard
-library and prints nothing unless SAWTOOTH_DEBUG is set. Its errors never stop the training. It shadows the environment's own
-``sitecustomize`` and therefore runs that one at the end.
+Python imports a module of this name at its start, and `sawtooth run` puts this folder on PYTHONPATH. This module prints nothing unless
+SAWTOOTH_DEBUG is set, and its errors never stop the training. It shadows the environment's own ``sitecustomize``, and therefore runs the
+shadowed module at the end. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import ModuleType
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - importing pathlib would slow every child process
 PACKAGE = "_sawtooth_recorder"  # The name is private, because the training may have a package `sawtooth` of its own.
 HOOK = f"{PACKAGE}.ingest.capture.command.hook"
-# By module of PyTorch or DeepSpeed: the function of HOOK that is called with the module after its import.
+# For each module of PyTorch or DeepSpeed, the function of HOOK that is called with the module after the import.
 PATCHES = {
     "torch.optim.optimizer": "install",
     "torch.nn.modules.module": "watch_evaluation",
@@ -39,12 +39,12 @@ TRIAL_PATCHES: dict[str, Callable[[ModuleType], None]] = {}  # `sawtooth try` ad
 
 
 def _add_package(import_root: str) -> None:
-    """Make this copy of Sawtooth importable as PACKAGE, without importing any of it yet.
+    """Make this copy of Sawtooth importable as PACKAGE, without importing any module yet.
 
-    Its modules can have another package name because they import each other relatively.
+    The modules can have another package name because they import each other relatively.
     """
     folder = os.path.join(import_root, "sawtooth")  # noqa: PTH118
-    # In an installation, ingest/ is in sawtooth/. In a checkout, it is next to it.
+    # In an installation, ingest/ is in sawtooth/. In a checkout, ingest/ is next to sawtooth/.
     installed = os.path.isdir(os.path.join(folder, "ingest"))  # noqa: PTH112, PTH118
     spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
     spec.submodule_search_locations = [folder] if installed else [folder, import_root]
@@ -61,7 +61,7 @@ class _Loader(importlib.abc.Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its original loader, execute it with that, and patch it."""
+        """Execute the module with its original loader, and patch the module."""
         module.__loader__ = self.loader
         if module.__spec__ is not None:
             module.__spec__.loader = self.loader
@@ -82,7 +82,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a module to patch, with its loader wrapped in ours; None for other modules."""
+        """Return the spec of a module to patch, with a ``_Loader``; None for other modules."""
         if name not in PATCHES and name not in TRIAL_PATCHES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -92,7 +92,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _touch_loaded_marker() -> None:
-    """Create an empty file, which shows `sawtooth run` that a Python of its command ran this module."""
+    """Create an empty file. It tells `sawtooth run` that a Python of the command ran this module."""
     path = os.path.join(os.environ["SAWTOOTH_RUN_FOLDER"], "loaded")  # noqa: PTH118
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))

@@ -1,8 +1,8 @@
 """Choice of the step boundary in a loop in which no optimizer steps.
 
-Once an optimizer has stepped twice, its steps are the loop's steps. Other boundaries are then ignored, and their recorded steps are deleted.
-Until then, the first kind in ``BOUNDARIES`` with three events is the boundary. Its steps are marked and profiled like those of an optimizer. If
-an optimizer exists, the profile begins twelve times later than otherwise, because the optimizer may still step. Standard library only.
+The first kind in ``BOUNDARIES`` with three events is the boundary. Its steps are marked and profiled like those of an optimizer. Once an
+optimizer has stepped twice, the optimizer's steps are the loop's steps. Other boundaries are then ignored, and their recorded steps are
+deleted. If an optimizer exists that has not stepped yet, the wait for the profile is twelve times as long. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from . import boundary_events
 from .outermost_module import OutermostModule
 
 MIN_EVENTS = 3  # After this many events of a kind, a loop has begun.
-# A boundary with fewer steps is replaced after this many events of other kinds since its last step, because it does not repeat in the loop.
+# A boundary with fewer steps is replaced if this many events of other kinds followed its last step, because it does not repeat in the loop.
 MIN_BOUNDARY_STEPS = 20
-# The wait for a profile is longer by this factor if an optimizer exists. A sanity check or a first evaluation can precede its steps.
+# The wait for a profile is longer by this factor if an optimizer exists. A sanity check or an evaluation can precede the optimizer's steps.
 OPTIMIZER_WAIT_FACTOR = 12.0
 SEARCH_PERIOD_S = 0.05  # Pause between two searches for the outermost module. A search takes 30 µs.
 MAX_SEARCHES = 1200  # The searches take a minute. A module that is not found by then takes little of the loop's time.
@@ -40,7 +40,7 @@ class BoundaryHook(Protocol):
     """The interface of a hook for steps that no optimizer makes; ``Hook`` implements it."""
 
     def on_boundary(self, place: int) -> None:
-        """Mark a step; ``place`` is the number of the program's line that ended it."""
+        """Mark a step; ``place`` is the number of the program's line that ended the step."""
 
     def drop(self) -> None:
         """Discard everything that was recorded."""
@@ -55,22 +55,25 @@ class BoundaryHook(Protocol):
 class BoundaryDetector:
     """Detector of the step boundaries of one process.
 
-    ``hook_for`` makes the hook for the steps of a kind of boundary; its second argument is a module's name. Events count while ``counts()``
-    is true.
+    ``make_hook(kind, module)`` makes the hook for a kind of boundary. ``module`` is the name of the called module, or "". Events count while
+    ``is_counting()`` is true.
     """
 
     def __init__(
-        self, settings: HookSettings, hook_for: Callable[[str, str], BoundaryHook], counts: Callable[[], bool] = lambda: True
+        self,
+        settings: HookSettings,
+        make_hook: Callable[[str, str], BoundaryHook],
+        is_counting: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._settings, self._hook_for, self._counts_now = settings, hook_for, counts
+        self._settings, self._make_hook, self._is_counting = settings, make_hook, is_counting
         self.boundary: str | None = None
         self._hook: BoundaryHook | None = None
-        self._counts: Counter[str] = Counter()
-        self._marked = 0
-        self._others = 0  # events of other kinds since the last one of ``boundary``
+        self._counts: Counter[str] = Counter()  # events by kind
+        self._steps = 0  # marked steps of ``boundary``
+        self._other_events = 0  # events of other kinds since the last event of ``boundary``
         self._first_other_s = 0.0  # time of the first of these events
         self._places: dict[tuple[int, int], int] = {}
-        # By id of a code object: whether it belongs to PyTorch or the recorder, and the object itself.
+        # By the id of a code object: whether the object belongs to PyTorch or the recorder, and the object itself.
         self._libraries: dict[int, tuple[bool, CodeType]] = {}
         self._undo: list[Callable[[], None]] = []
         self._module: OutermostModule | None = None
@@ -98,35 +101,35 @@ class BoundaryDetector:
             self._undo.append(boundary_events.watch_batches(loaders, self.on_event))
 
     def optimizer_exists(self) -> bool:
-        """Return whether an optimizer exists; PyTorch then wraps the ``step`` of its class."""
+        """Return whether an optimizer exists."""
         if not self._optimizer_exists and self._optimizers is not None:
-            self._optimizer_exists = any(
-                getattr(each.step, "hooked", False) for each in _with_subclasses(self._optimizers.Optimizer)
-            )
+            classes = _with_subclasses(self._optimizers.Optimizer)
+            # PyTorch wraps the ``step`` of a class at the first optimizer of the class.
+            self._optimizer_exists = any(getattr(optimizer_class.step, "hooked", False) for optimizer_class in classes)
         return self._optimizer_exists
 
     def has_loop(self) -> bool:
         """Return whether the loop's steps are known, from a boundary or an optimizer."""
         return self.boundary is not None or self._over
 
-    def patience(self) -> float:
-        """Return the factor by which the profile of a boundary's steps is delayed."""
+    def wait_factor(self) -> float:
+        """Return the factor by which the wait for a profile is longer."""
         return OPTIMIZER_WAIT_FACTOR if self.optimizer_exists() else 1.0
 
     def on_event(self, kind: str) -> None:
-        """Count an event of this kind, and mark a step if it ends one. Errors do not reach the program."""
+        """Count an event of this kind, and mark a step if the event ends one. Errors do not reach the program."""
         if self._over:
             return
         try:
-            if not self._counts_now():
+            if not self._is_counting():
                 return
             if kind != self.boundary:
                 self._counts[kind] += 1
                 if not self._is_better(kind):
                     return
                 self._choose(kind)
-            self._marked += 1
-            self._others = 0
+            self._steps += 1
+            self._other_events = 0
             if self._hook is not None:
                 self._hook.on_boundary(self._place())
         except Exception:
@@ -137,18 +140,18 @@ class BoundaryDetector:
             return False
         if self.boundary is None or BOUNDARIES.index(kind) < BOUNDARIES.index(self.boundary):
             return True
-        if not self._others:
+        if not self._other_events:
             self._first_other_s = time.monotonic()
-        self._others += 1
+        self._other_events += 1
         silent_s = time.monotonic() - self._first_other_s
-        return self._marked < MIN_BOUNDARY_STEPS <= self._others and silent_s >= self._settings.after_s
+        return self._steps < MIN_BOUNDARY_STEPS <= self._other_events and silent_s >= self._settings.after_s
 
     def _choose(self, kind: str) -> None:
         if self._hook is not None:
             self._hook.drop()
             self._counts[self.boundary or ""] = 0
-        self.boundary, self._marked = kind, 0
-        self._hook = self._hook_for(kind, self._module.name if kind == CALL and self._module is not None else "")
+        self.boundary, self._steps = kind, 0
+        self._hook = self._make_hook(kind, self._module.name if kind == CALL and self._module is not None else "")
 
     def _place(self) -> int:
         """Return the number of the innermost line outside PyTorch and the recorder that led to the event."""
@@ -165,7 +168,7 @@ class BoundaryDetector:
     def _is_library(self, code: CodeType) -> bool:
         """Return whether the code belongs to PyTorch or the recorder.
 
-        The answers are cached, because every event needs several. The cache also stores the code object, so that its id is not reused.
+        The answers are cached, because every event needs several. The cache also stores the code object, so that the id is not reused.
         """
         known = self._libraries.get(id(code))
         if known is None:
@@ -182,9 +185,9 @@ class BoundaryDetector:
                 if self._needs_module():
                     searches += 1
                     assert self._module is not None
-                    self._module.look()
-                    if self._over:  # The detector ended during the search, so the module that was found is released.
-                        self._module.leave()
+                    self._module.search()
+                    if self._over:  # The detector ended during the search.
+                        self._module.release()
 
     def _needs_module(self) -> bool:
         return self._module is not None and self.boundary in (None, BATCH, CALL) and not self._module.is_found
@@ -208,7 +211,7 @@ class BoundaryDetector:
             self._hook.leave()
 
     def forget(self) -> None:
-        """Do nothing more, because this process was forked."""
+        """Ignore further events, because this process was forked."""
         self._hook = None
         self._leave()
 
@@ -218,7 +221,7 @@ class BoundaryDetector:
             undo()
         self._undo.clear()
         if self._module is not None:
-            self._module.leave()
+            self._module.release()
 
 
 DETECTOR: BoundaryDetector | None = None  # the detector of this process
@@ -236,4 +239,4 @@ def watch_batches(loaders: Any) -> Callable[[], None]:
 
 def _with_subclasses(base: Any) -> list[Any]:
     """Return a class and all classes below it."""
-    return [base, *(each for child in base.__subclasses__() for each in _with_subclasses(child))]
+    return [base, *(subclass for child in base.__subclasses__() for subclass in _with_subclasses(child))]

@@ -18,9 +18,9 @@ Undo = Callable[[], None]
 def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
     """Call ``on_event`` after each outermost backward pass; return a function that ends this.
 
-    The patched function is ``_engine_run_backward`` of ``autograd``. Tensor.backward, torch.autograd.backward, torch.autograd.grad and
-    torch.func all call it. Compiled code does not contain it, so the patch causes no recompilation. PyTorch before 2.2 does not have it,
-    so backward passes are not noticed there.
+    Tensor.backward, torch.autograd.backward, torch.autograd.grad and torch.func all call ``autograd._engine_run_backward``, which is patched.
+    Compiled code does not contain this function, so the patch causes no recompilation. PyTorch before 2.2 does not have the function, so
+    backward passes are not noticed there.
     """
     if not hasattr(autograd, "_engine_run_backward"):
         return lambda: None
@@ -28,7 +28,7 @@ def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
     def patch(run: Callable[..., Any], watchers: list[OnEvent]) -> Callable[..., Any]:
         inside = False
 
-        def noticed(*arguments: Any, **named: Any) -> Any:
+        def run_and_notify(*arguments: Any, **named: Any) -> Any:
             nonlocal inside
             if inside:  # Activation checkpointing runs a nested backward pass.
                 return run(*arguments, **named)
@@ -37,11 +37,11 @@ def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
                 result = run(*arguments, **named)
             finally:
                 inside = False
-            for each in tuple(watchers):  # a copy, because a watcher that gives up removes itself from the list
-                each(BACKWARD if named.get("accumulate_grad") else GRADIENT)
+            for notify in tuple(watchers):  # a copy, because a watcher that gives up removes itself from the list
+                notify(BACKWARD if named.get("accumulate_grad") else GRADIENT)
             return result
 
-        return _not_compiled(noticed)
+        return _not_compiled(run_and_notify)
 
     return watch(autograd, "_engine_run_backward", on_event, patch)
 
@@ -49,18 +49,18 @@ def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
 def watch_batches(loaders: Any, on_event: OnEvent) -> Undo:
     """Call ``on_event`` after each DataLoader batch; ``loaders`` is torch.utils.data.dataloader."""
 
-    def patch(following: Callable[[Any], Any], watchers: list[OnEvent]) -> Callable[[Any], Any]:
-        def noticed(iterator: Any) -> Any:
-            batch = following(iterator)
-            for each in tuple(watchers):
-                each(BATCH)
+    def patch(next_batch: Callable[[Any], Any], watchers: list[OnEvent]) -> Callable[[Any], Any]:
+        def next_batch_and_notify(iterator: Any) -> Any:
+            batch = next_batch(iterator)
+            for notify in tuple(watchers):
+                notify(BATCH)
             return batch
 
-        return _not_compiled(noticed)
+        return _not_compiled(next_batch_and_notify)
 
     return watch(loaders._BaseDataLoaderIter, "__next__", on_event, patch)
 
 
-def _not_compiled(noticed: Any) -> Any:
-    noticed._torchdynamo_disable = True  # torch.compile does not trace the original function either.
-    return noticed
+def _not_compiled(function: Any) -> Any:
+    function._torchdynamo_disable = True  # torch.compile does not trace the original function either.
+    return function

@@ -28,11 +28,10 @@ from ..graphs import GRAPHS
 from ..parts import check_whole
 from ..settings import HookSettings
 
-KIND = "stretch"  # File names begin with it. Timed profiles were called stretches when the names were chosen.
+KIND = "stretch"  # File names begin with this word, the older name of timed profiles.
 PROFILE_S = 2.0  # Duration of a profile. A program that launches kernels all the time makes 100,000 events in this time.
-WAIT_FACTOR = (
-    2.0  # The wait is longer by this factor than ``after_s``, the wait of a loop's profile, because a loop may still begin.
-)
+# The wait is longer by this factor than ``after_s``, the wait for a loop's profile, because a loop may still begin.
+WAIT_FACTOR = 2.0
 MIN_WAIT_S = 2.0  # The wait is at least this long, even with a small ``after_s``.
 MIN_PROFILE_S = 0.2  # A profile is dropped if the program's end makes it shorter than this.
 # The process must have used this share of a core. A process that only waits (a launcher, a server's parent) is not profiled.
@@ -43,17 +42,17 @@ MAX_START_S = 30.0
 MAX_END_S = 10.0  # A program's end waits at most this long for the trace. Writing the trace usually takes less.
 MAX_INTERRUPT_S = 2.0  # The start of another profiler waits at most this long for the end of this one.
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # The drivers of NVIDIA, of WSL and of AMD create these files.
-OPTIMIZER_WAIT_FACTOR = 3.0  # The wait is longer by this factor if an optimizer exists, because its first step may come late.
+OPTIMIZER_WAIT_FACTOR = 3.0  # The wait is longer by this factor if an optimizer exists, because the first step may come late.
 # Reasons for a missing trace: PyTorch is older than 2.7, PyTorch ran no operation, or the main thread stayed inside one call.
 OLD_PYTORCH, NO_OPERATION, INSIDE_CALL = "old", "idle", "inside"
 
 
 class TimedProfile:
-    """A profile of PROFILE_S of a program. It is not taken if ``has_loop()`` becomes true before.
+    """A profile of PROFILE_S of a program. No profile is taken if ``has_loop()`` becomes true before.
 
     A separate thread waits for the start and ends the profile. The main thread begins the profile between two instructions, because Kineto
     prints an error if another thread prepares a process's first profile. All threads are profiled. The wait is longer if
-    ``optimizer_exists()``.
+    ``optimizer_exists()`` is true.
     """
 
     def __init__(
@@ -63,36 +62,37 @@ class TimedProfile:
         self._has_loop, self._optimizer_exists = has_loop, optimizer_exists
         self._over = False  # This is not an Event, because a fork could copy an Event's lock while it is locked.
         self._interrupted = False
-        self.gives_way = True  # The profile of a loop's steps may interrupt this one.
+        self.gives_way = True  # The profile of a loop's steps may interrupt this profile.
         self._profiler: Any = None
         self._limit = EventLimit()
-        self._loaded = time.monotonic()
+        self._load_s = time.monotonic()
         self._pid = os.getpid()
         self.thread: threading.Thread | None = None
 
     def begin(self) -> None:
         """Start the thread, unless this process is one of several ranks, or a worker of another process."""
-        s = self._settings
-        main = threading.current_thread() is threading.main_thread()
-        if s.steps > 0 and s.ranks == 1 and main and multiprocessing.parent_process() is None and cuda_tool() is None:
+        is_requested = self._settings.steps > 0
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        is_single_process = self._settings.ranks == 1 and multiprocessing.parent_process() is None
+        if is_requested and in_main_thread and is_single_process and cuda_tool() is None:
             self.thread = threading.Thread(target=self._run, name="sawtooth-timed-profile", daemon=True)
             self.thread.start()
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(before=self._before_fork)
 
     def _run(self) -> None:
-        began = time.process_time()
+        start_cpu_s = time.process_time()
         wait_s = max(WAIT_FACTOR * self._settings.after_s, MIN_WAIT_S)
         try:
             while not self._over and not self._has_loop():
                 time.sleep(POLL_PERIOD_S)
-                waited_s = time.monotonic() - self._loaded
-                due = waited_s >= wait_s and waited_s >= wait_s * (OPTIMIZER_WAIT_FACTOR if self._optimizer_exists() else 1)
-                computes = time.process_time() - began >= MIN_CORE_SHARE * waited_s
-                if due and computes and self._is_imported() and self._may_begin():
+                waited_s = time.monotonic() - self._load_s
+                is_due = waited_s >= wait_s and waited_s >= wait_s * (OPTIMIZER_WAIT_FACTOR if self._optimizer_exists() else 1)
+                computes = time.process_time() - start_cpu_s >= MIN_CORE_SHARE * waited_s
+                if is_due and computes and self._is_imported() and self._may_begin():
                     if self._take_profile():
                         return
-                    wait_s = 2 * (time.monotonic() - self._loaded)  # PyTorch ran nothing, so try again after twice the time.
+                    wait_s = 2 * (time.monotonic() - self._load_s)  # PyTorch ran nothing, so try again after twice the time.
         except Exception:  # Errors of the recorder must not reach the program.
             self._over = True
 
@@ -116,39 +116,42 @@ class TimedProfile:
         )
 
     def _may_begin(self) -> bool:
-        """Return whether a profile can begin, and would see the GPU if there is one.
+        """Return whether a profile can begin now.
 
-        If a profile began before CUDA is initialized, no later profile of this process would see the GPU.
+        On a host with a GPU, a profile waits until CUDA is initialized. Otherwise no later profile of this process would record the GPU.
         """
         uses_gpu = self._torch.cuda.is_initialized()
         return not PROFILERS.busy and not GRAPHS.capturing and (uses_gpu or not any(map(os.path.exists, GPU_FILES)))
 
     def _take_profile(self) -> bool:
-        """Take the profile; return whether its trace was written, or this PyTorch cannot make one."""
+        """Take the profile; return whether no further attempt is needed.
+
+        No attempt is needed after the trace was written, or if this PyTorch cannot profile all threads.
+        """
         self._profiler = self._new_profiler()
         if self._profiler is None:
             self._note(why=OLD_PYTORCH)
             return True
-        until = time.monotonic() + MAX_START_S
-        began = in_main_thread(self._start, until)
-        if began is None:
-            if time.monotonic() > until:
-                self._note(why=INSIDE_CALL, line=line_of_main())
+        deadline_s = time.monotonic() + MAX_START_S
+        start_s = call_in_main_thread(self._start, deadline_s)
+        if start_s is None:
+            if time.monotonic() > deadline_s:
+                self._note(why=INSIDE_CALL, line=main_thread_line())
             return False
         lines: Counter[str] = Counter()
-        while not self._must_end(began + PROFILE_S):
-            lines[line_of_main()] += 1
+        while not self._must_end(start_s + PROFILE_S):
+            lines[main_thread_line()] += 1
             time.sleep(POLL_PERIOD_S)
         with GRAPHS.none_captured():
-            ended = time.monotonic()
+            end_s = time.monotonic()
             self._stop()
-        dropped = self._interrupted or self._has_loop() or ended - began < MIN_PROFILE_S
-        written = not dropped and self._write_trace(began, ended, lines)
+        is_dropped = self._interrupted or self._has_loop() or end_s - start_s < MIN_PROFILE_S
+        is_written = not is_dropped and self._write_trace(start_s, end_s, lines)
         self._profiler = None  # This frees 4 kB for each operator.
-        return written
+        return is_written
 
     def _start(self) -> float | None:
-        """Begin the profile on the main thread; return the time, or None if it must not begin now."""
+        """Begin the profile on the main thread; return the monotonic time, or None if it may not begin now."""
         if self._over or self._has_loop() or not self._may_begin():
             return None
         PROFILERS.detaching.begin()
@@ -156,10 +159,10 @@ class TimedProfile:
         PROFILERS.ours, self._interrupted = self, False
         self._limit = EventLimit(memory=memory_reading(uses_gpu=self._torch.cuda.is_initialized()))
         try:
-            with PROFILERS.by_us():
+            with PROFILERS.as_recorder():
                 self._profiler._prepare_trace()
                 self._profiler._start_trace()
-                # This mark keeps the analysis from inferring steps, which would be chance.
+                # This range tells the analysis that the profile has no steps.
                 with self._torch.profiler.record_function(TIMED_NAME):
                     pass
         except BaseException:
@@ -167,50 +170,51 @@ class TimedProfile:
             raise
         return time.monotonic()
 
-    def _must_end(self, at: float) -> bool:
-        left_s = at - time.monotonic()
-        # At least half of the time is profiled. The growth of memory shows the number of events, but the program's own memory may grow too.
-        return left_s <= 0 or (left_s <= PROFILE_S / 2 and self._limit.events() >= MAX_EVENTS) or self._is_unwanted()
-
-    def _is_unwanted(self) -> bool:
-        return self._over or self._interrupted or self._has_loop()
+    def _must_end(self, end_s: float) -> bool:
+        """Return whether the profile must end now; by default it ends at the monotonic time ``end_s``."""
+        if self._over or self._interrupted or self._has_loop():
+            return True
+        remaining_s = end_s - time.monotonic()
+        # At least half of the time is profiled, because the program's own memory may grow too, and look like events.
+        is_full = remaining_s <= PROFILE_S / 2 and self._limit.events() >= MAX_EVENTS
+        return remaining_s <= 0 or is_full
 
     def _stop(self) -> None:
-        add = type("Metadata", (), {"add_metadata_json": staticmethod(self._torch.autograd._add_metadata_json)})
+        metadata = type("Metadata", (), {"add_metadata_json": staticmethod(self._torch.autograd._add_metadata_json)})
         try:
-            name_gpus(add, self._torch)
-            note_set_up(add, self._torch)
-            with PROFILERS.by_us():
+            name_gpus(metadata, self._torch)
+            note_set_up(metadata, self._torch)
+            with PROFILERS.as_recorder():
                 self._profiler.__exit__(None, None, None)
         finally:
-            PROFILERS.ended_ours()
+            PROFILERS.note_end_of_ours()
 
-    def _write_trace(self, began: float, ended: float, lines: Counter[str]) -> bool:
+    def _write_trace(self, start_s: float, end_s: float, lines: Counter[str]) -> bool:
         """Write the trace if PyTorch ran anything, else a note with the main thread's most frequent line."""
         if not any("::" in event.name() for event in self._profiler.kineto_results.events()):
             self._note(why=NO_OPERATION, line=max(lines, key=lambda line: lines[line], default=""))
             return False
         part = self._settings.file(KIND, "part")
-        with PROFILERS.by_us():
+        with PROFILERS.as_recorder():
             self._profiler.export_chrome_trace(str(part))
         check_whole(part)
-        self._note(after_s=began - self._loaded, seconds=ended - began)
+        self._note(after_s=start_s - self._load_s, seconds=end_s - start_s)
         part.replace(self._settings.file(KIND, "json"))
         return True
 
-    def _note(self, **about: object) -> None:
+    def _note(self, **fields: object) -> None:
         with contextlib.suppress(OSError):
-            self._settings.file(KIND, "note").write_text(json.dumps(about))
+            self._settings.file(KIND, "note").write_text(json.dumps(fields))
 
     def interrupt(self) -> None:
         """End and discard the profile, because another profiler begins or the process forks."""
         self._interrupted = True
-        until = time.monotonic() + MAX_INTERRUPT_S
-        while PROFILERS.ours is self and time.monotonic() < until:
+        deadline = time.monotonic() + MAX_INTERRUPT_S
+        while PROFILERS.ours is self and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def _before_fork(self) -> None:
-        if PROFILERS.ours is self:  # Otherwise the child would continue to record into its memory.
+        if PROFILERS.ours is self:  # The child would continue to record into its own memory.
             self.interrupt()
 
     def finish(self) -> None:
@@ -224,7 +228,7 @@ class TimedProfile:
         self._over = True
 
     def forget(self) -> None:
-        """Do nothing more, because this process was forked."""
+        """Take no profile, because this process was forked."""
         self._over = True
 
 
@@ -237,35 +241,35 @@ def start(
     return profile
 
 
-def line_of_main() -> str:
+def main_thread_line() -> str:
     """Return the main thread's line of the user's code, such as train.py:12; "" if it runs none."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return line_at(frame) if frame is not None else ""
 
 
-def in_main_thread(act: Callable[[], float | None], until: float) -> float | None:
-    """Make the main thread run ``act`` between two instructions; return its result.
+def call_in_main_thread(function: Callable[[], float | None], deadline_s: float) -> float | None:
+    """Make the main thread call ``function`` between two instructions; return the result.
 
-    The result is None if ``act`` failed, or if the main thread stayed inside one call until the monotonic time ``until``.
+    The result is None if ``function`` failed, or if the main thread stayed inside one call until the monotonic time ``deadline_s``.
     """
     results: list[float | None] = []
-    # The thread that acquires it first decides: the main thread runs ``act``, or this thread gives up.
+    # If the main thread acquires this lock first, it calls ``function``. If this thread acquires the lock first, it gives up.
     decision = threading.Lock()
 
-    def acts(_: object) -> int:
+    def call(_: object) -> int:
         if decision.acquire(blocking=False):
             try:
-                results.append(act())
+                results.append(function())
             except BaseException:
                 results.append(None)
         return 0
 
-    pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(acts)
-    _PENDING_CALLS.append(pending)  # Python may call it much later, so it must stay alive.
+    pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
+    _PENDING_CALLS.append(pending)  # Python may make the pending call much later, so the function must stay alive.
     if ctypes.pythonapi.Py_AddPendingCall(pending, None) != 0:
         return None
     while not results:
-        if time.monotonic() > until and decision.acquire(blocking=False):
+        if time.monotonic() > deadline_s and decision.acquire(blocking=False):
             return None
         time.sleep(POLL_PERIOD_S / 10)
     return results[0]

@@ -1,6 +1,6 @@
 """Changes of Python's garbage collection: freeze the objects of the start, or collect every N steps.
 
-Some steps later, the number of frozen objects, or the fact that automatic collection is off, proves the change. Standard library only.
+A later number of frozen objects proves the first change. Disabled automatic collection proves the second. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         _collect_every(int(values["steps"]), int(values["steps"]), inside)
 
 
-def _collect_every(steps: int, at: int, inside: Inside) -> None:
+def _collect_every(steps: int, next_step: int, inside: Inside) -> None:
     def collect() -> None:
         gc.collect()
-        _collect_every(steps, at + steps, inside)
+        _collect_every(steps, next_step + steps, inside)
 
-    inside.after_step(at, collect)
+    inside.after_step(next_step, collect)
 
 
 def _prove_frozen(inside: Inside) -> None:

@@ -1,7 +1,7 @@
 """Non-blocking copies of pinned batches to the GPU, by ``Tensor.to`` and ``Tensor.cuda``.
 
-Only batches of a loader with pinned memory are copied without blocking, because no code writes to their memory again. Such a copy proves
-the change. Standard library only.
+Only batches of a loader with pinned memory are copied without blocking, because no code writes to their memory again. A non-blocking copy
+to the GPU proves the change. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 NON_BLOCKING = "non-blocking-copies"
-_DELIVERED: dict[int, Any] = {}  # It has weak references to the pinned tensors of batches, by id.
+_PINNED_TENSORS: dict[int, Any] = {}  # weak references to the pinned tensors of batches, by id
 
 
 def _watch_batches(module: ModuleType, inside: Inside) -> None:
@@ -23,25 +23,25 @@ def _watch_batches(module: ModuleType, inside: Inside) -> None:
     owner = module._BaseDataLoaderIter
     original = owner.__next__
 
-    def delivered(iterator: Any) -> Any:
+    def next_batch(iterator: Any) -> Any:
         batch = original(iterator)
         inside.quietly(_remember, batch)
         return batch
 
-    owner.__next__ = delivered
+    owner.__next__ = next_batch
 
 
 def _remember(batch: Any) -> None:
     if hasattr(batch, "is_pinned"):
         if batch.is_pinned():
             key = id(batch)
-            _DELIVERED[key] = weakref.ref(batch, lambda _: _DELIVERED.pop(key, None))
+            _PINNED_TENSORS[key] = weakref.ref(batch, lambda _: _PINNED_TENSORS.pop(key, None))
     elif isinstance(batch, dict):
-        for each in batch.values():
-            _remember(each)
+        for part in batch.values():
+            _remember(part)
     elif isinstance(batch, (list, tuple)):
-        for each in batch:
-            _remember(each)
+        for part in batch:
+            _remember(part)
 
 
 def _watch_tensors(module: ModuleType, inside: Inside) -> None:
@@ -54,16 +54,18 @@ def _watch_tensors(module: ModuleType, inside: Inside) -> None:
 def _watch_copy(owner: Any, name: str, inside: Inside) -> None:
     original = getattr(owner, name)
 
-    def copied(tensor: Any, /, *arguments: Any, **named: Any) -> Any:
-        known = _DELIVERED.get(id(tensor))
-        if known is None or known() is not tensor or "non_blocking" in named or any(each is True for each in arguments):
+    def copy(tensor: Any, /, *arguments: Any, **named: Any) -> Any:
+        reference = _PINNED_TENSORS.get(id(tensor))
+        is_pinned = reference is not None and reference() is tensor
+        has_choice = "non_blocking" in named or any(argument is True for argument in arguments)
+        if not is_pinned or has_choice:
             return original(tensor, *arguments, **named)
         result = original(tensor, *arguments, **named, non_blocking=True)
         if NON_BLOCKING not in inside.notes.content["proofs"] and result.is_cuda:
             inside.notes.note_proof(NON_BLOCKING, "A pinned batch was copied to the GPU without waiting.")
         return result
 
-    setattr(owner, name, copied)
+    setattr(owner, name, copy)
 
 
 WATCHED = {"torch.utils.data.dataloader": _watch_batches, "torch._tensor": _watch_tensors}

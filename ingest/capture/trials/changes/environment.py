@@ -1,7 +1,7 @@
 """Changes of environment variables: threads, and the allocator of GPU memory.
 
-`sawtooth try` sets the variables. After the third step, PyTorch's number of threads, or an expandable segment, proves the change.
-Standard library only.
+`sawtooth try` sets the variables. After the third step, PyTorch's number of threads proves the first change, and an expandable segment the
+second. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..inside import Inside
 
 THREADS, SEGMENTS = "omp-threads", "expandable-segments"
-PROVEN_AFTER = 3  # The changes are proven after this many steps.
+PROVEN_AFTER = 3  # number of steps
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
 

@@ -1,8 +1,9 @@
 """Changes of ``DataLoader`` arguments: workers, pinned memory, prefetch and batch size.
 
-An iterator of the loader proves a change by its living workers, its prefetch factor, or its pinning of batches. Worker processes are not
-added in three cases: an iterable dataset would repeat its samples, CUDA tensors and open handles in a dataset cannot be shared, and a
-script that spawns workers needs a main guard. Standard library only.
+An iterator of the loader proves a change by its living workers, its prefetch factor, or its pinning of batches.
+
+Worker processes are not added to an iterable dataset, because they would repeat its samples, nor to a dataset with CUDA tensors or open
+handles, which processes cannot share. A script that spawns workers needs a main guard. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ WORKERS, PINNED, PERSISTENT, PREFETCH, BATCH = (
     "prefetch-factor",
     "batch-size",
 )
-ITERABLE = "The dataset is an IterableDataset: each worker would deliver the same samples."
-NO_GUARD = 'Workers are spawned, and the script has no `if __name__ == "__main__":`, which spawned workers need.'
+ITERABLE = "The dataset is an IterableDataset, of which each worker would deliver all samples."
+NO_GUARD = 'Spawned workers need `if __name__ == "__main__":` in the script, which does not have it.'
 ON_GPU = "The dataset has CUDA tensors, which worker processes cannot share."
 HANDLES = "The dataset has an open {kind}, which worker processes cannot share."
 HANDLE_MODULES = (
@@ -45,7 +46,7 @@ HANDLE_MODULES = (
     "redis",
     "pymongo",
 )
-# The search in a dataset stops after this many values, and at this level: the dataset's attributes are level 1.
+# The search in a dataset stops after this many values, and at this level. The dataset's attributes have level 1.
 MAX_VALUES, MAX_DEPTH = 200, 3
 
 
@@ -56,11 +57,8 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         slugs = []
         if (values := inside.values(WORKERS)) is not None and not _refused(inside, WORKERS, why):
             slugs += _set(arguments, WORKERS, num_workers=int(values["workers"]))
-        if (
-            (values := inside.values(PERSISTENT)) is not None
-            and arguments["num_workers"]
-            and not _refused(inside, PERSISTENT, why)
-        ):
+        keeps_workers = inside.values(PERSISTENT) is not None and arguments["num_workers"]
+        if keeps_workers and not _refused(inside, PERSISTENT, why):
             slugs += _set(arguments, PERSISTENT, persistent_workers=True)
         if (values := inside.values(PREFETCH)) is not None and arguments["num_workers"]:
             slugs += _set(arguments, PREFETCH, prefetch_factor=int(values["factor"]))
@@ -115,11 +113,11 @@ def _watch_iterators(module: ModuleType, inside: Inside) -> None:
 def _watch_begin(owner: Any, prove: Callable[[Any, Inside], None], inside: Inside) -> None:
     original = owner.__init__
 
-    def begun(iterator: Any, /, *arguments: Any, **named: Any) -> None:
+    def begin(iterator: Any, /, *arguments: Any, **named: Any) -> None:
         original(iterator, *arguments, **named)
         inside.quietly(prove, iterator, inside)
 
-    owner.__init__ = begun
+    owner.__init__ = begin
 
 
 def _prove_pinned(iterator: Any, inside: Inside) -> None:
@@ -169,10 +167,10 @@ def _has_main_guard() -> bool:
 
 def _unshared(dataset: Any) -> str | None:
     """Return why the values in ``dataset`` cannot be used in several processes; None if nothing was found."""
-    waiting, looked = [(dataset, 0)], 0
-    while waiting and looked < MAX_VALUES:
+    waiting, checked = [(dataset, 0)], 0
+    while waiting and checked < MAX_VALUES:
         value, depth = waiting.pop(0)
-        looked += 1
+        checked += 1
         if getattr(value, "is_cuda", False) is True:
             return ON_GPU
         kind = type(value)
@@ -183,7 +181,7 @@ def _unshared(dataset: Any) -> str | None:
             inner = list(vars(value).values()) if hasattr(value, "__dict__") and not isinstance(value, type) else []
             inner += list(value.values())[:10] if isinstance(value, dict) else []
             inner += list(value)[:10] if isinstance(value, (list, tuple)) else []
-            waiting += [(each, depth + 1) for each in inner if not isinstance(each, (int, float, str, bytes, type(None)))]
+            waiting += [(part, depth + 1) for part in inner if not isinstance(part, (int, float, str, bytes, type(None)))]
     return None
 
 

@@ -1,7 +1,7 @@
 """Fused and foreach updates of PyTorch's own optimizers, by arguments of their constructors.
 
-The function that the optimizer calls for its first update proves the change. Optimizers of other libraries, and optimizers whose constructors
-reject the argument, are not changed. Standard library only.
+The function that the optimizer calls for its first update proves the change. An optimizer of another library is not changed, nor an optimizer
+that rejects the argument. Standard library only.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _note_first_call(module: ModuleType, name: str, kind: type, inside: Inside) 
         return
 
     @functools.wraps(original)
-    def updated(*arguments: Any, **named: Any) -> Any:
+    def update(*arguments: Any, **named: Any) -> Any:
         result = original(*arguments, **named)
         setattr(module, name, original)
         inside.quietly(inside.notes.note_seen, "update", of=kind.__qualname__, way=name)
@@ -79,9 +79,9 @@ def _note_first_call(module: ModuleType, name: str, kind: type, inside: Inside) 
             inside.notes.note_proof(slug, f"The optimizer called {name}.")
         return result
 
-    updated.of_trial = True  # type: ignore[attr-defined]
-    updated._torchdynamo_disable = True  # type: ignore[attr-defined]
-    setattr(module, name, updated)
+    update.of_trial = True  # type: ignore[attr-defined]
+    update._torchdynamo_disable = True  # type: ignore[attr-defined]
+    setattr(module, name, update)
 
 
 WATCHED = {"torch.optim": _watch}

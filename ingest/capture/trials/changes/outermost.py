@@ -1,9 +1,8 @@
 """Changes of the outermost modules: torch.compile, channels-last weights, bf16 autocast.
 
-The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched
-until the end of this step. A change is proven by Dynamo's counter of graphs, by the recorded CUDA graphs, by the layout of the weights, or
-by the type of a product inside forward. A module that is compiled already is not compiled again, and a module without convolutions keeps
-its layout. Standard library only.
+A module is outermost if the training's own code calls it with gradients during the first step. ``Module.__call__`` is patched until the end
+of this step. The proof of a change is Dynamo's counter of graphs, a recorded CUDA graph, the layout of the weights, or the type of a product
+inside forward. A compiled module is not compiled again, and a module without convolutions keeps its layout. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,22 +19,23 @@ if TYPE_CHECKING:
 COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-last", "bf16-autocast"
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
 PROVEN_AFTER = 3  # The layout is proven after this many steps.
-# Modules are compiled after this many steps. Dynamo must not see the patched ``Module.__call__``, or it compiles the patch with each layer.
+# Modules are compiled after this many steps, without the patch of ``Module.__call__``, which Dynamo would compile with each layer.
 COMPILED_AFTER = 1
-REPLAYED_AFTER = 6  # The graphs are proven after this many steps. CUDA graphs are replayed from the third compiled step on.
+REPLAYED_AFTER = 6  # CUDA graphs are proven after this many steps. They are replayed from the third compiled step on.
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
     """Patch ``Module.__call__`` until the end of the first step; ``module`` is torch.nn.modules.module."""
     owner = module.Module
     original = owner.__call__
-    seen: list[Any] = []
+    changed: list[Any] = []
     depth = 0
 
-    def called(model: Any, /, *arguments: Any, **named: Any) -> Any:
+    def call(model: Any, /, *arguments: Any, **named: Any) -> Any:
         nonlocal depth
-        if depth == 0 and model.training and sys.modules["torch"].is_grad_enabled() and not any(model is each for each in seen):
-            seen.append(model)
+        trains = model.training and sys.modules["torch"].is_grad_enabled()
+        if depth == 0 and trains and not any(model is other for other in changed):
+            changed.append(model)
             inside.quietly(_change, model, inside)
         depth += 1
         try:
@@ -43,23 +43,23 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         finally:
             depth -= 1
 
-    def leave() -> None:
-        if owner.__call__ is called:
+    def restore() -> None:
+        if owner.__call__ is call:
             owner.__call__ = original
 
-    owner.__call__ = called
-    inside.after_step(1, leave)
+    owner.__call__ = call
+    inside.after_step(1, restore)
 
 
 def _change(model: Any, inside: Inside) -> None:
     torch = sys.modules["torch"]
     first = next(model.parameters(), None)
-    compiled = any(each._compiled_call_impl is not None or type(each).__name__ == "OptimizedModule" for each in model.modules())
+    compiled = any(part._compiled_call_impl is not None or type(part).__name__ == "OptimizedModule" for part in model.modules())
     inside.notes.note_seen(
         "model",
         kind=type(model).__qualname__,
         convolutions=len(_convolutions(model, torch)),
-        last=all(_is_last(each, torch) for each in _convolutions(model, torch)),
+        last=all(_is_channels_last(convolution, torch) for convolution in _convolutions(model, torch)),
         compiled=compiled,
         device=first.device.type if first is not None else None,
         dtype=str(first.dtype) if first is not None else None,
@@ -117,7 +117,7 @@ def to_channels_last(model: Any, inside: Inside) -> None:
     model.to(memory_format=torch.channels_last)
 
     def prove() -> None:
-        if all(_is_last(each, torch) for each in convolutions):
+        if all(_is_channels_last(convolution, torch) for convolution in convolutions):
             inside.notes.note_proof(
                 LAYOUT, f"The weights of {len(convolutions)} convolutions are channels-last after three steps."
             )
@@ -126,10 +126,10 @@ def to_channels_last(model: Any, inside: Inside) -> None:
 
 
 def _convolutions(model: Any, torch: Any) -> list[Any]:
-    return [each for each in model.modules() if isinstance(each, torch.nn.Conv2d)]
+    return [part for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
 
 
-def _is_last(convolution: Any, torch: Any) -> bool:
+def _is_channels_last(convolution: Any, torch: Any) -> bool:
     return bool(convolution.weight.is_contiguous(memory_format=torch.channels_last))
 
 
@@ -141,28 +141,28 @@ def _autocast(model: Any, device: str, torch: Any, inside: Inside) -> None:
             result = forward(*arguments, **named)
         return _in_fp32(result, torch)
 
-    def first(*arguments: Any, **named: Any) -> Any:
+    def first_call(*arguments: Any, **named: Any) -> Any:
         model.forward = in_bf16
         with torch.autocast(device, dtype=torch.bfloat16):
             inside.quietly(prove)
         return in_bf16(*arguments, **named)
 
     def prove() -> None:
-        one = torch.ones(1, 1, device=device)
-        if (one @ one).dtype == torch.bfloat16:
+        matrix = torch.ones(1, 1, device=device)
+        if (matrix @ matrix).dtype == torch.bfloat16:
             inside.notes.note_proof(AUTOCAST, "A product inside forward gives bfloat16.")
 
-    model.forward = first
+    model.forward = first_call
 
 
 def _in_fp32(result: Any, torch: Any) -> Any:
-    """Return a forward's result with bfloat16 tensors as float32, so that a loss outside stays precise."""
+    """Return a forward's result with bfloat16 tensors as float32, so that the loss stays precise."""
     if isinstance(result, torch.Tensor):
         return result.float() if result.dtype == torch.bfloat16 else result
     if type(result) in (tuple, list):
-        return type(result)(_in_fp32(each, torch) for each in result)
+        return type(result)(_in_fp32(part, torch) for part in result)
     if type(result) is dict:
-        return {key: _in_fp32(each, torch) for key, each in result.items()}
+        return {key: _in_fp32(part, torch) for key, part in result.items()}
     return result
 
 

@@ -1,7 +1,7 @@
 """Changes of DistributedDataParallel's arguments: bucket size, bucket views, static graph.
 
-DDP's own log after the third step proves the changes. If this version of DDP does not accept an argument, the change is skipped. If the trial
-requests channels-last weights, this module converts them, before DDP receives the model. Standard library only.
+DDP's own log after the third step proves the changes. If this version of DDP does not accept an argument, the change is skipped. Requested
+channels-last weights are converted here, before DDP receives the model. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
 MIB = 1 << 20
-# The changes are proven after this many steps. DDP rebuilds its buckets after the first step, and its log then describes the new ones.
+# The changes are proven after this many steps. DDP rebuilds its buckets after the first step, and then logs the new buckets.
 PROVEN_AFTER = 3
 
 

@@ -1,7 +1,7 @@
 """Changes of PyTorch's global settings: anomaly detection, cuDNN, determinism, TF32, attention.
 
-The settings are changed after the first step, because scripts set them at their start. The settings that PyTorch reports after the third
-step prove the changes. Standard library only.
+The settings are changed after the first step, because scripts choose settings at their start. The settings that PyTorch reports after the
+third step prove the changes. Standard library only.
 """
 
 from __future__ import annotations
@@ -68,12 +68,20 @@ def _enabled(torch: Any, kernel: str) -> bool:
 
 
 def _prove(inside: Inside) -> None:
-    now = _settings(sys.modules["torch"])
+    settings = _settings(sys.modules["torch"])
     facts: tuple[tuple[str, bool, str], ...] = (
-        (CUDNN_SEARCH, now["search"] and now["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
-        (ANY_ALGORITHM, not now["deterministic"], "Deterministic algorithms are off after three steps."),
-        (TF32, now["precision"] == "high" and now["cuda"], "The precision of float32 products is 'high' after three steps."),
-        (ATTENTION, len(now["attention"]) == len(ATTENTION_KERNELS), "All kernels of attention are enabled after three steps."),
+        (CUDNN_SEARCH, settings["search"] and settings["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
+        (ANY_ALGORITHM, not settings["deterministic"], "Deterministic algorithms are off after three steps."),
+        (
+            TF32,
+            settings["precision"] == "high" and settings["cuda"],
+            "The precision of float32 products is 'high' after three steps.",
+        ),
+        (
+            ATTENTION,
+            len(settings["attention"]) == len(ATTENTION_KERNELS),
+            "All kernels of attention are enabled after three steps.",
+        ),
     )
     for slug, is_set, proof in facts:
         if inside.values(slug) is not None and is_set:
@@ -83,18 +91,18 @@ def _prove(inside: Inside) -> None:
 def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
     """Turn off anomaly detection, however it is turned on; ``module`` is torch.autograd.anomaly_mode."""
 
-    def follow(owner: Any, name: str) -> None:
+    def patch(owner: Any, name: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)
 
-        def entered(context: Any, /, *arguments: Any, **named: Any) -> Any:
+        def enter(context: Any, /, *arguments: Any, **named: Any) -> Any:
             result = original(context, *arguments, **named)
             inside.quietly(_turn_anomaly_off, inside)
             return result
 
-        setattr(owner, name, entered)
+        setattr(owner, name, enter)
 
-    follow(module.set_detect_anomaly, "__init__")
-    follow(module.detect_anomaly, "__enter__")
+    patch(module.set_detect_anomaly, "__init__")
+    patch(module.detect_anomaly, "__enter__")
 
 
 def _turn_anomaly_off(inside: Inside) -> None:

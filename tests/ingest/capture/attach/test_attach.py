@@ -189,7 +189,7 @@ def test_a_silent_or_already_recorded_process_is_reported(tmp_path: Path, monkey
     assert deaf.script.read_text() == ""  # A late read of it does nothing.
     deaf.script.unlink()
     recorded_already = replace(me, environment={FOLDER: "/there"})
-    monkeypatch.setattr(attaching, "trainings_of", lambda pid: [recorded_already])
+    monkeypatch.setattr(attaching, "find_trainings", lambda pid: [recorded_already])
     with pytest.raises(AttachError) as refused:
         attach(me.pid, None, AttachOptions())
     assert str(refused.value) == RECORDED_ALREADY.format(pid=me.pid)

@@ -14,7 +14,7 @@ import pytest
 from sawtooth.ingest.capture.attach import attach as attaching
 from sawtooth.ingest.capture.attach.attach import AttachOptions
 from sawtooth.ingest.capture.command import hook
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.command.settings import HookSettings
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.command.without_optimizer.outermost_module import CALL_ATTRIBUTE
@@ -87,7 +87,7 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, b
             if boundary == "call":
                 model(batch)
             if step >= least and (
-                attached.is_over or (attached.detector.boundary == boundary and attached.detector._marked >= least)
+                attached.is_over or (attached.detector.boundary == boundary and attached.detector._steps >= least)
             ):
                 break
             assert time.monotonic() < limit
@@ -131,7 +131,7 @@ def test_a_running_program_without_a_loop_has_a_timed_profile(tmp_path: Path, mo
             assert time.monotonic() < limit
     finally:
         attached.remove()
-    (run,) = runs_of(tmp_path)
+    (run,) = runs_to_pack(tmp_path)
     assert [about["kind"] for _, about in run.sources] == ["trace"]
     (sentence,) = attaching._missing_from_hook([run], AttachOptions())
     assert sentence.startswith(attaching.NO_STEP) and sentence.endswith(attaching.PROFILED)

@@ -95,7 +95,7 @@ def test_the_functions_of_the_main_thread_are_named_by_their_innermost_own_frame
         "thread (8): Thread-1;run (/home/me/other.py:1) 400",
     ]
     assert stacks.in_words("\n".join(lines), 7) == [
-        "Its main thread was in these functions of the training (100 stacks): decode (data.py:4) 70 %, main (train.py:30) 30 %."
+        "The main thread was in these functions of the training (100 stacks): decode (data.py:4) 70 %, main (train.py:30) 30 %."
     ]
     assert stacks.in_words("", 7) == [stacks.TOO_FEW.format(count=0)]
 
@@ -138,7 +138,7 @@ def test_a_process_without_a_hook_is_only_sampled(tmp_path: Path, monkeypatch: p
         lambda process, live, target: target.write_text('{"k":"tick","g":[],"h":{}}\n') and None,
     )
     monkeypatch.setattr(stacks, "installed_program", lambda: None)
-    monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.trainings_of", lambda pid: [me()])
+    monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.find_trainings", lambda pid: [me()])
     launched = attach(os.getpid(), tmp_path / "outside.sawtooth", AttachOptions(name="mine", seconds=0.8), remote=No())
     assert launched.bundle == tmp_path / "outside.sawtooth" and launched.exit_code == 0
     assert launched.missing[0] == NO_HOOK.format(why="it is old") and launched.missing[-1] == stacks.INSTALL

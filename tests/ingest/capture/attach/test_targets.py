@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.ingest.capture.attach.targets import AttachError, read_process, trainings_of
+from sawtooth.ingest.capture.attach.targets import AttachError, find_trainings, read_process
 
 USER = 1000
 TORCH = "7f00-7f10 r-xp 00000000 08:01 99 /env/lib/python3.14/site-packages/torch/lib/libtorch_python.so\n"
@@ -43,7 +43,7 @@ class Proc:
             (own / "fd" / "4").symlink_to("/dev/nvidia0")
 
     def trainings(self, pid: int) -> list[int]:
-        return [each.pid for each in trainings_of(pid, user=USER, proc=self.folder)]
+        return [each.pid for each in find_trainings(pid, user=USER, proc=self.folder)]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_process_that_is_not_a_training_of_the_user_is_refused(proc: Proc) -> 
     proc.add(40, 1, "python train.py")
     (proc.folder / "40" / "status").unlink()  # It ends while it is read.
     for pid, words in (
-        (10, "belongs to user 1001, you are user 1000"),
+        (10, "belongs to user 1001, but you are user 1000"),
         (20, "imported PyTorch"),
         (30, "no process 30"),
         (40, "no process 40"),

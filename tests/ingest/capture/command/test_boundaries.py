@@ -20,7 +20,7 @@ from torch.func import functional_call, grad
 from torch.utils.data import DataLoader, TensorDataset
 
 from sawtooth.ingest.capture.command.hook import Hook
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.command.settings import HookSettings
 from sawtooth.ingest.capture.command.without_optimizer.boundaries import MIN_BOUNDARY_STEPS, MIN_EVENTS, BoundaryDetector
 from sawtooth.ingest.capture.command.without_optimizer.outermost_module import CALL_ATTRIBUTE, OutermostModule
@@ -44,7 +44,7 @@ class Model(torch.nn.Module):
 @contextlib.contextmanager
 def detector_in(folder: Path) -> Iterator[BoundaryDetector]:
     settings = HookSettings(folder, 0, 0.01, None, 1, 1)
-    detector = BoundaryDetector(settings, lambda *kind: Hook(settings, boundary=kind, patience=detector.patience))
+    detector = BoundaryDetector(settings, lambda *kind: Hook(settings, boundary=kind, wait_factor=detector.wait_factor))
     optimizers: Any = sys.modules["torch.optim.optimizer"]
     hook = Hook(settings, on_loop=detector.give_up)
     handle = optimizers.register_optimizer_step_post_hook(hook.on_step)
@@ -115,7 +115,7 @@ def test_a_loop_without_steps_of_an_optimizer_is_marked_by_the_best_boundary(
 ) -> None:
     with detector_in(tmp_path):
         loop(Model())
-    (run,) = runs_of(tmp_path)
+    (run,) = runs_to_pack(tmp_path)
     head, *marks = [json.loads(line) for line in run.sources[0][0].read_text().splitlines()]
     assert head["sign"] == boundary
     assert len(marks) == least
@@ -147,7 +147,7 @@ def test_two_calls_per_step_are_one_step(tmp_path: Path) -> None:
     with detector_in(tmp_path) as detector:
         model = Model()
         assert detector._module is not None
-        detector._module._notice(model)
+        detector._module._patch_calls(model)
         guided(model)
     marks = lines_of(tmp_path)[1:]
     assert {mark["o"] for mark in marks} == {0, 1}
@@ -180,10 +180,10 @@ def test_an_optimizer_that_exists_delays_the_profile_of_another_boundary(tmp_pat
         detector._optimizers = type("Optimizers", (), {"Optimizer": Never})
         detector._optimizer_exists = False
         Never.step = lambda *_: None
-        assert detector.patience() == 1.0
+        assert detector.wait_factor() == 1.0
         del Never.step
         Never(Model().parameters(), lr=0.1)
-        assert detector.patience() > 1.0
+        assert detector.wait_factor() > 1.0
 
 
 def test_a_few_backward_passes_before_a_long_generation_are_not_a_loop(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_few_backward_passes_before_a_long_generation_are_not_a_loop(tmp_path:
             model(torch.ones(2, 4)).sum().backward()
         assert detector.boundary == "backward"
         assert detector._module is not None
-        detector._module._notice(model)
+        detector._module._patch_calls(model)
         for _ in range(2 * MIN_BOUNDARY_STEPS):
             model(torch.ones(2, 4))
             time.sleep(0.001)
@@ -214,22 +214,22 @@ def test_compiled_code_is_neither_compiled_again_nor_broken() -> None:
     function = torch.compile(lambda x: plain(x) + 1, backend=backend, fullgraph=True)
     function(x)
     finder = OutermostModule(torch.nn.Module, lambda: noticed.append(1))
-    finder._notice(plain)
+    finder._patch_calls(plain)
     plain(x)
     function(x)
     assert len(compiled) == 1
     later = torch.compile(lambda x: plain(x) + 2, backend=backend, fullgraph=True)
     later(x)
-    finder.leave()
+    finder.release()
     later(x)
     assert len(compiled) == 2
     assert noticed == [1]
     wrapped = torch.compile(plain, backend=backend)
     wrapped(x)
     before = len(compiled)
-    finder._notice(wrapped)
+    finder._patch_calls(wrapped)
     wrapped(x)
-    finder.leave()
+    finder.release()
     assert (len(compiled), len(noticed), finder.name) == (before, 2, "Sequential")
 
 
@@ -255,17 +255,17 @@ def test_a_long_call_is_counted_once(tmp_path: Path) -> None:
     finder = OutermostModule(torch.nn.Module, lambda: None)
     model, over = Model(0.2), threading.Event()
 
-    def look() -> None:
+    def search() -> None:
         while not over.is_set():
-            finder.look()
+            finder.search()
             time.sleep(0.005)
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=search)
     thread.start()
     model(torch.ones(2, 4))
     over.set()
     thread.join()
-    assert [times for _, times in finder._seen.values()] == [1]
+    assert [times for _, times in finder._calls.values()] == [1]
 
 
 def test_a_step_boundary_is_described_in_words() -> None:

@@ -22,7 +22,7 @@ def step(here: Callable[[], CallSite]) -> CallSite:
 
 
 def epoch(sites: CallSites) -> set[CallSite]:
-    return {step(sites.here) for _ in range(3)}
+    return {step(sites.current) for _ in range(3)}
 
 
 def test_a_loop_over_epochs_is_one_place_and_another_line_is_another() -> None:
@@ -60,7 +60,7 @@ def below(file: str, here: Callable[[], CallSite]) -> CallSite:
 )
 def test_packages_pytorch_and_console_scripts_are_not_user_lines(monkeypatch: pytest.MonkeyPatch, file: str, own: bool) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/home/ann/pytorch/torch/__init__.py"))
-    lines = names(below(file, CallSites().here))
+    lines = names(below(file, CallSites().current))
     assert (Path(file).name in lines) == own
     assert set(lines) - {"<string>"} == {HERE, *(["train.py"] if own else [])}, (
         "where pytest is started is no line of this test"
@@ -72,7 +72,7 @@ def test_a_program_without_user_code_has_lines_of_its_packages(monkeypatch: pyte
     places = []
 
     def train() -> None:
-        places.append(below("/env/site-packages/torch/optim/sgd.py", CallSites().here))
+        places.append(below("/env/site-packages/torch/optim/sgd.py", CallSites().current))
 
     monkeypatch.setattr(call_site, "INSTALLED", ("/",))
     thread = threading.Thread(target=train)
@@ -85,7 +85,7 @@ def test_changing_stacks_do_not_fill_the_memory() -> None:
     sites = CallSites()
     made: dict[str, Callable[[], CallSite]] = {}
     for number in range(MAX_SITES + 5):
-        exec(f"def f{number}(): return here()", {"here": sites.here}, made)
+        exec(f"def f{number}(): return here()", {"here": sites.current}, made)
     assert {call().number for call in made.values()} == set(range(MAX_SITES + 1)), (
         "all beyond the most are one place, and none of the others"
     )
@@ -109,7 +109,7 @@ class Program:
         self.seen: list[tuple[int, tuple[tuple[int, int], ...]]] = []
 
     def step(self, optimizer: int = 0) -> None:
-        self.seen.append((self.sites.here(optimizer).number, whole_stack()))
+        self.seen.append((self.sites.current(optimizer).number, whole_stack()))
 
     def either(self) -> None:
         if self.random.random() < 0.2:
@@ -157,7 +157,7 @@ def test_steps_of_a_loop_inspect_only_their_own_lines(monkeypatch: pytest.Monkey
             loop(outside - 1)
         else:
             for _ in range(50):
-                step(sites.here)
+                step(sites.current)
 
     for epoch in (1, 2):
         loop(30)
@@ -178,15 +178,15 @@ def test_a_debugger_keeps_its_trace_functions() -> None:
     def traced() -> None:
         sys._getframe().f_trace = trace
         for _ in range(3):
-            step(sites.here)
+            step(sites.current)
         assert sys._getframe().f_trace is trace
 
     def entered_later() -> None:
         for _ in range(3):
-            step(sites.here)
+            step(sites.current)
         before = sys.gettrace()
         sys.settrace(trace)
-        step(sites.here)
+        step(sites.current)
         sys.settrace(before)
 
     traced()
@@ -209,5 +209,5 @@ def test_the_library_that_owns_the_loop_is_known(module: str, trainer: str) -> N
     exec(compile("def call(here): return here()", f"/env/lib/site-packages/{module}.py", "exec"), made)
     call = made["call"]
     assert callable(call)
-    site = call(CallSites().here)
+    site = call(CallSites().current)
     assert site.trainer == trainer and site.lines[0].startswith(f"{HERE}:"), "lines are the user's"

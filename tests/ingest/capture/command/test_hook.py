@@ -12,7 +12,7 @@ import pytest
 
 from sawtooth.ingest.capture.command.loop_times import MAX_UNSTEADY_S, MIN_STEPS_BEFORE_PROFILE
 from sawtooth.ingest.capture.command.parts import LATER_PROFILES, STEP_INFIX
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.command.settings import HookSettings
 from tests.support.hooked_loop import HookedLoop, marks_of
 
@@ -31,7 +31,7 @@ def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("phase", "what"), [("eval", ["evaluated"]), ("checkpoint", ["saved"]), ("eval", ["evaluated", "saved"])]
+    ("phase", "what"), [("eval", ["evaluations"]), ("checkpoint", ["checkpoints"]), ("eval", ["evaluations", "checkpoints"])]
 )
 def test_the_step_after_an_evaluation_or_a_checkpoint_is_marked(tmp_path: Path, phase: str, what: list[str]) -> None:
     loop = HookedLoop(tmp_path, steps=0)
@@ -108,7 +108,7 @@ def test_an_error_in_the_hook_ends_only_the_hook(tmp_path: Path, broken: str) ->
 
         loop.hook._torch.profiler.profile = Broken
     loop.run(100, 50)
-    assert loop.hook._broken
+    assert loop.hook._is_off
     if broken != "mark":
         (trouble,) = tmp_path.glob("trouble-*.json")
         assert "CUPTI is taken" in json.loads(trouble.read_text())["error"]
@@ -136,7 +136,7 @@ def test_each_profile_becomes_a_run_with_the_steps_around_it(tmp_path: Path) -> 
     loop = HookedLoop(tmp_path, every=100)
     loop.run(250, 50)
     loop.hook.finish()
-    runs = runs_of(tmp_path)
+    runs = runs_to_pack(tmp_path)
     assert [run.step for run in runs] == [20, 120, 220]
     steps = []
     for run in runs:

@@ -7,7 +7,7 @@ import pytest
 
 from sawtooth.ingest.capture.command.hook import UNSHARED_START_STEP, Hook
 from sawtooth.ingest.capture.command.loop_times import MIN_STEPS_BEFORE_PROFILE
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
 from sawtooth.ingest.capture.in_process.rank_agreement import lead_steps
 from tests.support.hooked_loop import MAIN, MS, WARM_UP, HookedLoop
@@ -77,6 +77,6 @@ def test_ranks_that_profile_again_profile_the_same_steps(tmp_path: Path) -> None
             loop.run(1, 50)
     for loop in loops:
         loop.hook.finish()
-    runs = runs_of(tmp_path)
+    runs = runs_to_pack(tmp_path)
     assert [[about["rank"] for _, about in run.sources if about["kind"] == "trace"] for run in runs] == [[0, 1]] * len(runs)
     assert len(runs) == 2

@@ -11,7 +11,7 @@ import pytest
 from sawtooth.ingest.capture.command import launch, telemetry
 from sawtooth.ingest.capture.command.foreground import NOT_FOUND
 from sawtooth.ingest.capture.command.no_profile import no_profile_sentence
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.marks import MarkWriter
 from tests.support.launches import started
 
@@ -33,7 +33,7 @@ class SteppingClock:
         (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 255 steps of this length, because it begins after 5 s. Train longer, or use sawtooth run --after 0.55 …."),
         (1, 0.02, 5.0, "the loop took 1 step in 0 s, and a profile needs 25 steps. Train longer."),
         (12, 10.0, 5.0, "the loop took 12 steps in 110 s, and a profile needs 25 steps. Train longer."),
-        (900, 0.02, 5.0, "the loop was never steady during 900 steps (18 s), or it ended while it was profiled. After 60 s a loop is profiled even if it is not steady. Train longer."),
+        (900, 0.02, 5.0, "the loop was never steady during 900 steps (18 s), or the loop ended during the profile. After 60 s a loop is profiled even if it is not steady. Train longer."),
     ],
 )  # fmt: skip
 def test_the_needed_steps_follow_from_the_step_rate(
@@ -44,7 +44,7 @@ def test_the_needed_steps_follow_from_the_step_rate(
     for index in range(steps):
         writer.mark(index, optimizer=0)
     writer.close()
-    (run,) = runs_of(tmp_path)
+    (run,) = runs_to_pack(tmp_path)
     assert no_profile_sentence(run, 5, after_s) == f"No profile: {sentence}"
 
 

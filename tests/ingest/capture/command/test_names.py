@@ -92,7 +92,7 @@ with profile("own", sampler=False, skip=3, seconds=0.001, warmup=1, active=2, st
         optimizer.zero_grad()
         model.train()(row.float().reshape(1, 1)).sum().backward()
         optimizer.step()
-        if optimizer.state_dict() and capture._marked == 30: model.eval()
+        if optimizer.state_dict() and capture._marked_steps == 30: model.eval()
         capture.step()
 print([hasattr(function.__wrapped__, "__wrapped__") for function in patched], torch.save is saved)
 print(sorted(name for name in sys.modules if name.endswith("capture.marks")))

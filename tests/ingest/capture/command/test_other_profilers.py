@@ -23,7 +23,7 @@ from sawtooth.ingest.capture.in_process.postponed import (
     REASONS,
     TRACE_ADVICE,
     Postponed,
-    sentence_of,
+    delay_message,
 )
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
 from tests.benchmarks.other_profiler_patterns import PATTERNS, missing_requirement
@@ -79,15 +79,15 @@ def test_the_profile_ends_before_another_profiler_begins() -> None:
     profilers, profiler = Profilers(), module()
     leave = profilers.watch(profiler)
     profilers.ours = ours = Ours(profilers)
-    with profilers.by_us():
+    with profilers.as_recorder():
         profiler._prepare_profiler()
         profiler._disable_profiler()
-    assert (profilers.other, ours.interrupted) == (False, 0)
+    assert (profilers.other_runs, ours.interrupted) == (False, 0)
     profiler._prepare_profiler()
     assert (profilers.busy, ours.interrupted, profilers.ours) == (True, 1, None), "one that prepares is in the way as well"
     profiler._run_on_profiler_start()
     profiler._enable_profiler()
-    assert (profilers.began, ours.interrupted) == (1, 1)
+    assert (profilers.other_count, ours.interrupted) == (1, 1)
     profiler._disable_profiler()
     assert not profilers.busy
     leave()
@@ -101,27 +101,27 @@ def test_messages_about_another_profiler(tmp_path: Path, monkeypatch: pytest.Mon
     postponed = Postponed(tmp_path, profilers)
     assert not postponed.must_wait(20)
     postponed.write()
-    assert sentence_of(tmp_path, profiled=False) is None, "nothing had to wait"
-    profilers.other = True
+    assert delay_message(tmp_path, profiled=False) is None, "nothing had to wait"
+    profilers.other_runs = True
     assert postponed.must_wait(21) and postponed.still_waits
     postponed.write()
-    assert sentence_of(tmp_path, profiled=False) == OTHER_PROFILER.format(why=REASONS["running"], advice=NO_TRACE_ADVICE)
+    assert delay_message(tmp_path, profiled=False) == OTHER_PROFILER.format(why=REASONS["running"], advice=NO_TRACE_ADVICE)
     trace = tmp_path / "theirs.json"
-    profilers.writes(trace)
+    profilers.note_export(trace)
     postponed.write()
-    assert REASONS["running"] in str(sentence_of(tmp_path, profiled=False))
+    assert REASONS["running"] in str(delay_message(tmp_path, profiled=False))
     trace.touch()
-    assert sentence_of(tmp_path, profiled=False) == OTHER_PROFILER.format(
+    assert delay_message(tmp_path, profiled=False) == OTHER_PROFILER.format(
         why=REASONS["running"], advice=TRACE_ADVICE.format(path=trace)
     )
-    profilers.other = False
+    profilers.other_runs = False
     assert not postponed.still_waits and not postponed.must_wait(1234)
     postponed.write()
-    assert REASONS["short"] in str(sentence_of(tmp_path, profiled=False))
-    assert str(sentence_of(tmp_path, profiled=True)).startswith("The profile began only after step 1,234,")
+    assert REASONS["short"] in str(delay_message(tmp_path, profiled=False))
+    assert str(delay_message(tmp_path, profiled=True)).startswith("The profile began only after step 1,234,")
     for _ in range(MAX_INTERRUPTIONS):
         postponed.interrupted()
-    assert postponed.must_wait(2000) and REASONS["interrupted"] in str(sentence_of(tmp_path, profiled=False))
+    assert postponed.must_wait(2000) and REASONS["interrupted"] in str(delay_message(tmp_path, profiled=False))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_tool_that_uses_cupti_is_known_by_the_environment(
     """
     assert cuda_tool(variables) == tool
     (tmp_path / "other_profiler-1.json").write_text(json.dumps({"step": 0, "why": "running", "tool": tool, "exported": []}))
-    said = sentence_of(tmp_path, profiled=False)
+    said = delay_message(tmp_path, profiled=False)
     assert said == (
         OTHER_TOOL.format(tool=tool) if tool else OTHER_PROFILER.format(why=REASONS["running"], advice=NO_TRACE_ADVICE)
     )

@@ -21,8 +21,16 @@ import pytest
 from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch, parts
 from sawtooth.ingest.capture.command.interpreter import option_warnings
-from sawtooth.ingest.capture.command.parts import check_whole, errors_in, free_name, keep, left_over, note_error, parts_folder
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.parts import (
+    abandoned_folders,
+    check_whole,
+    errors_in,
+    free_name,
+    keep,
+    note_error,
+    parts_folder,
+)
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.marks import MarkWriter
 
 # Every write of marks fails as on a full disk. Existing files can still be overwritten.
@@ -132,7 +140,7 @@ def test_an_error_is_noted_on_a_disk_without_a_free_byte(tmp_path: Path) -> None
         note_error(folder / "trouble-1.json", ValueError("longer than the next note, which overwrites this one"), None)
         note_error(folder / "trouble-1.json", error.value, None)
         (sentence,) = errors_in(folder)
-        assert sentence.startswith(f"{disk} is full (No space left on device)")
+        assert sentence.startswith(f"Recording stopped, because {disk} is full (No space left on device)")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -167,7 +175,7 @@ def test_incomplete_parts_are_never_next_to_the_file(tmp_path: Path, temporary: 
         kept = keep(folder, tmp_path / "x.sawtooth")
     assert kept.parent == temporary and (kept / "marks-1.jsonl").read_text() == "half"
     assert not (tmp_path / "x-files").exists()
-    assert left_over() == [kept]
+    assert abandoned_folders() == [kept]
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,12 +206,12 @@ def test_parts_of_a_killed_run_are_named_with_the_ingest_command(tmp_path: Path,
     for index in range(60):
         writer.mark(index)
     writer.close()
-    assert left_over() == []  # it still records
+    assert abandoned_folders() == []  # it still records
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    assert left_over() == [folder]
+    assert abandoned_folders() == [folder]
     launch.run([sys.executable, "-c", ""], tmp_path / "y.sawtooth", launch.RunOptions(sample=False))
-    assert f"run `sawtooth ingest {folder}`, then delete" in capfd.readouterr().err
+    assert f"Run `sawtooth ingest {folder}`, then delete" in capfd.readouterr().err
     from sawtooth.app.commands.doctor import _killed_runs
     from sawtooth.app.jobs.ingest_files import bring_in, files_of
     from sawtooth.ingest.schema import DataFolder
@@ -217,7 +225,7 @@ def test_parts_of_a_killed_run_are_named_with_the_ingest_command(tmp_path: Path,
 def test_an_empty_folder_is_not_mentioned(temporary: Path) -> None:
     (temporary / f"{parts.PREFIX}empty-files").mkdir()
     (temporary / f"{parts.PREFIX}file").write_text("")
-    assert left_over() == []
+    assert abandoned_folders() == []
 
 
 @pytest.mark.parametrize(
@@ -256,4 +264,4 @@ def test_a_python_that_ignores_the_recorder_is_reported_twice(tmp_path: Path, op
 )
 def test_telemetry_is_a_run_only_with_a_sample(tmp_path: Path, tick: bytes, runs: int) -> None:
     (tmp_path / "telemetry.jsonl").write_bytes(b'{"k":"head","q":0}\n{"k":"tick","q":1,' + tick + b'}\n{"k":"end","q":2}\n')
-    assert len(runs_of(tmp_path)) == runs
+    assert len(runs_to_pack(tmp_path)) == runs

@@ -17,7 +17,7 @@ from sawtooth.ingest.capture.command.progress import (
     ProgressSink,
     StepRate,
     on_stderr,
-    step_rate_of,
+    step_rate_from,
     to_sampler,
     to_tensorboard,
 )
@@ -34,10 +34,10 @@ def test_the_step_rate_by_hand() -> None:
     for step in range(21):
         at += {5: 20, 9: 30}.get(step, 10) * MS
         ends.append((step, at, "train"))
-    step_rate = step_rate_of([*ends, (21, at + 900 * MS, "profile"), (22, at + 1900 * MS, "train")])
+    step_rate = step_rate_from([*ends, (21, at + 900 * MS, "profile"), (22, at + 1900 * MS, "train")])
     assert step_rate is not None and (step_rate.step, step_rate.p50_ms, step_rate.p95_ms) == (22, 10.0, 20.0)
     assert step_rate.per_s == pytest.approx(1e3 * 20 / 230)
-    assert step_rate_of(ends[:4]) is None
+    assert step_rate_from(ends[:4]) is None
 
 
 def test_lines_and_scalars_have_the_same_values() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch, recorded_runs
-from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT, left_out, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT, left_out_message, runs_to_pack
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import name_from_file
 from tests.support.launches import members
@@ -68,12 +68,12 @@ def test_one_of_several_trainings_is_recorded_and_named(tmp_path: Path) -> None:
         for step in range(steps):
             writer.mark(step)
         writer.close()
-    assert left_out(tmp_path) == [LEFT_OUT.format(count=2, steps=50, all=80)]
+    assert left_out_message(tmp_path) == [LEFT_OUT.format(count=2, steps=50, all=80)]
     (tmp_path / "marks-1.jsonl").unlink()
-    assert left_out(tmp_path) == [], "a process with two steps is not a training"
+    assert left_out_message(tmp_path) == [], "a process with two steps is not a training"
     mark_calls(tmp_path, 400)
-    assert left_out(tmp_path) == [], "a process that evaluates is not a training"
-    assert [path.name for path, _ in runs_of(tmp_path)[0].sources] == ["marks-2.jsonl"]
+    assert left_out_message(tmp_path) == [], "a process that evaluates is not a training"
+    assert [path.name for path, _ in runs_to_pack(tmp_path)[0].sources] == ["marks-2.jsonl"]
 
 
 def mark_calls(folder: Path, steps: int) -> None:
@@ -106,7 +106,7 @@ def test_recorded_files_are_kept_if_packing_fails(
     assert (done.exit_code, done.bundle) == (5, None)
     assert (
         done.at_end[-1]
-        == f"{tmp_path / 'x.sawtooth'} cannot be written: {why}. What was recorded is in {tmp_path / 'x-files'}."
+        == f"{tmp_path / 'x.sawtooth'} cannot be written: {why}. The recorded files are in {tmp_path / 'x-files'}. Run `sawtooth ingest {tmp_path / 'x-files'}`."
     )
     assert (tmp_path / "x-files" / "marks-1.jsonl").read_text() == "{}"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.command.loop_times import MIN_STEPS_BEFORE_PROFILE
-from sawtooth.ingest.capture.in_process.profile_cost import MIN_KEPT_STEPS, sentences_in
+from sawtooth.ingest.capture.in_process.profile_cost import MIN_KEPT_STEPS, cost_messages
 from tests.support.hooked_loop import MAIN, WARM_UP, HookedLoop, marks_of
 
 
@@ -82,7 +82,7 @@ def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path
     kept = whole == MIN_KEPT_STEPS
     assert len(list(tmp_path.glob("trace-*"))) == (1 if kept or next_loop == 100 else 0)
     early = [f"The profile ended after {whole} of 5 steps, because the loop ended."] if kept and next_loop < 100 else []
-    assert sentences_in(tmp_path) == early
+    assert cost_messages(tmp_path) == early
 
 
 def test_a_profile_is_cancelled_if_another_loop_begins(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sawtooth.ingest.capture.command.no_profile import has_marks, is_profiled, no_loop_sentence
-from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
 from sawtooth.ingest.capture.command.settings import HookSettings
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.command.without_optimizer.timed_profile import (
@@ -22,7 +22,7 @@ from sawtooth.ingest.capture.command.without_optimizer.timed_profile import (
     NO_OPERATION,
     OLD_PYTORCH,
     TimedProfile,
-    in_main_thread,
+    call_in_main_thread,
     notes_of,
 )
 from sawtooth.ingest.capture.in_process.profilers import PROFILERS
@@ -69,7 +69,7 @@ def test_a_timed_profile_has_all_threads_and_is_the_run(tmp_path: Path, begun: C
     other.start()
     until(lambda: ended(one))
     other.join()
-    (run,) = runs_of(tmp_path)
+    (run,) = runs_to_pack(tmp_path)
     ((trace, about),) = run.sources
     events = json.loads(trace.read_text())["traceEvents"]
     threads = {name: {e["tid"] for e in events if e.get("name") == name} for name in ("aten::mm", "aten::sin")}
@@ -151,7 +151,7 @@ def test_an_older_pytorch_has_no_timed_profile(
 
 def test_a_main_thread_inside_one_call_is_not_waited_for_forever() -> None:
     ran: list[int] = []
-    asked = threading.Thread(target=in_main_thread, args=(lambda: ran.append(1), time.monotonic()))
+    asked = threading.Thread(target=call_in_main_thread, args=(lambda: ran.append(1), time.monotonic()))
     lock = threading.Lock()
     lock.acquire()
     asked.start()
