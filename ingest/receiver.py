@@ -23,7 +23,7 @@ from pathlib import Path
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.locks import held
-from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name, segments_of
+from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, find_segments, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
 from sawtooth.ingest.telemetry.session import is_session_id
 
@@ -87,7 +87,7 @@ class Receiver:
         """
         folder = self._folder(session)
         sizes: dict[int, int] = {}
-        for number, path in {0: folder / "meta.json", **segments_of(folder)}.items():
+        for number, path in {0: folder / "meta.json", **find_segments(folder)}.items():
             if path.is_file():
                 with _open_locked(path) as file:
                     sizes[number] = self._settle(file, session, number)

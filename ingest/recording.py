@@ -28,7 +28,7 @@ from sawtooth.ingest.manifest import RecordingRef, is_id
 from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.source import Limits, Source, refuse_foreign
 from sawtooth.ingest.telemetry import registry as telemetry
-from sawtooth.ingest.telemetry.encoding import as_utf8, encoding_of
+from sawtooth.ingest.telemetry.encoding import as_utf8, find_encoding
 from sawtooth.ingest.telemetry.unknown_table import refuse_printed, refuse_unknown_table
 from sawtooth.ingest.trace import registry as traces
 from sawtooth.ingest.trace.build import store
@@ -162,7 +162,7 @@ def _store_function(head: bytes, name: str, folder: DataFolder, report: Callable
     source = traces.source_for(head)
     if source is None:
         refuse_other_profile(head, name)
-        if encoding_of(head) is None:
+        if find_encoding(head) is None:
             refuse_foreign(head, name)
         if (reader := telemetry.reader_for(head)) is not None:
             return partial(telemetry.store, reader)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.reading import Reading, worst
 from sawtooth.analysis.units import in_times, in_words, significant
-from sawtooth.ingest.loop.rounds import MIN_LONG_SHARE, rounds_of
+from sawtooth.ingest.loop.rounds import MIN_LONG_SHARE, find_rounds
 from sawtooth.ingest.loop.step_parts import StepSpan
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
@@ -252,7 +252,7 @@ def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> 
     Long steps that are mostly checkpoints or the first steps of epochs are not rounds. ``counted_ns`` are the step times in the
     mean.
     """
-    rhythm = rounds_of([span.ns for span in spans])
+    rhythm = find_rounds([span.ns for span in spans])
     if rhythm is None:
         return None
     long = [span for span in spans if span.ns > rhythm.over]

@@ -13,7 +13,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.call_site_text import lines_of
-from sawtooth.ingest.loop.leading_optimizer import leading
+from sawtooth.ingest.loop.leading_optimizer import most_frequent_leader
 from sawtooth.ingest.loop.step_parts import StepSpan
 from sawtooth.ingest.manifest import Manifest
 
@@ -98,7 +98,7 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
     if not loops:
         return ChosenLoop([], "")
     in_order = sorted(((mark.end_ns, loop.optimizer, mark.phase) for loop, marks in loops.items() for mark in marks))
-    optimizer = leading((number, phase) for _, number, phase in in_order)
+    optimizer = most_frequent_leader((number, phase) for _, number, phase in in_order)
     chosen = max((loop for loop in loops if loop.optimizer == optimizer), key=lambda loop: _weight(loops[loop]))
     line = next(iter(lines_of(chosen.site)), None)
     return ChosenLoop(loops[chosen], _others_in_words(chosen, loops), line, chosen.site)

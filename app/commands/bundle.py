@@ -20,7 +20,7 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.bundle import export_runs
 from sawtooth.ingest.runs.bundle_file import is_bundle
-from sawtooth.ingest.runs.proposals import accept, changes_of, proposal_for
+from sawtooth.ingest.runs.proposals import accept, list_changes, proposal_for
 from sawtooth.ingest.schema import DataFolder
 
 SUFFIX = ".sawtooth"
@@ -115,7 +115,7 @@ def import_(
 def _print_proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
     """Print how the file differs from an existing run, and change the run if requested."""
     proposal = proposal_for(folder, run.id)
-    differences = changes_of(run, proposal) if proposal is not None else []
+    differences = list_changes(run, proposal) if proposal is not None else []
     if apply:
         accept(folder, run.id)
     say(f"{fmt.clean(run.name)} {'was changed as the file says:' if apply else LEFT_UNCHANGED}", err=True)

@@ -15,7 +15,7 @@ from sawtooth.app.printable import json_text
 from sawtooth.app.reports import flight_recorder, memory_snapshot
 from sawtooth.ingest.dumps.flight_recorder import is_flight_recorder, read_dumps
 from sawtooth.ingest.dumps.memory_snapshot import is_snapshot, read_snapshot
-from sawtooth.ingest.dumps.opened import head_of
+from sawtooth.ingest.dumps.opened import read_head
 from sawtooth.ingest.errors import UsageError
 
 MAX_FILES = 100_000  # No job has more ranks, and each rank writes one file.
@@ -37,7 +37,7 @@ def collectives(
     """Print which collective hangs and which ranks are missing, from dumps of NCCL's flight recorder."""
     files = [file for path in dumps for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
     if any(path.is_dir() for path in dumps):
-        files = [file for file in files if file in dumps or is_flight_recorder(head_of(file))]
+        files = [file for file in files if file in dumps or is_flight_recorder(read_head(file))]
     if not files or len(files) > MAX_FILES:
         raise UsageError(f"Found {len(files):,} dumps of NCCL's flight recorder. Give 1 to {MAX_FILES:,}.")
     _answer_flight(files, format_for(format, output, TableFormat, as_json=as_json), output)
@@ -83,7 +83,7 @@ def answer_of(inputs: Sequence[str]) -> Callable[[Sequence[Path], TableFormat, P
     paths = [Path(text) for text in inputs]
     if not paths or not all(path.is_file() for path in paths):
         return None
-    heads = [head_of(path) for path in paths]
+    heads = [read_head(path) for path in paths]
     if all(map(is_flight_recorder, heads)):
         return _answer_flight
     return _answer_memory if len(heads) == 1 and is_snapshot(heads[0]) else None

@@ -25,7 +25,7 @@ from sawtooth.ingest.runs.grouping import nearest_run, traced_during
 from sawtooth.ingest.runs.manifests import attach, edit_run, register_runs
 from sawtooth.ingest.runs.naming import RANK_IN_NAME, identifying_name, shown_path
 from sawtooth.ingest.runs.proposals import proposal_for
-from sawtooth.ingest.runs.recorders import recorder_of, too_new
+from sawtooth.ingest.runs.recorders import recorder_version_of, too_new
 from sawtooth.ingest.runs.same_session import joined_later
 from sawtooth.ingest.runs.telemetry_match import misfits
 from sawtooth.ingest.schema import DataFolder
@@ -193,11 +193,11 @@ def _with_clock(
     """Return the recording, with its corrected clock if it is telemetry, and notices about it."""
     notices = _cut_off(shown_name, folder, ref)
     if ref.kind == "telemetry":
-        clock, first_ns = clocks.clock_of(folder, ref)
+        clock, first_ns = clocks.read_clock(folder, ref)
         ref = clocks.apply(ref, clock, first_ns, correction)
-        if (lacks := clocks.needs(ref, clock)) is not None:
-            notices = [*notices, f"{shown_name}: {lacks}"]
-    return ref, [*notices, *_too_new(shown_name, recorder_of(folder, ref))]
+        if (advice := clocks.clock_advice(ref, clock)) is not None:
+            notices = [*notices, f"{shown_name}: {advice}"]
+    return ref, [*notices, *_too_new(shown_name, recorder_version_of(folder, ref))]
 
 
 def _unpack(

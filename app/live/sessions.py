@@ -22,7 +22,7 @@ from sawtooth.app.live.gpu import MAX_PROCESSES, LiveGpu
 from sawtooth.app.live.step_rate import LiveStepRate
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import possible_value
-from sawtooth.ingest.sampler.segments import segments_of
+from sawtooth.ingest.sampler.segments import find_segments
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, SessionClock, SessionReader, is_session_id, is_time
 
 READERS = 16  # Sessions in memory. One with eight GPUs takes about 60 MB after hours.
@@ -201,7 +201,7 @@ class LiveSession:
 
 def _first_segment(folder: Path) -> tuple[int, int]:
     """Return the number of the first segment to read, and the bytes of the segments before it."""
-    sizes = [(number, path.stat().st_size) for number, path in segments_of(folder).items()]
+    sizes = [(number, path.stat().st_size) for number, path in find_segments(folder).items()]
     total, first = 0, 1
     for number, size in reversed(sizes):
         total += size

@@ -25,7 +25,7 @@ from sawtooth.app.trials.running import FinishedRun, RunRequest, run
 from sawtooth.app.trials.trial import MEASURED, Base, Trial
 from sawtooth.ingest.capture.command.interpreter import command_with_python
 from sawtooth.ingest.capture.trials.settings import TrialSettings
-from sawtooth.ingest.loop.command import name_of
+from sawtooth.ingest.loop.command import default_run_name
 from sawtooth.ingest.schema import DataFolder, write_atomically
 
 MAX_WIDTH_OF_GAIN = 0.1  # Share of the gain. A trial ends when the interval of its step time is not wider.
@@ -50,7 +50,7 @@ class TrialSession:
     def __init__(self, command: Sequence[str], data: DataFolder, options: Options, say: Callable[[str], None]) -> None:
         self.command, self.options = list(command), options
         self.words, self.python = command_with_python(command)
-        self.name = name_of(command)
+        self.name = default_run_name(command)
         self.began_s = time.time()
         self.bases: list[Base] = []
         self.trials: list[Trial] = []

@@ -16,7 +16,7 @@ from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.command.parts import output_file
 from sawtooth.ingest.capture.packing import name_from_file
 from sawtooth.ingest.capture.process_rank import member_of_job
-from sawtooth.ingest.loop.command import name_of
+from sawtooth.ingest.loop.command import default_run_name
 from sawtooth.ingest.sampler import __main__ as sampler
 from sawtooth.ingest.sampler.prometheus import parse_address
 from sawtooth.installation import recorder_version
@@ -122,7 +122,7 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
 def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.LaunchResult:
     """Run and record ``command`` with the parsed options."""
     member = member_of_job()  # If each rank is recorded separately, each rank has its own name and file.
-    name = arguments.name or name_from_file(arguments.output) or name_of(command)
+    name = arguments.name or name_from_file(arguments.output) or default_run_name(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     default = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth"
     metrics = _metrics_address(arguments.metrics, sampled=not arguments.no_sample) if arguments.metrics else None

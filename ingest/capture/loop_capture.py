@@ -248,8 +248,8 @@ class Capture:
         return "\n".join(filter(None, notes))
 
     def _loader_facts(self) -> dict[str, float | str]:
-        loading = batch_files.loading_of(self._scratch) if self._scratch is not None else None
-        return batch_files.facts_of(loading) if loading is not None else {}
+        loading = batch_files.read_loading(self._scratch) if self._scratch is not None else None
+        return batch_files.loader_facts(loading) if loading is not None else {}
 
     def _telemetry(self) -> Path | None:
         if self._sampler is None or self._scratch is None:

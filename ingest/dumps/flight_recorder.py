@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
-from sawtooth.ingest.dumps.opened import bytes_of
+from sawtooth.ingest.dumps.opened import read_dump
 from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
 from sawtooth.ingest.errors import SourceError, UsageError
 from sawtooth.ingest.typed import from_json
 
-RANK = re.compile(r"rank[_.-]?(\d+)(?!.*rank[_.-]?\d)|(\d+)$")  # In a file's name: nccl_trace_rank_3, or 3 at its end.
+RANK = re.compile(
+    r"rank[_.-]?(\d+)(?!.*rank[_.-]?\d)|(\d+)$"
+)  # Matches the rank in a file's name: nccl_trace_rank_3 or trace3.
 EXPECTED = "A dump of NCCL's flight recorder has a list of entries and the groups' ranks (pg_config)."
 ENTRIES = re.compile(rb'"entries"\s*:|"pg_config"\s*:|"nccl_comm_state"\s*:|\x8c\x07entries|X\x07\x00\x00\x00entries')
 
@@ -113,7 +115,7 @@ def read_dumps(paths: Sequence[Path]) -> list[RankDump]:
         for dump in dumps:
             if dump.rank is None:
                 raise UsageError(
-                    f"{dump.name} does not say its rank. Name it with the rank at the end, as in nccl_trace_rank_3."
+                    f"The name of {dump.name} has no rank. Name it with the rank at the end, as in nccl_trace_rank_3."
                 )
         ranks = [dump.rank for dump in dumps]
         twice = next((rank for rank in ranks if ranks.count(rank) > 1), None)
@@ -129,7 +131,7 @@ def _rank_in(path: Path) -> int | None:
 
 
 def _read(path: Path) -> Dump:
-    data = bytes_of(path)
+    data = read_dump(path)
     try:
         return msgspec.convert(decode(data), Dump, strict=False) if is_pickle(data) else _from_json(data)
     except SourceError as error:

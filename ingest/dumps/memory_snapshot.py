@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from sawtooth.ingest.dumps.opened import bytes_of
+from sawtooth.ingest.dumps.opened import read_dump
 from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
 from sawtooth.ingest.errors import SourceError
 
 EXPECTED = "A snapshot of torch.cuda.memory._dump_snapshot() has segments and device_traces."
-MIN_EVENT_BYTES = 4  # Bytes per event at least. Limits the events, because a hostile file may refer to one list many times.
+MIN_EVENT_BYTES = 4  # An event has at least this size. A hostile file may refer to one list many times, so events are limited.
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def placed(self) -> list[tuple[int, Block]]:
-        """The blocks with their addresses, computed for older PyTorch versions, which do not write them."""
+        """The blocks with their addresses, which are computed for older PyTorch versions."""
         address, placed = self.address, []
         for block in self.blocks:
             placed.append((address if block.address is None else block.address, block))
@@ -86,15 +86,15 @@ def is_snapshot(head: bytes) -> bool:
 
 def read_snapshot(path: Path) -> Snapshot:
     """Return the snapshot in ``path``. Raises SourceError, with the file's name, for other files."""
-    data = bytes_of(path)
+    data = read_dump(path)
     try:
-        return snapshot_of(data)
+        return decode_snapshot(data)
     except SourceError as error:
         error.file = path.name
         raise
 
 
-def snapshot_of(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> Snapshot:
     """Return the snapshot that a pickle contains. Raises SourceError for other data."""
     if not is_pickle(data):
         raise SourceError("E-TYPE", f"This is not a pickle. {EXPECTED}")
@@ -102,7 +102,9 @@ def snapshot_of(data: bytes) -> Snapshot:
         plain = decode(data)
         traces = plain.get("device_traces", []) if isinstance(plain, dict) else []
         if isinstance(traces, list) and sum(len(t) for t in traces if isinstance(t, list)) > len(data) // MIN_EVENT_BYTES:
-            raise SourceError("E-SIZE", "This snapshot names more events than its size can hold. Record it again.")
+            raise SourceError(
+                "E-SIZE", "This snapshot has more events than fit into its size, so it is damaged. Record it again."
+            )
         return msgspec.convert({"segments": plain} if isinstance(plain, list) else plain, Snapshot, strict=False)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         raise SourceError("E-TYPE", f"This is not a snapshot of PyTorch's allocator ({error}). {EXPECTED}") from error

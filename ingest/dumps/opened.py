@@ -14,7 +14,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 HEAD_BYTES = 64 << 10  # Enough to distinguish a dump from a trace.
 
 
-def head_of(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """Return the first uncompressed bytes of ``path``; b"" if they cannot be read."""
     try:
         with path.open("rb") as file:
@@ -23,7 +23,7 @@ def head_of(path: Path) -> bytes:
         return b""
 
 
-def bytes_of(path: Path) -> bytes:
+def read_dump(path: Path) -> bytes:
     """Return the content of ``path``, unpacked if it is gzip.
 
     Raises SourceError, with the file's name, for an empty, cut or too large file.
@@ -34,7 +34,7 @@ def bytes_of(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _file_error(path, "E-CUT", "This gzip file ends early or is damaged. Copy it again.") from error
     if not data:
-        raise _file_error(path, "E-EMPTY", "This file is empty. Was the dump still being written when it was copied?")
+        raise _file_error(path, "E-EMPTY", "This file is empty. Copy the dump again after it is written.")
     if len(data) > MAX_BYTES:
         raise _file_error(path, "E-SIZE", f"This file is larger than {MAX_BYTES >> 30} GiB. Record fewer events (max_entries).")
     return data

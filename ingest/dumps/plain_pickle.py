@@ -1,8 +1,8 @@
 """Decode a pickle of plain data without the ``pickle`` module.
 
 Only opcodes that make numbers, texts, bytes, lists, tuples, sets and dicts are executed. Every opcode that could import, call or
-build something is refused, so a hostile file cannot run code. The file's size limits the memory, because the memo is a dict and an
-opcode's argument cannot be longer than the file.
+build an object is refused, so a hostile file cannot run code. The file's size limits the memory, because an opcode's argument cannot be
+longer than the file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_pickle(head: bytes) -> bool:
 def decode(data: bytes) -> Any:
     """Return the plain data in a pickle.
 
-    Raises SourceError for a pickle that contains anything else, or that is damaged or cut.
+    Raises SourceError for a pickle that contains other data, or that is damaged or cut.
     """
     decoder = _Decoder()
     try:
@@ -111,8 +111,8 @@ class _Decoder:
         else:
             raise SourceError(
                 "E-TYPE",
-                f"This pickle holds more than plain data ({name}), and opening it could run code. Sawtooth reads dumps of NCCL's "
-                "flight recorder and of torch.cuda.memory as PyTorch writes them.",
+                f"This pickle has other than plain data ({name}), so opening it could run code. Give a dump that PyTorch wrote, of NCCL's "
+                "flight recorder or of torch.cuda.memory.",
             )
         match name:
             case "APPEND" | "APPENDS":
@@ -135,11 +135,11 @@ class _Decoder:
         return top
 
     def _since_mark(self) -> list[Any]:
-        at = len(self.stack) - 1
-        while self.stack[at] is not _MARK:
-            at -= 1
-            if at < 0:
+        mark_index = len(self.stack) - 1
+        while self.stack[mark_index] is not _MARK:
+            mark_index -= 1
+            if mark_index < 0:
                 raise _damage_error()
-        items = self.stack[at + 1 :]
-        del self.stack[at:]
+        items = self.stack[mark_index + 1 :]
+        del self.stack[mark_index:]
         return items

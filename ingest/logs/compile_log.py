@@ -1,7 +1,7 @@
 """Read the structured log of torch.compile into recordings with the table ``compile_events``.
 
 ``TORCH_TRACE=FOLDER python train.py`` writes the log. A line such as ``V1122 04:25:10.720000 20723 torch/_dynamo/x.py:50]
-{"artifact": {…}, "frame_id": 0, "has_payload": "…"}`` begins an entry. Lines that begin with a tab are its payload. Most
+{"artifact": {…}, "frame_id": 0, "has_payload": "…"}`` begins an entry. Lines that begin with a tab are the entry's payload. Most
 payloads are graphs and generated code, which are skipped.
 """
 
@@ -53,8 +53,10 @@ class _Metrics(msgspec.Struct):
     @property
     def dur_ns(self) -> int | None:
         """Compile time in ns; each version of PyTorch writes it in another field."""
-        us = next((v for v in (self.duration_us, self.dynamo_cumulative_compile_time_us) if v is not None), None)
-        us = us if us is not None or self.entire_frame_compile_time_s is None else self.entire_frame_compile_time_s * 1e6
+        frame_s = self.entire_frame_compile_time_s
+        frame_us = None if frame_s is None else frame_s * 1e6
+        durations_us = (self.duration_us, self.dynamo_cumulative_compile_time_us, frame_us)
+        us = next((duration_us for duration_us in durations_us if duration_us is not None), None)
         return round(us * 1000) if us is not None and 0 <= us < 1e12 else None
 
 
@@ -95,7 +97,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     if not events:
         raise SourceError(
             "E-NOEV",
-            "This log of torch.compile contains no compilation. Perhaps the program was stopped before its first step. Record it again.",
+            "This log of torch.compile has no compilation. Record it again, until after the first step.",
         )
     _write(events, writer)
     if skipped:
@@ -124,12 +126,13 @@ def _write(events: list[_Event], writer: Writer) -> None:
     writer.insert("compile_events", columns)
 
 
-def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> Iterator[_Event]:
+def _events(log_lines: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> Iterator[_Event]:
+    """Yield the stored events; add unknown entries to ``skipped``, and the log's first rank to ``rank``."""
     entry: _Entry | None = None
     payload: list[bytes] = []
     now: int | None = None
     count = 0
-    for line in chain(every, [b"V"]):  # the added line ends the last entry
+    for line in chain(log_lines, [b"V"]):  # the added line ends the last entry
         if line.startswith(b"\t"):
             if clock := CLOCK.match(line):
                 now = int(clock[1]) * 1000
@@ -137,7 +140,7 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
                 payload.append(line[1:])
             continue
         if entry is not None:
-            yield from _of_entry(entry, b"\n".join(payload), now)
+            yield from _entry_events(entry, b"\n".join(payload), now)
             count += 1
         if count > MAX_ENTRIES:
             raise SourceError(
@@ -145,18 +148,19 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
                 f"The log of torch.compile has more than {MAX_ENTRIES:,} compilations, recompilations and graph breaks. Record fewer steps.",
             )
         entry, payload = None, []
-        begun = ENTRY.match(line)
-        if begun and begun[1] and not rank:
-            rank.append(int(begun[1]))
-        if begun and any(word in line for word in STORED_EVENTS):
+        match = ENTRY.match(line)
+        if match and match[1] and not rank:
+            rank.append(int(match[1]))
+        if match and any(word in line for word in STORED_EVENTS):
             try:
-                entry = from_json(begun[2], _Entry)
+                entry = from_json(match[2], _Entry)
             except msgspec.MsgspecError:
                 skipped.append(line[:80])
 
 
-def _of_entry(entry: _Entry, payload: bytes, now: int | None) -> Iterator[_Event]:
-    own = None if entry.frame_id is None or entry.frame_compile_id is None else f"{entry.frame_id}/{entry.frame_compile_id}"
+def _entry_events(entry: _Entry, payload: bytes, now: int | None) -> Iterator[_Event]:
+    frame, compilation = entry.frame_id, entry.frame_compile_id
+    compile_id = None if frame is None or compilation is None else f"{frame}/{compilation}"
     text = payload.decode("utf-8", "replace")
     if entry.artifact is not None and entry.artifact.name == "dynamo_graph_break_reason":
         place = PLACE.search(text)
@@ -164,7 +168,7 @@ def _of_entry(entry: _Entry, payload: bytes, now: int | None) -> Iterator[_Event
         hint = HINT.search(text)
         yield _Event(
             "graph_break",
-            own,
+            compile_id,
             now,
             file=place[1] if place else None,
             line=int(place[2]) if place else None,
@@ -172,21 +176,23 @@ def _of_entry(entry: _Entry, payload: bytes, now: int | None) -> Iterator[_Event
             hint=hint[1].strip()[:TEXT_LENGTH] if hint else None,
         )
     elif entry.artifact is not None and entry.artifact.name == "recompile_reasons":
-        yield _Event("recompile", own, now, reason=_first_of(payload))
+        yield _Event("recompile", compile_id, now, reason=_first_guard(payload))
     for kind, metrics in (("compile", entry.compilation_metrics), ("compile_backward", entry.bwd_compilation_metrics)):
         if metrics is not None:
-            yield _compile_event(kind, metrics, own, now)
+            yield _compile_event(kind, metrics, compile_id, now)
 
 
-def _compile_event(kind: str, metrics: _Metrics, own: str | None, now: int | None) -> _Event:
-    began, dur = metrics.start_time, metrics.dur_ns
-    start = round(began * 1e9) if began is not None and 0 < began < 4e9 else now - (dur or 0) if now is not None else None
+def _compile_event(kind: str, metrics: _Metrics, compile_id: str | None, now: int | None) -> _Event:
+    start_s, dur_ns = metrics.start_time, metrics.dur_ns
+    start_ns = None if now is None else now - (dur_ns or 0)
+    if start_s is not None and 0 < start_s < 4e9:
+        start_ns = round(start_s * 1e9)
     line = metrics.co_firstlineno
     return _Event(
         kind,
-        (metrics.compile_id or own or "")[:80] or None,
-        start,
-        dur,
+        (metrics.compile_id or compile_id or "")[:80] or None,
+        start_ns,
+        dur_ns,
         _cut(metrics.co_name),
         _cut(metrics.co_filename),
         line if line is not None and 0 <= line < 1 << 31 else None,
@@ -200,8 +206,8 @@ def _reason(text: str) -> str | None:
     return " ".join(text.split())[:TEXT_LENGTH] or None
 
 
-def _first_of(payload: bytes) -> str | None:
-    """Return the first failed guard; each cached compilation of a function has its own guards."""
+def _first_guard(payload: bytes) -> str | None:
+    """Return the first failed guard, because each cached compilation of a function has its own guards."""
     try:
         reasons = from_json(payload, list[str])
     except msgspec.MsgspecError:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sawtooth.ingest.capture.command.call_site import TRAINERS
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
-from sawtooth.ingest.loop.call_site_text import site_of_lines, site_of_number
+from sawtooth.ingest.loop.call_site_text import lines_text, number_text
 from sawtooth.ingest.loop.step_boundary import BOUNDARIES, LONGEST_NAME
 from sawtooth.ingest.manifest import Amount, Measure
 from sawtooth.ingest.source import Source
@@ -80,17 +80,19 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     Damaged lines, lines of another kind and lines with an unknown phase are skipped and counted. Raises SourceError if there is
     no mark.
     """
-    every = lines(source)
-    first = next(every, b"")
+    mark_lines: Iterator[bytes] = lines(source)
+    first = next(mark_lines, b"")
     try:
         head = from_json(first, _Head)
     except msgspec.MsgspecError:
         head = _Head()
     plain = PLAIN.match(first) is not None
     skipped: list[bytes] = []
-    marks = sorted(_marks(chain([first], every) if plain else every, skipped, plain=plain), key=lambda mark: mark.w)
+    if plain:  # The plain format has no head.
+        mark_lines = chain([first], mark_lines)
+    marks = sorted(_marks(mark_lines, skipped, plain=plain), key=lambda mark: mark.w)
     if not marks:
-        raise SourceError("E-NOEV", _why_no_mark(len(skipped)))
+        raise SourceError("E-NOEV", _no_mark_message(len(skipped)))
     writer.insert(
         "step_marks",
         {
@@ -132,23 +134,20 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     }
 
 
-def _why_no_mark(skipped: int) -> str:
+def _no_mark_message(skipped: int) -> str:
     if skipped:
         lines = "its only line is" if skipped == 1 else f"all {skipped:,} lines are"
-        return f"This file of step marks contains no valid mark: {lines} damaged or unknown. Record the run again."
+        return f"This file of step marks contains no valid mark, because {lines} damaged or unknown. Record the run again."
     return "This file of step marks contains no mark, because no step ended while it was recorded. Record at least one step."
 
 
 def _boundary(head: _Head) -> dict[str, str | None]:
-    """Return the step boundary of a loop without an optimizer; empty for a loop with one."""
+    """Return the step boundary of a loop without an optimizer; {} for a loop with an optimizer."""
     return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in BOUNDARIES else {}
 
 
 def _trainers(marks: Sequence[_MarkLine]) -> dict[str, dict[str, str]]:
-    """Return the library whose loop calls the steps, by the text of the call site.
-
-    It is empty if all loops are the user's.
-    """
+    """Return the libraries with a loop that calls steps, by the text of the call site."""
     sites = dict(zip((mark.place for mark in marks), _sites(marks).to_pylist(), strict=True))
     trainers = {str(sites[mark.place]): mark.by for mark in marks if mark.by is not None and mark.by in dict(TRAINERS).values()}
     return {"trainers": trainers} if trainers else {}
@@ -157,20 +156,21 @@ def _trainers(marks: Sequence[_MarkLine]) -> dict[str, dict[str, str]]:
 def _sites(marks: Sequence[_MarkLine]) -> pa.Array:
     """Return the place from which each step was called.
 
-    This is the stack that any mark from this place recorded, else the place's number. All are NULL if there is only one place and no stack.
+    A place is the stack that a mark from this place recorded, or else a number. With only one place and no stack, all values are NULL.
     """
-    lines = {mark.place: site_of_lines(mark.at[:MAX_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
-    numbers = {place: site_of_number(place) for place in {mark.place for mark in marks}}
+    lines = {mark.place: lines_text(mark.at[:MAX_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
+    numbers = {place: number_text(place) for place in {mark.place for mark in marks}}
     named = {**numbers, **lines} if lines or len(numbers) > 1 else {}
     return pa.array([named.get(mark.place) for mark in marks], pa.string())
 
 
-def _marks(every: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iterator[_MarkLine]:
-    for line in every:
+def _marks(mark_lines: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iterator[_MarkLine]:
+    """Yield the marks; lines that are not marks are added to ``skipped``."""
+    for line in mark_lines:
         if not line.strip():
             continue
         try:
-            mark = _of_plain(from_json(line, _PlainMark)) if plain else from_json(line, _MarkLine)
+            mark = _from_plain(from_json(line, _PlainMark)) if plain else from_json(line, _MarkLine)
         except msgspec.MsgspecError:
             skipped.append(line)
             continue
@@ -180,5 +180,5 @@ def _marks(every: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iter
             skipped.append(line)
 
 
-def _of_plain(mark: _PlainMark) -> _MarkLine:
+def _from_plain(mark: _PlainMark) -> _MarkLine:
     return _MarkLine(mark.step, mark.t_ns, mark.phase)

@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.dumps.memory_snapshot import EXPECTED, Block, Segment, Snapshot, snapshot_of
+from sawtooth.ingest.dumps.memory_snapshot import EXPECTED, Block, Segment, Snapshot, decode_snapshot
 from sawtooth.ingest.dumps.opened import MAX_BYTES
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import Writer
 
 MAX_TEXT = 400  # Stored characters of a name. Mangled C++ names have thousands.
-MAX_FRAMES = 200  # Stored frames of a stack. The innermost are stored, because they show what an allocation is for.
+MAX_FRAMES = 200  # Stored frames of a stack. The innermost frames are stored, because they show the purpose of an allocation.
 
 
 class _Stacks:
@@ -24,26 +24,27 @@ class _Stacks:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._seen: dict[int, int] = {}  # The key is id(), because a pickle stores each stack once and refers to this object.
+        self._number_by_id: dict[int, int] = {}  # A pickle stores each stack once, so equal stacks have one id().
 
     def number(self, frames: Any) -> int:
-        """Return the number of a stack; -1 for one without frames."""
+        """Return the number of a stack; -1 for a stack without frames."""
         if not isinstance(frames, Sequence) or isinstance(frames, str | bytes) or not frames:
             return -1
-        if id(frames) not in self._seen:
-            text = msgspec.json.encode([frame for each in frames[:MAX_FRAMES] if (frame := _frame(each))]).decode()
-            self._seen[id(frames)] = self.numbers.setdefault(text, len(self.numbers))
-        return self._seen[id(frames)]
+        if id(frames) not in self._number_by_id:
+            valid_frames = list(filter(None, map(_frame, frames[:MAX_FRAMES])))
+            text = msgspec.json.encode(valid_frames).decode()
+            self._number_by_id[id(frames)] = self.numbers.setdefault(text, len(self.numbers))
+        return self._number_by_id[id(frames)]
 
 
 def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its events and blocks, and return the recording row.
 
-    Raises SourceError if ``source`` is not a snapshot, or is an empty one.
+    Raises SourceError if ``source`` is not a snapshot, or if the snapshot is empty.
     """
-    snapshot = snapshot_of(_read_all(source))
+    snapshot = decode_snapshot(_read_all(source))
     if not snapshot.segments and not any(snapshot.device_traces):
-        raise SourceError("E-NOEV", "This memory snapshot is empty: the process used no memory of a CUDA GPU.")
+        raise SourceError("E-NOEV", "This memory snapshot is empty, because the process used no memory of a CUDA GPU.")
     stacks = _Stacks()
     try:
         times = _write_events(snapshot, writer, stacks)
@@ -121,10 +122,10 @@ def _write_ranges(snapshot: Snapshot, writer: Writer) -> None:
         "memory_ranges",
         {
             "place": _numbers(range(len(ranges))),
-            "device": np.array([each.device for each in ranges], np.int32),
-            "time_ns": _numbers([each.time_us for each in ranges], 1000),
-            "stage": [_text(each.stage) for each in ranges],
-            "name": [_text(each.name) for each in ranges],
+            "device": np.array([annotation.device for annotation in ranges], np.int32),
+            "time_ns": _numbers([annotation.time_us for annotation in ranges], 1000),
+            "stage": [_text(annotation.stage) for annotation in ranges],
+            "name": [_text(annotation.name) for annotation in ranges],
         },
     )
 

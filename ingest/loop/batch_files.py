@@ -20,7 +20,7 @@ from .loading import SampleCost
 from .page_cache import FirstRead, first_read
 
 MIN_BATCHES = 3  # With fewer batches, the loader's start dominates the times.
-# One in this many batches is assumed to be ready in the workers' queue, so that the pinning thread did not wait for it.
+# One of this many batches is assumed to be ready in the workers' queue when the pinning thread takes it.
 READY_ONE_IN = 10
 
 
@@ -48,13 +48,13 @@ class Loading:
     padding: float = 0.0
 
 
-def loading_of(folder: Path, training: int | None = None) -> Loading | None:
+def read_loading(folder: Path, training: int | None = None) -> Loading | None:
     """Return the loader's measurements from the files in ``folder``; None if there are too few batches.
 
-    ``training`` is a process id. Only files of its child processes are used. If there are none, all files are used.
-    If there are several datasets, the dataset with the most samples is used. The times of its slowest worker are used, because
-    workers deliver batches in turn and the faster workers wait. Each process's first batch and batches without samples are
-    ignored. The first epoch is ignored if it read from the disk and later epochs read from the page cache.
+    ``training`` is a process id. Only files of its child processes are used, or all files if there are none.
+    Of several datasets, the dataset with the most samples is used. The times of the slowest worker are used, because workers deliver
+    batches in turn and faster workers wait. Each process's first batch and batches without samples are ignored. The first epoch is
+    ignored if it read from the disk and later epochs read from the page cache.
     """
     by_loader: dict[tuple[str, int], list[ProcessBatches]] = defaultdict(list)
     written = _processes(folder)
@@ -84,7 +84,7 @@ def loading_of(folder: Path, training: int | None = None) -> Loading | None:
 
 
 def _processes(folder: Path) -> list[ProcessBatches]:
-    """Return what each process of a loader wrote into ``folder``."""
+    """Return the header and the batches that each process of a loader wrote into ``folder``."""
     processes = []
     for path in folder.glob("batches-*.jsonl"):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -144,7 +144,7 @@ def _sample_s(batch: dict[str, int], *, cpu: bool = False) -> float:
     return (total_ns - collate_ns) / batch["n"] / 1e9
 
 
-def facts_of(loading: Loading) -> dict[str, float | str]:
+def loader_facts(loading: Loading) -> dict[str, float | str]:
     """Convert ``loading`` to facts of a run, as in ``UserFacts`` of ``ingest/manifest.py``."""
     cost, first = loading.cost, loading.first_epoch
     facts: dict[str, float | str] = {

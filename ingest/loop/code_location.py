@@ -16,7 +16,7 @@ MAX_LENGTH = 300  # Characters of a location that are stored.
 
 
 def code_location(function: Any) -> str | None:
-    """Return file, line and name of a function's definition; None if it has no Python code."""
+    """Return file, line and name of a function's definition; None without Python code."""
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)
@@ -29,7 +29,7 @@ def code_location(function: Any) -> str | None:
 
 
 def sample_location(dataset: Any) -> str | None:
-    """Return the location of the code that makes a sample of ``dataset``; None if there is none.
+    """Return the location of the code that makes a sample of ``dataset``; None without Python code.
 
     PyTorch's wrappers, such as ``Subset``, are replaced by the dataset inside them.
     """

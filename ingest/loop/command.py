@@ -7,14 +7,14 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import PurePath
 
-RECORDED = "Recorded by `sawtooth "  # Notes of `sawtooth run` and of `sawtooth attach` begin with this.
-RECORDED_BY = f"{RECORDED}run"  # Notes of `sawtooth run` begin with this. In old runs, only the notes contain the command.
-ENDED_WITH = "The command ended with exit code"  # The line of the notes that reports a failure begins with this.
-# Parts of lines in the notes that change how numbers are read. Several processes trained, or recording changed the run.
+RECORDED = "Recorded by `sawtooth "  # Notes of `sawtooth run` and of `sawtooth attach` begin with this text.
+RECORDED_BY = f"{RECORDED}run"  # Notes of `sawtooth run` begin with this text. In old runs, only the notes contain the command.
+ENDED_WITH = "The command ended with exit code"  # The line of the notes that reports a failure begins with this text.
+# Lines of the notes with these texts change how numbers are read, because several processes trained, or recording changed the run.
 SEVERAL_TRAINED = "processes trained. This report is about the one that stepped most"
 EARLY_END = "The profile ended after"
 PAUSED = "The recorder paused the training"
-ENDED_BEFORE = "The training ended with exit code"  # Begins the line of a failure in older notes.
+ENDED_BEFORE = "The training ended with exit code"  # In older notes, the line that reports a failure begins with this text.
 # modules that start the training program
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 PYTHON = re.compile(r"python[\d.]*")
@@ -29,7 +29,7 @@ POSITIONAL = "arguments without a name"
 def command_of(command: Sequence[str], notes: str) -> list[str]:
     """Return the command that `sawtooth run` started; [] for runs that `sawtooth run` did not record.
 
-    Old runs do not store ``command``. For those, it is read from the first line of ``notes``.
+    In old runs, ``command`` is empty, and the command is in the first line of ``notes``.
     """
     if not command and notes.startswith(RECORDED_BY):
         command = notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip(".").removesuffix("`").split()
@@ -39,7 +39,7 @@ def command_of(command: Sequence[str], notes: str) -> list[str]:
 def visible(word: str) -> str:
     """Return ``word`` with escapes for control, direction and invisible characters.
 
-    This protects people who copy a command from someone else's run into a terminal.
+    The escapes protect people who copy a command from another user's run into a terminal.
     """
     return "".join(
         char.encode("unicode_escape").decode() if unicodedata.category(char) in INVISIBLE_CATEGORIES else char for char in word
@@ -66,7 +66,7 @@ def program_of(command: Sequence[str]) -> str:
     return _program_at(command)[0]
 
 
-def name_of(command: Sequence[str]) -> str:
+def default_run_name(command: Sequence[str]) -> str:
     """Return the default name for runs of ``command``: rl.train for a module, train for train.py."""
     program, _, module = _program_at(command)
     return program if module else PurePath(program).stem
@@ -83,12 +83,12 @@ def arguments_of(command: Sequence[str]) -> dict[str, str]:
 
 
 def names_secret(flag: str) -> bool:
-    """Tell whether the value of ``flag`` is probably a secret, which callers must hide."""
+    """Return whether the value of ``flag`` is probably a secret, which callers must hide."""
     return SECRET.search(flag) is not None
 
 
 def _program_at(command: Sequence[str]) -> tuple[str, int, bool]:
-    """Return the program, the index of the word that names it, and whether it is a module.
+    """Return the program, the index of its word, and whether the program is a module.
 
     The search begins at the Python executable, because a program before it may have its own option -m, as in
     numactl -m 1 python train.py.
@@ -116,7 +116,7 @@ def _python_index(command: Sequence[str]) -> int:
 def _by_flag(words: Sequence[str]) -> dict[str, str]:
     """Group words by the flag before them.
 
-    ``--flag=value`` and Hydra's ``key=value`` take no following word.
+    The word after ``--flag=value`` or Hydra's ``key=value`` does not belong to this flag.
     """
     values: dict[str, list[str]] = {}
     flag = POSITIONAL

@@ -26,24 +26,24 @@ def allowed_cores(pid: int = 0) -> frozenset[int]:
 
 
 def usable_cores(pid: int = 0, proc: Path = PROC, groups: Path = GROUPS) -> int:
-    """Return how many cores process ``pid`` (0: this process) may use at the same time.
+    """Return the number of cores that process ``pid`` (0: this process) may use at the same time.
 
-    This is the number of allowed cores or the control group's limit (a container's), rounded up, whichever is smaller.
+    The result is the number of allowed cores or the control group's limit (a container's), rounded up, whichever is smaller.
     """
     return max(math.ceil(min(len(allowed_cores(pid)), _cpu_limit(pid, proc, groups))), 1)
 
 
 def _cpu_limit(pid: int, proc: Path, groups: Path) -> float:
     """Return the CPU limit of the control groups of ``pid``, in cores; infinite without a limit."""
-    granted = math.inf
+    cores = math.inf
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / (str(pid) if pid else "self") / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             below, root = Path(path.lstrip("/")), groups / "cpu" if controllers else groups
             if ".." in below.parts or (controllers and "cpu" not in controllers.split(",")):
                 continue
-            granted = min(granted, *(_limit(root / part) for part in (below, *below.parents)))
-    return granted
+            cores = min(cores, *(_limit(root / part) for part in (below, *below.parents)))
+    return cores
 
 
 def _limit(group: Path) -> float:
@@ -57,10 +57,7 @@ def _limit(group: Path) -> float:
 
 
 def core_groups(nodes: Path = NODES) -> list[frozenset[int]]:
-    """Return the cores of each NUMA node (a socket or a part of one).
-
-    Empty if there is only one node or the system does not report them.
-    """
+    """Return the cores of each NUMA node (a socket or a part of a socket); [] for one or unknown nodes."""
     groups = []
     with contextlib.suppress(OSError, ValueError):
         groups = [_parse_list(path.read_text()) for path in sorted(nodes.glob("node[0-9]*/cpulist"))]

@@ -2,8 +2,8 @@
 
 Only the order of all optimizer steps is used.
 If optimizers take turns, the optimizer that steps less often leads. For example, a GAN's generator leads although its critic steps
-five times as often. If they step equally often, the optimizer that stepped first leads. An optimizer that has stopped stepping no
-longer leads, for example after the first of two phases or after a search for the learning rate.
+five times as often. If the optimizers step equally often, the optimizer that stepped first leads. An optimizer that has stopped stepping
+no longer leads, for example after the first of two phases or after a search for the learning rate.
 Standard library only, because the recorder imports this module.
 """
 
@@ -22,10 +22,10 @@ RECENT_GAPS = 4  # The longest of this many recent gaps counts, so the order of 
 
 @dataclass
 class _StepOrder:
-    """When one optimizer steps, counted in steps of all optimizers."""
+    """The times of one optimizer's steps, counted in steps of all optimizers."""
 
-    last: int  # Number of the optimizer's last step.
-    gap: int = 0  # Longest recent distance between two of its steps.
+    last: int  # the number of the optimizer's last step
+    gap: int = 0  # the longest recent distance between two steps of the optimizer
     gaps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_GAPS))
 
     def steps(self, now: int) -> None:
@@ -74,7 +74,7 @@ class LeadingOptimizer:
         return leads
 
     def has_ended(self, optimizer: int) -> bool:
-        """Tell whether ``optimizer`` has stopped stepping (see SILENT_STEPS and SILENT_GAPS)."""
+        """Return whether ``optimizer`` has stopped stepping (see SILENT_STEPS and SILENT_GAPS)."""
         order = self._orders.get(optimizer)
         return order is None or order.is_silent(self._now)
 
@@ -83,7 +83,7 @@ class LeadingOptimizer:
         self.number = min(active, key=lambda optimizer: (-self._orders[optimizer].gap, optimizer))
 
 
-def leading(marks: Iterable[tuple[int, str]]) -> int:
+def most_frequent_leader(marks: Iterable[tuple[int, str]]) -> int:
     """Return the optimizer that made most of the loop's steps.
 
     ``marks`` are pairs (optimizer, phase) in order. If any step was profiled, only profiled steps count.

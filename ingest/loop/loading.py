@@ -14,25 +14,24 @@ COMPUTING_SHARE = 0.8  # Computing limits a loader if at least this share of a s
 WAITING_SHARE = 0.5  # Waiting limits a loader if less than this share of a sample's time is spent on a core.
 MAX_WORKERS_PER_CORE = 4  # Workers that mostly wait can share a core.
 NORMAL_90 = 1.645  # Half-width of a 90 % confidence interval in standard errors, for normally distributed values.
-# Relative speed of a virtual core that shares a physical core with another virtual core. Virtual machines do not show which
-# cores share.
+# Relative speed of a virtual core that shares a physical core with another virtual core. Virtual machines do not show which virtual cores
+# share a physical core.
 SHARED_CORE = 0.65
-# Relative average speed of a core if several workers compute, because they also share clocks, caches and memory. Going from one worker
-# to 4, 8, 12 and 14 gave 0.72 to 0.89 on two hosts with 16 virtual cores (one with an H100, one with an H200).
+# Relative average speed of a core if several workers compute, because they also share clocks, caches and memory. With 4, 8, 12 and 14
+# workers instead of one, it was 0.72 to 0.89 on two hosts with 16 virtual cores (one with an H100, one with an H200).
 SEVERAL_CORES = 0.82
 UNSHARED_WORKERS = 2  # Up to this many computing workers have a core each.
-# The training process loads at this speed relative to a worker, because it loads between its own steps. Measured on three hosts: 0.79 to
-# 0.99.
+# The training process loads at this speed relative to a worker, because it loads between its steps. Measured on three hosts: 0.79 to 0.99.
 TRAINING_PROCESS_SPEED = 0.8
 TRAINING_CORES = 1  # Cores used by the training's own threads, which launch kernels, collect batches and pin them.
-MODEL_ERROR = 0.10  # Relative error of the model, which ignores the time to pass batches on and late starts of workers.
+MODEL_ERROR = 0.10  # Relative error of the model, which ignores the transfer of batches and late starts of workers.
 
 
 @dataclass(frozen=True)
 class SampleCost:
     """Measured cost of loading one sample and one batch, in seconds.
 
-    ``wall_s``: time for a sample; ``error_s`` is its standard error.
+    ``wall_s``: time for a sample. ``error_s``: standard error of ``wall_s``.
     ``cpu_s``: the part of ``wall_s`` on a core.
     ``collate_s``: time to collate a batch of ``batch`` samples.
     ``first_s``: time for a sample that was never read before, None if not measured.
@@ -54,7 +53,7 @@ class SampleCost:
 
     @property
     def limit(self) -> Literal["computing", "waiting"] | None:
-        """Return what takes most of a sample's time; None if both parts matter."""
+        """Return the part that takes most of a sample's time; None if computing and waiting both matter."""
         return "computing" if self.computes >= COMPUTING_SHARE else "waiting" if self.computes < WAITING_SHARE else None
 
 
@@ -71,25 +70,25 @@ class LoaderRate:
     high: float
 
 
-def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> LoaderRate:
+def predict(cost: SampleCost, workers: int, cores: int, timed_workers: int = 1) -> LoaderRate:
     """Predict the samples per second that ``workers`` workers deliver.
 
     The model assumes that each worker is busy for a sample's full time. All workers compute on ``cores`` minus the cores of the training.
-    One thread pins their batches.
-    ``cost`` was measured with ``seen`` workers. If more workers compute, each core becomes slower, because the workers share clocks, caches
+    One thread pins all batches.
+    ``cost`` was measured with ``timed_workers``. If more workers compute, each core becomes slower, because the workers share clocks, caches
     and memory. If fewer workers compute, each core becomes faster.
-    If ``workers`` is larger than ``seen``, the low end of the interval assumes that two workers share each core. The high end
+    If ``workers`` is larger than ``timed_workers``, the low end of the interval assumes that two workers share each core. The high end
     assumes that the workers can use all ``cores``, including the training's cores.
     """
     error = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_ERROR, 0.9)
     speed = low_speed = high_speed = 1.0
     will_share = _busy(cost, workers) > UNSHARED_WORKERS
-    shared_before = _busy(cost, seen) > UNSHARED_WORKERS
-    if workers > max(seen, 1):
+    shared_before = _busy(cost, timed_workers) > UNSHARED_WORKERS
+    if workers > max(timed_workers, 1):
         speed = SEVERAL_CORES if will_share and not shared_before else 1.0
         low_speed = SHARED_CORE / SEVERAL_CORES if shared_before else SHARED_CORE
-        high_speed = 1 / TRAINING_PROCESS_SPEED if not seen else 1.0
-    elif workers < seen and shared_before:
+        high_speed = 1 / TRAINING_PROCESS_SPEED if not timed_workers else 1.0
+    elif workers < timed_workers and shared_before:
         speed = 1.0 if will_share else 1 / SEVERAL_CORES
         high_speed = SEVERAL_CORES / SHARED_CORE if will_share else 1 / SHARED_CORE
     worker_cores = max(cores - TRAINING_CORES, cores / 2)
@@ -99,7 +98,7 @@ def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Loader
 
 
 def pinning_limits(cost: SampleCost, workers: int, cores: int) -> bool:
-    """Tell whether the pinning thread limits the loader, because it is not faster than the workers.
+    """Return whether the pinning thread limits the loader, because it is not faster than the workers.
 
     ``cost`` must have been measured with ``workers`` workers.
     """
@@ -125,7 +124,7 @@ def slowest_stage(cost: SampleCost, workers: int, cores: int) -> Stage:
 
 
 def _busy(cost: SampleCost, workers: int) -> float:
-    """Return how many workers compute at the same time, on average."""
+    """Return the mean number of workers that compute at the same time."""
     return workers * cost.computes
 
 
@@ -147,9 +146,10 @@ def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
 def least_workers(
     cost: SampleCost, needed: float, cores: int, max_workers: int, timed_workers: int = 1, *, sure: bool = True
 ) -> int | None:
-    """Return the smallest number of workers that deliver ``needed`` samples per second, or None.
+    """Return the smallest number of workers (up to ``max_workers``) for ``needed`` samples per second.
 
-    At most ``max_workers`` are tried. With ``sure``, the low end of the prediction must reach ``needed``. Otherwise the predicted value must.
+    With ``sure``, the low end of the prediction must reach ``needed``. Otherwise the predicted value must. The result is None if no number
+    of workers reaches ``needed``.
     """
-    rates = (predict(cost, n, cores, timed_workers) for n in range(1, max_workers + 1))
+    rates = (predict(cost, count, cores, timed_workers) for count in range(1, max_workers + 1))
     return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= needed), None)

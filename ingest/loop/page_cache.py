@@ -1,6 +1,6 @@
 """Bytes that a loader reads from disk and from the page cache, and the memory available for the cache.
 
-Linux counts both kinds of reads for each process, but not reads of mapped files. Other systems do not count them.
+Linux counts reads from disk and from the page cache for each process, but not reads of mapped files. Other systems count neither.
 Standard library only, because the recorder imports this module.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 from .cores import GROUPS, PROC
 
 MIN_DISK_SHARE = 0.1  # If a smaller share of the bytes comes from the disk, the loader rarely waits for the disk.
-# If the disk delivered more than this many times the bytes read, read-ahead cannot explain it. Then the files are mapped, and their
-# bytes are not counted.
+# If the disk delivered more than this many times the bytes read, the files are mapped, so their bytes are not counted. Read-ahead
+# explains smaller factors.
 MAX_READ_AHEAD = 2.0
 
 
@@ -43,14 +43,14 @@ class FirstRead:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the first epoch read from the disk and later epochs read from the cache."""
+        """Whether the first epoch read from the disk and later epochs read from the cache."""
         return self.disk_share >= MIN_DISK_SHARE and self.later_share is not None and self.later_share < MIN_DISK_SHARE
 
 
 def bytes_read(process: str = "self", proc: Path = PROC) -> tuple[int, int] | None:
-    """Return the bytes that a process has read, and how many of them came from a disk.
+    """Return the bytes that a process has read, and the bytes from a disk; None if they are not counted.
 
-    ``process`` is ``self``, or ``thread-self`` for the current thread. None if the system does not count them.
+    ``process`` is ``self``, or ``thread-self`` for the current thread.
     """
     try:
         counts = dict(line.split(b": ") for line in (proc / process / "io").read_bytes().splitlines())
@@ -60,10 +60,9 @@ def bytes_read(process: str = "self", proc: Path = PROC) -> tuple[int, int] | No
 
 
 def room_for_files(proc: Path = PROC, groups: Path = GROUPS) -> float | None:
-    """Return the bytes of memory that this process can fill with cached files.
+    """Return the bytes of memory that this process can fill with cached files; None if unknown.
 
-    This is the available memory of the host or of the control group (a container's limit), whichever is smaller.
-    None if the system does not report it.
+    The result is the available memory of the host or of the control group (a container's limit), whichever is smaller.
     """
     try:
         lines = (proc / "meminfo").read_text().splitlines()

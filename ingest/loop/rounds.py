@@ -14,8 +14,8 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-MAX_STEPS = 64  # Steps per round. A longer interval is a rare event, such as an evaluation, and not a round.
-MIN_ROUNDS = 3  # Rounds that must begin. Two rounds have only one distance, which can be chance.
+MAX_STEPS = 64  # A round has at most this many steps. A longer interval is a rare event, such as an evaluation.
+MIN_ROUNDS = 3  # At least this many rounds must begin. Two rounds have only one distance, which can be chance.
 LONG_STEP_RATIO = 2.0  # A step that takes more than this many times the first quartile of step times may begin a round.
 MIN_LONG_SHARE = 0.25  # The long phase takes at least this share of a round's time.
 MIN_REGULAR_SHARE = 0.8  # At least this share of the steps belongs to complete rounds.
@@ -31,10 +31,10 @@ class LoopRounds(NamedTuple):
     over: float
 
 
-def rounds_of(times: Sequence[float], min_rounds: int = MIN_ROUNDS) -> LoopRounds | None:
-    """Return the rounds of a loop whose consecutive steps took ``times``; None if there are none.
+def find_rounds(times: Sequence[float], min_rounds: int = MIN_ROUNDS) -> LoopRounds | None:
+    """Return the rounds of a loop from its consecutive step ``times``; None without ``min_rounds`` rounds.
 
-    Also None if fewer than ``min_rounds`` rounds began. ``LoopRounds.over`` has the unit of ``times``.
+    ``LoopRounds.over`` has the unit of ``times``.
     """
     if len(times) <= min_rounds:
         return None
@@ -43,18 +43,19 @@ def rounds_of(times: Sequence[float], min_rounds: int = MIN_ROUNDS) -> LoopRound
     while 0 < over < longest:
         steps = _steps_per_round([index for index, time in enumerate(times) if time > over], len(times), min_rounds)
         if steps:
-            usual, long = (median(time for time in times if (time > over) == begins) for begins in (False, True))
-            if long - usual >= MIN_LONG_SHARE * (long + (steps - 1) * usual):
+            short = median(time for time in times if time <= over)
+            long = median(time for time in times if time > over)
+            if long - short >= MIN_LONG_SHARE * (long + (steps - 1) * short):
                 return LoopRounds(steps, over)
         over *= LONG_STEP_RATIO
     return None
 
 
-def _steps_per_round(begins: Sequence[int], count: int, min_rounds: int) -> int:
-    """Return the most common distance between ``begins`` if such rounds cover most steps; else 0."""
-    if len(begins) < min_rounds:
+def _steps_per_round(starts: Sequence[int], count: int, min_rounds: int) -> int:
+    """Return the most common distance of ``starts`` if rounds of this length cover most steps; else 0."""
+    if len(starts) < min_rounds:
         return 0
-    steps, rounds = Counter(b - a for a, b in pairwise(begins)).most_common(1)[0]
-    whole_rounds = count - 2 * steps  # Recording may cut a round at each end.
-    regular = 2 <= steps <= MAX_STEPS and steps * rounds >= MIN_REGULAR_SHARE * whole_rounds
-    return steps if regular and rounds >= min_rounds - 1 else 0
+    steps, rounds = Counter(end - start for start, end in pairwise(starts)).most_common(1)[0]
+    complete_steps = count - 2 * steps  # Recording may cut a round at each end.
+    is_regular = 2 <= steps <= MAX_STEPS and steps * rounds >= MIN_REGULAR_SHARE * complete_steps
+    return steps if is_regular and rounds >= min_rounds - 1 else 0

@@ -6,7 +6,7 @@ Standard library only, because the recorder imports this module.
 from __future__ import annotations
 
 BACKWARD, GRADIENT, CALL, BATCH = "backward", "gradient", "call", "batch"
-# from best to worst, because one step may contain several events of a later kind
+# The kinds from best to worst. One step may contain several events of a worse kind.
 BOUNDARIES = (BACKWARD, GRADIENT, CALL, BATCH)
 STEP_NAME = "Sawtooth.step#"  # In a profile of such a loop, the annotation at the end of each step begins with this text.
 TIMED_NAME = "Sawtooth.timed"  # This annotation marks the profile of a program in which the recorder saw no loop.
@@ -17,7 +17,7 @@ _WORDS = {
     CALL: "one call of {of}.forward",
     BATCH: "one batch of the DataLoader",
 }
-LONGEST_NAME = 100  # Characters of a module's class name. Limited because a file of step marks may be hostile.
+LONGEST_NAME = 100  # Characters of a module's class name. A hostile file of step marks may have longer names.
 
 
 def step_in_words(boundary: str | None, of: str | None = None, line: str | None = None) -> str:

@@ -13,8 +13,8 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 LONG_STEP_RATIO = 3.0  # A step whose work takes more than this many times the median has work that usual steps lack.
-MIN_SHARE = 0.05  # Such work is ignored below this share of the loop's time, because it may be other load on the host.
-WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # Phase of the mark that ends a step -> kind of work.
+MIN_SHARE = 0.05  # Work below this share of the loop's time is ignored, because it may be other load on the host.
+WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # The kind of work, by the phase of the mark that ends a step.
 
 
 class StepSpan(NamedTuple):
@@ -44,7 +44,7 @@ class StepSpan(NamedTuple):
 def with_first_waits(spans: Sequence[StepSpan], separate_phases: Collection[str]) -> list[StepSpan]:
     """Return the steps, with waits for epochs' first batches moved from separate phases to steps.
 
-    An evaluation between two epochs is no part of a step, but the wait for the next epoch's first batch is.
+    An evaluation between two epochs is not part of a step, but the wait for the next epoch's first batch is part of a step.
     """
     moved = [*spans]
     for index, span in enumerate(spans[:-1]):
@@ -71,7 +71,7 @@ class StepParts:
     ``starting_ms``: time to make iterators and start workers.
     ``epochs``: number of epochs that begin in these steps.
     ``every``: steps per epoch (median), or all steps if fewer than two epochs begin.
-    ``kept``: whether at least half of the epochs use the iterator of the previous epoch.
+    ``kept``: whether at least half of the epochs use the previous epoch's iterator.
     ``apart_ms``: extra time of evaluations, checkpoints and unknown work in some steps, compared with usual steps, by kind.
     ``profiled_start_ms``: time to make iterators, in the mean profiled step.
     ``profiled_apart_ms``: extra time of unusual work, in the mean profiled step.
@@ -102,8 +102,8 @@ def step_parts(steps: Sequence[StepSpan], profiled: Sequence[StepSpan], *, cpu_o
     """Return the parts of the mean of ``steps``; None without steps.
 
     ``apart_ms`` is empty if ``profiled`` steps contain unusual work, because the profile shows this work.
-    Without ``cpu_only``, the host runs ahead of a GPU. Then a first wait counts only as far as it makes its step longer. Unknown work is
-    left out, because a long step may wait for the GPU.
+    Without ``cpu_only``, the host runs ahead of a GPU. A first wait then counts only as far as it makes the step longer. Unknown work is
+    not counted, because a long step may wait for the GPU.
     """
     if not steps:
         return None
@@ -119,12 +119,18 @@ def step_parts(steps: Sequence[StepSpan], profiled: Sequence[StepSpan], *, cpu_o
         first_ms=sum(max(min(step.first_ns, step.ns - hidden_ns) - usual_wait_ns, 0.0) for step in firsts) / count,
         starting_ms=sum(min(step.start_ns, step.ns) for step in firsts) / count,
         epochs=len(firsts),
-        every=median([b.step - a.step for a, b in pairwise(firsts) if b.step > a.step] or [len(steps)]),
+        every=median(_epoch_lengths(firsts) or [len(steps)]),
         kept=2 * sum(step.start_ns > 0 for step in firsts) <= len(firsts),
         apart_ms=tuple((kind, ms) for kind, ms in apart if cpu_only or kind in WORK.values()),
         profiled_start_ms=sum(step.start_ns for step in profiled) / (1e6 * max(len(profiled), 1)),
         profiled_apart_ms=profiled_apart_ms,
     )
+
+
+def _epoch_lengths(firsts: Sequence[StepSpan]) -> list[int]:
+    """Return the numbers of steps between the first steps of epochs."""
+    lengths = [following.step - first.step for first, following in pairwise(firsts)]
+    return [length for length in lengths if length > 0]
 
 
 def _apart_ms(steps: Sequence[StepSpan]) -> tuple[tuple[str, float], ...]:
@@ -137,6 +143,6 @@ def _apart_ms(steps: Sequence[StepSpan]) -> tuple[tuple[str, float], ...]:
     apart_ns: dict[str, float] = defaultdict(float)
     for step, kind in zip(steps, kinds, strict=True):
         apart_ns[kind] += step.work_ns - usual_ns
-    least_ns = MIN_SHARE * sum(step.ns for step in steps)
-    known_ns = {kind: ns for kind, ns in apart_ns.items() if kind != "usual" and ns >= least_ns}
-    return tuple((kind, ns / 1e6 / len(steps)) for kind, ns in sorted(known_ns.items(), key=lambda item: -item[1]))
+    min_ns = MIN_SHARE * sum(step.ns for step in steps)
+    reported_ns = {kind: ns for kind, ns in apart_ns.items() if kind != "usual" and ns >= min_ns}
+    return tuple((kind, ns / 1e6 / len(steps)) for kind, ns in sorted(reported_ns.items(), key=lambda item: -item[1]))

@@ -1,6 +1,6 @@
 """Quantities of a board from NVML and its tools: utilization, memory, power, temperatures, clocks.
 
-The numbers in comments after DCGM's names are DCGM's field ids. If a source has several names of one quantity, the first one that
+The numbers in comments after DCGM's names are DCGM's field ids. If a source has several names of one quantity, the first name that
 a file contains is used.
 """
 

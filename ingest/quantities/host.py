@@ -1,6 +1,6 @@
 """Sampled quantities of the host: cores, training process, loader workers, memory, disks, network.
 
-The table ``host_samples`` has one row per time. Percentages of a process are of one core: 250 means that two and a half cores are busy.
+The table ``host_samples`` has one row per time. Percentages of a process are of one core, so 250 means that two and a half cores are busy.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from sawtooth.ingest.quantities.quantity import MEMORY, PERCENT, TRAFFIC, Quantity, ValueRange
 
 COUNT = ValueRange(0, 65_536)  # Cores of a host or processes of a job. The largest hosts have some thousand cores.
-OF_ONE_CORE = ValueRange(0, 6_553_600)  # In percent of one core. The limit is for as many cores as COUNT allows.
+OF_ONE_CORE = ValueRange(0, 6_553_600)  # In percent of one core, for as many cores as COUNT allows.
 
 
 def _row(

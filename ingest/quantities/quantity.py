@@ -30,10 +30,7 @@ RATIO = 100.0  # Factor from a share between 0 and 1 to percent.
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The range of possible values, both ends included.
-
-    A value outside is a tool's code for "blank", or damage.
-    """
+    """The range of possible values, from ``low`` to ``high`` inclusive. Other values are blanks or damage."""
 
     low: float
     high: float
@@ -47,8 +44,8 @@ POWER = ValueRange(0, 10_000)  # A board of several GPUs draws 3 kW. A value in 
 ENERGY = ValueRange(0, 1e12)  # In joules. This is 1 kW over thirty years.
 SM_CLOCK = ValueRange(0, 10_000)  # GPUs reach about 3 GHz.
 MEMORY_CLOCK = ValueRange(0, 50_000)  # Effective rates of GDDR7 reach 15 GHz.
-MASK = ValueRange(0, 2.0**53 - 1)  # Integers that a float represents exactly; DCGM's blank values are larger.
-COUNT = ValueRange(0, 2.0**53 - 1)  # The limit is the same as that of MASK: a float stores these integers exactly.
+MASK = ValueRange(0, 2.0**53 - 1)  # A float represents these integers exactly. DCGM's blank values are larger.
+COUNT = ValueRange(0, 2.0**53 - 1)  # A float represents these integers exactly.
 PCIE_GENERATION = ValueRange(1, 15)  # The link's registers store the generation in four bits.
 PCIE_LANES = ValueRange(1, 32)  # The PCIe specification allows at most 32 lanes.
 XID = ValueRange(0, 100_000)  # Documented numbers are below 200.
@@ -59,9 +56,11 @@ TRAFFIC = ValueRange(0, 1e13)  # In bytes per second. 10 TB/s is several times t
 class Quantity:
     """One sampled quantity.
 
-    ``column`` is a column of ``samples`` (or ``host_samples``); ``about`` is its comment there and in the sampler's Prometheus text. ``panel``
-    names the chart panel that draws it; None means that it is only stored. With ``mean``, its mean over a run is meaningful. ``gpm_id`` is
-    NVML's id of the GPM metric, and ``gpm_scale`` the factor from GPM's unit to that of the column. With ``is_integer``, it is stored as an integer.
+    * ``column``: the column of ``samples`` or ``host_samples``. ``about``: the column's comment, also in the sampler's Prometheus text.
+    * ``panel``: the chart panel that draws the quantity; None if no chart draws it.
+    * ``mean``: whether the mean over a run is meaningful.
+    * ``gpm_id``: NVML's id of the GPM metric. ``gpm_scale``: the factor from GPM's unit to the column's unit.
+    * ``is_integer``: whether the column stores integers.
     """
 
     column: str

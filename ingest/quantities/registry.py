@@ -19,7 +19,7 @@ GAP_PERIODS = 3  # More than three periods without a sample are a telemetry gap.
 
 
 def names_in(*sources: Source) -> dict[str, tuple[str, float]]:
-    """Return the names of all quantities in ``sources``: name → (column, factor to the column's unit)."""
+    """Return the column, and the factor to the column's unit, by each name of a quantity in ``sources``."""
     return {
         name: (quantity.column, factor)
         for quantity in QUANTITIES
@@ -41,7 +41,10 @@ def possible_ones(column: str, values: Sequence[float | None]) -> tuple[list[flo
 
 
 def samples_sql(table: str = "samples", quantities: Sequence[Quantity] = QUANTITIES) -> tuple[str, str]:
-    """Return SQL for a table of samples: declarations of its columns, and statements of their comments."""
-    columns = ",\n    ".join(f"{q.column} {'BIGINT' if q.is_integer else 'DOUBLE'}" for q in quantities)
-    comments = [f"COMMENT ON COLUMN {table}.{q.column} IS '{q.about.replace(chr(39), 2 * chr(39))}';" for q in quantities]
-    return columns, "\n".join(comments)
+    """Return SQL for a table of samples: declarations of the columns, and statements for their comments."""
+    columns, comments = [], []
+    for quantity in quantities:
+        columns.append(f"{quantity.column} {'BIGINT' if quantity.is_integer else 'DOUBLE'}")
+        quoted = quantity.about.replace("'", "''")
+        comments.append(f"COMMENT ON COLUMN {table}.{quantity.column} IS '{quoted}';")
+    return ",\n    ".join(columns), "\n".join(comments)

@@ -14,9 +14,9 @@ ReasonKind = Literal["power", "heat", "hardware", "other GPU", "chosen"]
 
 @dataclass(frozen=True)
 class ThrottleReason:
-    """One reason; ``label`` is its name for users, ``kind`` the type of its cause.
+    """One reason; ``label`` is the name for users, and ``kind`` is the type of the cause.
 
-    ``nvidia_smi`` is the name of its field after ``clocks_event_reasons.``, None without a field.
+    ``nvidia_smi`` is the name of the field after ``clocks_event_reasons.``, or None without a field.
     """
 
     bit: int
@@ -37,8 +37,8 @@ THROTTLE_REASONS = (
     ThrottleReason(0x100, "display clocks", "chosen", None),
 )
 
-# Reasons that keep a busy GPU below its possible clock. Idleness and clocks that a user has set (kind "chosen") are not among them. Sync
-# boost is one of them, because the slowest GPU of a group determines the clock.
+# Reasons that keep a busy GPU below its possible clock, without idleness and clocks that a user has set (kind "chosen"). Sync boost is
+# included, because the slowest GPU of a group determines the clock.
 HOLDING = tuple(reason for reason in THROTTLE_REASONS if reason.kind != "chosen")
 HOLDING_BITS = sum(reason.bit for reason in HOLDING)
 BY_LABEL: Mapping[str, ThrottleReason] = {reason.label: reason for reason in THROTTLE_REASONS}
@@ -50,5 +50,5 @@ def bits_of(kind: ReasonKind) -> int:
 
 
 def holding_reasons(mask: int) -> list[ThrottleReason]:
-    """Return those reasons in ``mask`` that keep a busy GPU below its possible clock."""
+    """Return the reasons in ``mask`` that keep a busy GPU below its possible clock."""
     return [reason for reason in HOLDING if mask & reason.bit]

@@ -1,6 +1,6 @@
 """Export and import of ``.sawtooth`` files: runs with their sources in one zip.
 
-``sawtooth.ingest.runs.bundle_file`` describes the content. No computed data is included; an import ingests the sources again.
+``sawtooth.ingest.runs.bundle_file`` describes the content. A bundle has no computed data, so an import ingests the sources again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sawtooth.ingest.writer import tool_version
 
 MAX_TEXT = 100_000  # Notes are stored up to this many characters.
 MAX_LABELS, MAX_LABEL = 100, 200  # Stored tags or settings of a run, and stored characters of each.
-MAX_WORDS = 1000  # A command is stored up to this many words: enough for a launcher's options and a long list of files.
+MAX_WORDS = 1000  # Stored words of a command. They are enough for a launcher's options and a long list of files.
 MAX_TRIALS = 200  # Stored batch sizes. A search tries about twenty.
 MAX_RANKS = 1 << 24  # Larger ranks are damage. The largest jobs have some hundred thousand.
 
@@ -36,24 +36,21 @@ MAX_RANKS = 1 << 24  # Larger ranks are damage. The largest jobs have some hundr
 def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path]) -> None:
     """Write a bundle completely or not at all.
 
-    ``sources`` maps members to files, gzipped or not. Raises ValueError if manifest and sources name different members.
+    ``sources`` maps members to files, gzipped or not. Raises ValueError if manifest and sources have different members.
     """
-    named = [recording.member for run in manifest.runs for recording in run.recordings]
-    if set(named) != sources.keys() or not all(SOURCE_MEMBER.fullmatch(member) for member in named):
+    members = [recording.member for run in manifest.runs for recording in run.recordings]
+    if set(members) != sources.keys() or not all(SOURCE_MEMBER.fullmatch(member) for member in members):
         raise ValueError("manifest and sources name different members")
     write_archive(target, msgspec.json.format(msgspec.json.encode(manifest), indent=1), sources)
 
 
 def _to_bundle_run(manifest: Manifest, folder: DataFolder, members: dict[str, str]) -> BundleRun:
-    """Return a run in the form that a bundle has.
-
-    Its sources are added to ``members`` (recording id → member of the bundle).
-    """
+    """Return a run in the form of a bundle, and add its sources to ``members`` (recording id → member)."""
     recordings = []
     for ref in manifest.recordings:
         if not folder.source_file(ref.id).exists():
             raise NotFoundError(
-                f"The source of {ref.source_name} was not kept (--no-keep-source), so the run cannot be exported."
+                f"The source of {ref.source_name} was not stored (--no-keep-source), so the run cannot be exported. Ingest its file again."
             )
         member = members.setdefault(ref.id, f"sources/{len(members) + 1:04d}.gz")
         recordings.append(
@@ -87,25 +84,25 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
     """
     members: dict[str, str] = {}
     manifests = [folder.read_manifest(run_id) for run_id in run_ids]
-    if redact:  # a pickle cannot be redacted
+    if redact:  # A pickle cannot be redacted.
         manifests = [_without_snapshots(manifest) for manifest in manifests]
     runs = [_to_bundle_run(manifest, folder, members) for manifest in manifests]
-    whole = BundleManifest(runs, tool_version=tool_version())
+    bundle_manifest = BundleManifest(runs, tool_version=tool_version())
     sources = {member: folder.source_file(recording_id) for recording_id, member in members.items()}
     if not redact:
-        write_bundle(target, whole, sources)
-        return whole
-    redactor = Redactor([r.host for run in runs for r in run.recordings if r.host])
+        write_bundle(target, bundle_manifest, sources)
+        return bundle_manifest
+    redactor = Redactor([recording.host for run in runs for recording in run.recordings if recording.host])
     with scratch(folder.uploads) as place:
-        cleaned = {member: place / Path(member).name for member in sources}
+        redacted = {member: place / Path(member).name for member in sources}
         for recording_id, member in members.items():
-            redactor.source(sources[member], cleaned[member])
-            if _id_of(cleaned[member]) == recording_id:  # Nothing was removed, so a blank line is added, which changes the id.
-                with gzip.open(cleaned[member], "ab") as file:
+            redactor.source(sources[member], redacted[member])
+            if _source_id(redacted[member]) == recording_id:  # Nothing was removed. A blank line changes the id.
+                with gzip.open(redacted[member], "ab") as file:
                     file.write(b"\n")
-        whole = msgspec.structs.replace(whole, runs=[_redact(run, redactor) for run in runs])
-        write_bundle(target, whole, cleaned)
-    return whole
+        bundle_manifest = msgspec.structs.replace(bundle_manifest, runs=[_redact(run, redactor) for run in runs])
+        write_bundle(target, bundle_manifest, redacted)
+    return bundle_manifest
 
 
 def _without_snapshots(run: Manifest) -> Manifest:
@@ -115,7 +112,7 @@ def _without_snapshots(run: Manifest) -> Manifest:
     return msgspec.structs.replace(run, recordings=recordings)
 
 
-def _id_of(path: Path) -> str:
+def _source_id(path: Path) -> str:
     source = Source(path)
     with closing(source.pieces()) as pieces:
         for _ in pieces:
@@ -125,7 +122,8 @@ def _id_of(path: Path) -> str:
 
 def _redact(run: BundleRun, redactor: Redactor) -> BundleRun:
     recordings = [
-        msgspec.structs.replace(r, source_name=redactor.text(r.source_name), host=redactor.host(r.host)) for r in run.recordings
+        msgspec.structs.replace(recording, source_name=redactor.text(recording.source_name), host=redactor.host(recording.host))
+        for recording in run.recordings
     ]
     return msgspec.structs.replace(
         run,
@@ -150,8 +148,8 @@ def import_bundle(
     """Ingest every source of a bundle, register its runs, and return their manifests.
 
     A run that exists here stays unchanged. Differences in the bundle are stored as a proposal, see
-    ``sawtooth.ingest.runs.proposals``. ``prepare`` is called with each recording before any run is registered; if it raises an error, no
-    run is registered. ``name`` is the bundle's name for users. Raises SourceError; then nothing is registered.
+    ``sawtooth.ingest.runs.proposals``. ``prepare`` is called with each recording before any run is registered. ``name`` is the bundle's name
+    for users. Raises SourceError. After any error, no run is registered.
     """
     folder.create()
     with open_bundle(path) as bundle:
@@ -180,7 +178,7 @@ def import_bundle(
         try:
             for run in bundle.manifest.runs:
                 registered.append(_register(folder, run, refs, run_ids, clean_name(name or path.name)))
-        except BaseException:  # such as a full disk: all runs of the bundle are registered, or none
+        except BaseException:  # After an error, such as a full disk, no run of the bundle stays registered.
             for manifest in registered:
                 if manifest.id not in run_ids:
                     delete_run(folder, manifest.id)
@@ -193,9 +191,11 @@ def _register(
 ) -> Manifest:
     """Register a new run; for a run in ``run_ids``, store the bundle's differences as a proposal."""
     recordings = [
-        msgspec.structs.replace(ref, rank=_rank(ref, r), offset_ns=r.offset_ns, interval_ns=r.interval_ns)
-        for r in run.recordings
-        if (ref := refs.get(r.member)) is not None
+        msgspec.structs.replace(
+            ref, rank=_rank(ref, recording), offset_ns=recording.offset_ns, interval_ns=recording.interval_ns
+        )
+        for recording in run.recordings
+        if (ref := refs.get(recording.member)) is not None
     ]
     title, notes = clean_title(run.name), run.notes[:MAX_TEXT]
     settings = {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]}
@@ -225,7 +225,7 @@ def _register(
 
 
 def _rank(ref: RecordingRef, bundled: BundleRecording) -> int | None:
-    """Return the rank that a source contains, else the rank in the bundle if it is possible.
+    """Return the rank in a source, or else a possible rank in the bundle.
 
     A trace without a process group contains no rank.
     """

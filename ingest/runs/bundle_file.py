@@ -1,7 +1,6 @@
 """The content of a ``.sawtooth`` file, and its safe reading: all members are checked first.
 
-The only members are ``manifest.json`` (``BundleManifest`` below) and ``sources/0001.gz``, ``sources/0002.gz`` …. Each of these is one source,
-gzipped.
+The only members are ``manifest.json`` (``BundleManifest`` below) and the gzipped sources ``sources/0001.gz``, ``sources/0002.gz`` ….
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sawtooth.ingest.typed import from_json
 __all__ = ["Bundle", "BundleManifest", "BundleRecording", "BundleRun", "is_bundle", "open_bundle"]
 MAX_SOURCES = 4096  # The largest jobs that people profile completely have this many ranks.
 MAX_MANIFEST_BYTES = 4 << 20  # Each recording needs some hundred bytes, and the notes need space too.
-MAX_RUNS = 1000  # As many as the runs of the largest sweeps that people share.
+MAX_RUNS = 1000  # The largest sweeps that people share have so many runs.
 # Sources are compressed already, so a member that unpacks to more than this times its size may be a zip bomb.
 MAX_EXPANSION = 4
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -34,7 +33,7 @@ COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 READING = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, struct.error, zlib.error)
 OPENING = (*READING, OSError)
 BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
-FORGED = "The .sawtooth file's list of members does not match its content: the file is damaged or forged. Ask its sender for it again."
+FORGED = "The .sawtooth file's list of members does not match the content, so the file is damaged or forged. Ask the sender for a new file."
 
 
 class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,7 +87,9 @@ class Bundle:
                 while piece := source.read(COPY_BYTES):
                     remaining -= len(piece)
                     if remaining < 0:
-                        raise SourceError("E-SIZE", "A source in the .sawtooth file is larger than any source may be.")
+                        raise SourceError(
+                            "E-SIZE", "A source in the .sawtooth file is larger than the limit. Profile a shorter time."
+                        )
                     out.write(piece)
         except READING as error:
             raise _unreadable(error) from error
@@ -114,21 +115,17 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
     with archive:
         infos = archive.infolist()
         names = [info.filename for info in infos]
-        unexpected = next((n for n in names if n != MANIFEST_MEMBER and not SOURCE_MEMBER.fullmatch(n)), None)
-        if (
-            MANIFEST_MEMBER not in names
-            or unexpected is not None
-            or len(set(names)) != len(names)
-            or len(names) > MAX_SOURCES + 1
-        ):
+        sources = [name for name in names if name != MANIFEST_MEMBER]
+        are_valid = all(map(SOURCE_MEMBER.fullmatch, sources)) and len(set(names)) == len(names)
+        if MANIFEST_MEMBER not in names or not are_valid or len(sources) > MAX_SOURCES:
             raise SourceError(
-                "E-TYPE", "This zip is not a .sawtooth file: it contains members other than a manifest and sources."
+                "E-TYPE", "This zip is not a .sawtooth file, because it does not have only a manifest and sources."
             )
         if any(info.compress_type not in COMPRESSIONS or info.flag_bits & 1 for info in infos):
             raise SourceError("E-TYPE", "The .sawtooth file is encrypted or packed in a way that Sawtooth does not write.")
         if any(info.file_size > MAX_EXPANSION * max(info.compress_size, MAX_MANIFEST_BYTES) for info in infos):
             raise SourceError(
-                "E-BOMB", "The .sawtooth file unpacks to far more than its size. It looks like a zip bomb and was refused."
+                "E-BOMB", "The .sawtooth file unpacks to far more than its size, so it may be a zip bomb and was refused."
             )
         yield Bundle(_manifest(archive, set(names) - {MANIFEST_MEMBER}), archive)
 
@@ -147,9 +144,9 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
     if len(manifest.runs) > MAX_RUNS:
         raise SourceError("E-LIMIT", f"The .sawtooth file contains more than {MAX_RUNS} runs. Export fewer at a time.")
     if manifest.format > BUNDLE_FORMAT:
-        raise SourceError("E-VER", "The .sawtooth file was written by a newer Sawtooth. Update this one to open it.")
-    named = {recording.member for run in manifest.runs for recording in run.recordings}
-    if not manifest.runs or not named <= members or any(not run.recordings for run in manifest.runs):
+        raise SourceError("E-VER", "The .sawtooth file was written by a newer Sawtooth. Update this Sawtooth to open it.")
+    listed = {recording.member for run in manifest.runs for recording in run.recordings}
+    if not manifest.runs or not listed <= members or any(not run.recordings for run in manifest.runs):
         raise SourceError("E-TRUNC", "The .sawtooth file lists sources that it does not contain. Export it again.")
     return manifest
 

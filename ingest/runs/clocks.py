@@ -19,8 +19,8 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
-NS = 1_000_000_000  # Number of nanoseconds in a second.
-MAX_OFFSET_S = 200 * 366 * 86_400  # 200 years; a larger offset is a mistake
+NS = 1_000_000_000  # ns per second
+MAX_OFFSET_S = 200 * 366 * 86_400  # An offset of more than 200 years is a mistake.
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
@@ -29,8 +29,10 @@ _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 class ClockCorrection:
     """A user's statement about the times of telemetry.
 
-    ``time_zone`` is an IANA name or an offset such as ``+02:00``. ``start`` is when a file without times began (Unix seconds, or a date and
-    time with or without a zone). ``interval_s`` is the time between its samples. ``shift_s`` is added to all times.
+    * ``time_zone``: an IANA name, or an offset such as ``+02:00``.
+    * ``start``: the start of a file without times, in Unix seconds, or as a date and time with or without a zone.
+    * ``interval_s``: the time between samples.
+    * ``shift_s``: the time that is added to all times.
     """
 
     time_zone: str | None = None
@@ -42,11 +44,11 @@ class ClockCorrection:
         return self != ClockCorrection()
 
     def check(self) -> None:
-        """Raise UsageError if the zone, start, interval or shift is invalid, whatever the file."""
-        zone = zone_of(self.time_zone) if self.time_zone else None
+        """Raise UsageError if the zone, start, interval or shift is invalid for every file."""
+        zone = parse_zone(self.time_zone) if self.time_zone else None
         _nanoseconds(self.shift_s or 0.0, "shift")
         if self.interval_s is not None and not 0 < self.interval_s < 86_400:
-            raise UsageError("The interval between samples is in seconds, above 0 and below a day.")
+            raise UsageError("The interval between samples must be above 0 s and below a day (86,400 s).")
         if self.start is not None:
             start_ns(self.start, zone)
 
@@ -54,12 +56,12 @@ class ClockCorrection:
 def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrection) -> RecordingRef:
     """Return ``ref`` with the offset that follows from ``correction``.
 
-    ``clock`` and ``first_ns`` are copied from its recording. A correction that the file does not need (such as a zone for
-    absolute times) changes nothing. Raises UsageError for an invalid zone, time or interval.
+    ``clock`` and ``first_ns`` are of the recording. A correction that the file does not need (such as a zone for absolute times) changes
+    nothing. Raises UsageError for an invalid zone, time or interval.
     """
     correction.check()
     shift = _nanoseconds(correction.shift_s or 0.0, "shift")
-    zone = zone_of(correction.time_zone) if correction.time_zone else None
+    zone = parse_zone(correction.time_zone) if correction.time_zone else None
     offset: int | None = None
     if clock == "local" and zone is not None:
         offset = shift - _utc_offset(datetime(1970, 1, 1) + timedelta(microseconds=first_ns // 1000), zone)
@@ -73,8 +75,8 @@ def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrect
     return msgspec.structs.replace(ref, offset_ns=ref.offset_ns if offset is None else offset, interval_ns=interval)
 
 
-def needs(ref: RecordingRef, clock: str) -> str | None:
-    """Return what telemetry still needs for alignment with a trace; None if nothing.
+def clock_advice(ref: RecordingRef, clock: str) -> str | None:
+    """Return advice if telemetry cannot be aligned with a trace yet, else None.
 
     The text continues a sentence that begins with the file's name.
     """
@@ -87,7 +89,7 @@ def needs(ref: RecordingRef, clock: str) -> str | None:
     return None
 
 
-def clock_of(folder: DataFolder, ref: RecordingRef) -> tuple[str, int]:
+def read_clock(folder: DataFolder, ref: RecordingRef) -> tuple[str, int]:
     """Return the clock of a recording and its first time.
 
     Raises NotFoundError if the recording is missing or damaged.
@@ -101,7 +103,7 @@ def clock_of(folder: DataFolder, ref: RecordingRef) -> tuple[str, int]:
     return str(row[0]), int(row[1] or 0)
 
 
-def zone_of(name: str) -> tzinfo:
+def parse_zone(name: str) -> tzinfo:
     """Return the zone of an IANA name or of an offset such as ``+02:00``.
 
     Raises UsageError for any other text.
@@ -132,10 +134,10 @@ def start_ns(text: str, zone: tzinfo | None) -> int:
         raise UsageError(f"{text!r} is not a time. Write it as 2026-11-21T09:30:00+01:00, or as Unix seconds.") from None
     if when.tzinfo is None:
         if zone is None:
-            raise UsageError(f"{text!r} has no zone. Add one (2026-11-21T09:30:00+01:00), or give the time zone too.")
+            raise UsageError(f"{text!r} has no zone. Add a zone (2026-11-21T09:30:00+01:00), or give the time zone too.")
         when = when.replace(tzinfo=zone)
-    since = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * NS + since.microseconds * 1000
+    elapsed = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return (elapsed.days * 86_400 + elapsed.seconds) * NS + elapsed.microseconds * 1000
 
 
 def _utc_offset(local: datetime, zone: tzinfo) -> int:
@@ -145,5 +147,5 @@ def _utc_offset(local: datetime, zone: tzinfo) -> int:
 
 def _nanoseconds(seconds: float, name: str) -> int:
     if not abs(seconds) < MAX_OFFSET_S:
-        raise UsageError(f"The {name} is outside the range of a computer's clock.")
+        raise UsageError(f"The {name} must be less than 200 years.")
     return round(seconds * NS)

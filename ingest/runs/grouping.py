@@ -25,7 +25,7 @@ GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM coll
 class _RecordingFacts:
     """The facts about one recording that grouping needs.
 
-    ``job`` is equal for all ranks of a job; it is None for a trace without a rank. ``groups`` are the process groups of a trace
+    ``job`` is equal for all ranks of a job, and None for a trace without a rank. ``groups`` are the process groups of a trace
     without a rank, with their sizes.
     """
 
@@ -38,17 +38,21 @@ class _RecordingFacts:
 
 def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = False) -> list[list[RecordingRef]]:
     """Return ``refs`` grouped into runs: ranks of one job, and telemetry with the nearest trace."""
-    recordings = [_facts_of(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
-    traces = sorted((r for r in recordings if r.ref.kind == "trace"), key=lambda trace: (trace.first_ns, trace.ref.id))
+    recordings = [_read_facts(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
+    traces = [recording for recording in recordings if recording.ref.kind == "trace"]
+    traces.sort(key=lambda trace: (trace.first_ns, trace.ref.id))
     groups = [[trace] for trace in traces]
     if not separate:
         groups = sorted(_jobs(traces), key=lambda members: min(trace.first_ns for trace in members))
-    telemetry = [r for r in recordings if r.ref.kind != "trace"]
+    others = [recording for recording in recordings if recording.ref.kind != "trace"]
     if not groups:
-        refs_of_telemetry = [sampled.ref for sampled in telemetry]
-        return [[ref] for ref in refs_of_telemetry] if separate else [refs_of_telemetry] if telemetry else []
-    for sampled in telemetry:
-        min(groups, key=lambda members: _distance(members, sampled)).append(sampled)
+        other_refs = [recording.ref for recording in others]
+        if separate:
+            return [[ref] for ref in other_refs]
+        return [other_refs] if other_refs else []
+    for recording in others:
+        nearest = min(groups, key=lambda members: _distance(members, recording))
+        nearest.append(recording)
     return [_with_ranks([recording.ref for recording in members]) for members in groups]
 
 
@@ -58,10 +62,10 @@ def _with_ranks(refs: list[RecordingRef]) -> list[RecordingRef]:
     The ranks in the file names must all be different.
     """
     traces = [ref for ref in refs if ref.kind == "trace"]
-    rank_of = {ref.id: int(numbers[-1]) for ref in traces if (numbers := RANK_IN_NAME.findall(ref.source_name))}
-    if len(traces) < 2 or any(ref.rank is not None for ref in traces) or len(set(rank_of.values())) < len(traces):
+    ranks = {ref.id: int(numbers[-1]) for ref in traces if (numbers := RANK_IN_NAME.findall(ref.source_name))}
+    if len(traces) < 2 or any(ref.rank is not None for ref in traces) or len(set(ranks.values())) < len(traces):
         return refs
-    return [msgspec.structs.replace(ref, rank=rank_of[ref.id]) if ref.kind == "trace" else ref for ref in refs]
+    return [msgspec.structs.replace(ref, rank=ranks[ref.id]) if ref.kind == "trace" else ref for ref in refs]
 
 
 def _jobs(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
@@ -73,7 +77,7 @@ def _jobs(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
             ranked.setdefault(trace.job, []).append(trace)
             continue
         same_job = [members for members in unranked if _share_group(members, trace)]
-        # Ranks that share no process group with each other may each share one with this trace.
+        # Two ranks without a common process group may each share a process group with this trace.
         unranked = [members for members in unranked if members not in same_job] + [[*chain(*same_job), trace]]
     return [*unranked, *chain.from_iterable(map(_profiles, ranked.values()))]
 
@@ -83,20 +87,21 @@ def _profiles(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
 
     Traces that started nearest to each other are joined first. A profile has each rank at most once.
     """
-    profile_of = {trace.ref.id: [trace] for trace in traces}
+    profiles = {trace.ref.id: [trace] for trace in traces}
     for earlier, later in sorted(pairwise(traces), key=lambda pair: pair[1].first_ns - pair[0].first_ns):
-        profile, later_profile = profile_of[earlier.ref.id], profile_of[later.ref.id]
+        profile, later_profile = profiles[earlier.ref.id], profiles[later.ref.id]
         is_close = later_profile[-1].first_ns - profile[0].first_ns <= MAX_START_DIFFERENCE_NS
         if is_close and not {trace.ref.rank for trace in profile} & {trace.ref.rank for trace in later_profile}:
             profile.extend(later_profile)
-            profile_of.update((trace.ref.id, profile) for trace in later_profile)
-    return list({id(profile): profile for profile in profile_of.values()}.values())
+            profiles.update((trace.ref.id, profile) for trace in later_profile)
+    return list({id(profile): profile for profile in profiles.values()}.values())
 
 
 def _share_group(members: list[_RecordingFacts], trace: _RecordingFacts) -> bool:
     """Return whether a trace without a rank belongs to the job of ``members``.
 
-    It must share a process group with one of them, each of its groups must have room for it, and it must have run at the same time.
+    The trace must share a process group with a member, each of its groups must have fewer members than its size, and the trace must overlap
+    each member in time.
     """
     same_time = all(member.first_ns < trace.last_ns and trace.first_ns < member.last_ns for member in members)
     counts = {group: sum(group in member.groups for member in members) for group in trace.groups}
@@ -111,11 +116,11 @@ def _distance(members: list[_RecordingFacts], telemetry: _RecordingFacts) -> int
 
 def nearest_run(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> Manifest:
     """Return the run with the trace nearest to the recording in time; all ``runs`` must have traces."""
-    recording = _facts_of(folder, ref)
-    return min(runs, key=lambda run: _distance([_facts_of(folder, trace) for trace in run.traces], recording))
+    recording = _read_facts(folder, ref)
+    return min(runs, key=lambda run: _distance([_read_facts(folder, trace) for trace in run.traces], recording))
 
 
-def _facts_of(folder: DataFolder, ref: RecordingRef) -> _RecordingFacts:
+def _read_facts(folder: DataFolder, ref: RecordingRef) -> _RecordingFacts:
     try:
         file = folder.recording_file(ref.id)
         row = first_row(file, "SELECT rank, world_size, backend, nccl_version, metadata, first_ns, last_ns FROM recording")
@@ -153,25 +158,29 @@ def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
         for other in folder.manifests()
         if not other.traces
         and not recordings & {ref.id for ref in other.recordings}
-        and any(
-            a < last + SAME_TIME_NS and first < b + SAME_TIME_NS
-            for ref in other.telemetry
-            for a, b in [_span(folder, ref)]
-            for first, last in spans
-        )
+        and any(_are_close(_span(folder, ref), span) for ref in other.telemetry for span in spans)
     ]
 
 
+def _are_close(span: tuple[int, int], other: tuple[int, int]) -> bool:
+    return span[0] < other[1] + SAME_TIME_NS and other[0] < span[1] + SAME_TIME_NS
+
+
 def traced_during(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> list[Manifest]:
-    """Return those of ``runs`` that have a trace during the time of the recording ``ref``."""
+    """Return the ``runs`` with a trace that overlaps the recording ``ref`` in time."""
     first, last = _span(folder, ref)
-    return [run for run in runs if any(a < last and first < b for a, b in (_span(folder, trace) for trace in run.traces))]
+    overlapping = []
+    for run in runs:
+        spans = [_span(folder, trace) for trace in run.traces]
+        if any(trace_first < last and first < trace_last for trace_first, trace_last in spans):
+            overlapping.append(run)
+    return overlapping
 
 
 def _span(folder: DataFolder, ref: RecordingRef) -> tuple[int, int]:
-    """Return first and last ns of a recording on its corrected clock; an empty span if unreadable."""
+    """Return first and last ns of a recording on its corrected clock; (0, 0) for an unreadable recording."""
     try:
-        facts = _facts_of(folder, ref)
+        facts = _read_facts(folder, ref)
     except NotFoundError:
         return 0, 0
     shift = ref.offset_ns or 0

@@ -10,8 +10,8 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 from sawtooth.ingest.runs.grouping import group
-from sawtooth.ingest.runs.naming import name_of, with_rank, with_time
-from sawtooth.ingest.runs.proposals import forget, needed_ids, remove_unused
+from sawtooth.ingest.runs.naming import run_name, with_rank, with_time
+from sawtooth.ingest.runs.proposals import delete_proposal, needed_ids, remove_unused
 from sawtooth.ingest.runs.recordings import changing, check_not_deleted, join_refs
 from sawtooth.ingest.schema import DataFolder
 
@@ -28,9 +28,10 @@ def register_run(
     batches: list[BatchTrial] | None = None,
     command: list[str] | None = None,
 ) -> Manifest:
-    """Register a run of ``refs``, or extend the existing one, and return its manifest.
+    """Register a run of ``refs``, or extend the existing run, and return the manifest.
 
-    An existing run keeps its name, notes, facts, batches and command unless new ones are passed. New telemetry, tags and settings are added.
+    An existing run keeps its name, notes, facts, batches and command unless new values are passed. New telemetry, tags and settings are
+    added.
     """
     if not refs:
         raise UsageError("A run needs at least one recording.")
@@ -58,8 +59,8 @@ def register_run(
 
 
 def _new_name(folder: DataFolder, refs: list[RecordingRef]) -> str:
-    """Return a name for a new run; it includes the time if another run has the same name."""
-    name = with_rank(folder, refs, name_of(folder, refs))
+    """Return a name for a new run, with the time if another run has this name already."""
+    name = with_rank(folder, refs, run_name(folder, refs))
     return with_time(folder, refs, name) if any(run.name == name for run in folder.manifests()) else name
 
 
@@ -81,13 +82,13 @@ def register_runs(
 def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifest:
     """Add recordings to a run and return its manifest.
 
-    Telemetry does not change the run's id. A further rank changes it; the old manifest stays, so that links to it still work.
+    Telemetry does not change the run's id. A further rank changes the id. The old manifest stays, so that links to the old id still work.
     """
     with changing(folder):
         check_not_deleted(folder, refs)
         old = folder.read_manifest(run_id)
         recordings = join_refs(old.recordings, refs)
-        # The id of a job of many ranks does not depend on which ranks have recordings.
+        # The id of a job of many ranks does not depend on the ranks that have recordings.
         new_id = run_id_of(recordings) if old.summaries is None else old.id
         name = old.name if with_rank(folder, recordings, "") else old.name.removesuffix(with_rank(folder, old.recordings, ""))
         manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings, name=name)
@@ -96,9 +97,9 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
 
 
 def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifest]) -> Manifest:
-    """Apply ``edit`` to a run's current manifest, and store and return the result.
+    """Apply ``edit`` to a run's current manifest, and store and return the result. Raises NotFoundError.
 
-    The runs are locked meanwhile, so that no concurrent change is lost and a deleted run stays deleted. Raises NotFoundError.
+    The runs are locked during the edit, so that no concurrent change is lost and a deleted run stays deleted.
     """
     with changing(folder):
         manifest = edit(folder.read_manifest(run_id))
@@ -121,9 +122,9 @@ def register_job(
 ) -> Manifest:
     """Register or update the run of a job of many ranks, and return its manifest.
 
-    ``refs`` are the recordings of some ranks. ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` the traces of all ranks. If
-    the job already has a run, its id is ``earlier_run``; it keeps the id, and its name if ``name`` is None. Raises NotFoundError if that run was
-    deleted meanwhile.
+    ``refs`` are the recordings of some ranks. ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` the traces of all ranks.
+    ``earlier_run`` is the id of the job's existing run, which keeps the id, and its name if ``name`` is None. Raises NotFoundError if this run
+    was deleted in the meantime.
     """
     run_id = earlier_run or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
     with changing(folder):
@@ -133,7 +134,7 @@ def register_job(
         except NotFoundError:
             if earlier_run is not None:
                 raise NotFoundError("This job's run was deleted while its traces were ingested. Ingest it again.") from None
-            old = msgspec.structs.replace(new_manifest(refs, name or name_of(folder, refs)), id=run_id)
+            old = msgspec.structs.replace(new_manifest(refs, name or run_name(folder, refs)), id=run_id)
         manifest = msgspec.structs.replace(
             old, name=name or old.name, recordings=join_refs(old.recordings, refs), summaries=summaries_id
         )
@@ -153,8 +154,8 @@ def delete_run(folder: DataFolder, run_id: str) -> None:
         if not path.exists():
             folder.read_manifest(run_id)
         recordings: set[str] = set()
-        with contextlib.suppress(NotFoundError):  # a damaged manifest can be deleted too
+        with contextlib.suppress(NotFoundError):  # A damaged manifest can be deleted too.
             recordings = needed_ids(folder, folder.read_manifest(run_id))
         path.unlink(missing_ok=True)
-        forget(folder, run_id)
+        delete_proposal(folder, run_id)
         remove_unused(folder, recordings)

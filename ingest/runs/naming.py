@@ -29,8 +29,8 @@ MAX_FOLDERS_UP = 3  # Folders further up describe the machine, not the run.
 def identifying_name(path: str) -> str | None:
     """Return a name that identifies a recording: its file's name without suffixes, or its folder's.
 
-    The folder is used if the file has a common name such as ``trace``. None if neither name identifies it. A home folder has
-    the name of its user, which does not identify a recording.
+    The folder is used if the file has a common name such as ``trace``. The result is None if neither name identifies the recording. A home
+    folder has the name of its user, which does not identify a recording.
     """
     folder, _, file = path.replace("\\", "/").rpartition("/")
     if _identifies(name := SUFFIXES.sub("", file)):
@@ -49,9 +49,9 @@ def _identifies(name: str) -> bool:
 
 
 def shown_path(path: Path, below: Path | None = None) -> str:
-    """Return a file's name for users: its name, or its path ``below`` a folder.
+    """Return a file's name, or its path ``below`` a folder, for users.
 
-    If that does not identify the file, the path starts at the nearest folder that does.
+    If this text does not identify the file, the path starts at the nearest folder with a name that does.
     """
     shown_name = path.relative_to(below).as_posix() if below is not None else path.name
     full = (path.parent.resolve() / path.name).as_posix()
@@ -61,7 +61,7 @@ def shown_path(path: Path, below: Path | None = None) -> str:
     return full[full.rindex(f"/{name}/") + 1 :]
 
 
-def name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
+def run_name(folder: DataFolder, refs: list[RecordingRef]) -> str:
     """Return the name of a run of ``refs``, from its trace if it has one."""
     main = _main(refs)
     trace_path = _first(folder, main, "SELECT metadata ->> 'traceName' FROM recording")
@@ -75,10 +75,7 @@ def with_rank(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
 
 
 def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
-    """Return the rank of a run with one trace, from the trace or its file name.
-
-    None if the run has several traces, or the trace has no rank.
-    """
+    """Return the rank of a run with one trace, from the trace or its file name; None for other runs."""
     traces = [ref for ref in refs if ref.kind == "trace"]
     if len(traces) != 1:
         return None
@@ -89,7 +86,7 @@ def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
 
 
 def with_time(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
-    """Return ``name`` with the recording time of ``refs``, if known, to distinguish runs of one name."""
+    """Return ``name`` with the recording time of ``refs``, if known, to distinguish runs with one name."""
     return f"{name}, {start}" if (start := _start_time(folder, _main(refs))) else name
 
 

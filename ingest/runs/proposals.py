@@ -1,7 +1,7 @@
 """Proposals: changes to an existing run from a bundle, applied only if the user accepts them.
 
-A bundle may come from another person. It may add new runs, but an existing run keeps its recordings, clocks, name, notes, tags, settings and
-facts until its owner accepts the proposal.
+A bundle may come from another person. A bundle may add new runs, but an existing run keeps its recordings, clocks, name, notes, tags,
+settings and facts until the run's owner accepts the proposal.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class ProposedChange:
 
 
 def propose(folder: DataFolder, proposal: Proposal) -> None:
-    """Store a proposal, replacing an older one for the same run.
+    """Store a proposal, which replaces an older proposal for the run.
 
     A proposal that would change nothing is not stored.
     """
     with changing(folder):
         check_not_deleted(folder, proposal.recordings)
-        replaced = _recordings_of(folder, proposal.run_id)
-        if changes_of(folder.read_manifest(proposal.run_id), proposal):
+        replaced = _proposed_ids(folder, proposal.run_id)
+        if list_changes(folder.read_manifest(proposal.run_id), proposal):
             write_atomically(
                 folder.proposal_file(proposal.run_id),
                 with_checksum(msgspec.json.format(msgspec.json.encode(proposal), indent=2)),
@@ -65,13 +65,10 @@ def propose(folder: DataFolder, proposal: Proposal) -> None:
 
 
 def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
-    """Return the proposal for a run.
-
-    None if there is none, if it cannot be read, or if it would not change the run any more.
-    """
+    """Return the proposal for a run; None without a readable proposal that would change the run."""
     proposal = _stored_proposal(folder, run_id)
     with contextlib.suppress(NotFoundError):
-        if proposal is not None and changes_of(folder.read_manifest(run_id), proposal):
+        if proposal is not None and list_changes(folder.read_manifest(run_id), proposal):
             return proposal
     return None
 
@@ -92,7 +89,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
     )
 
 
-def changes_of(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
+def list_changes(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
     """Return the changes that accepting the proposal would make."""
     after = accepted(manifest, proposal)
     pairs = [(what, getattr(manifest, what), getattr(after, what)) for what in ("name", "notes")]
@@ -102,12 +99,12 @@ def changes_of(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
     pairs += [(key, _fact(facts[key]), _fact(value)) for key, value in msgspec.structs.asdict(after.facts).items()]
     pairs.append(("command", " ".join(manifest.command), " ".join(after.command)))
     pairs.append(("batch sizes tried", _sizes(manifest.batches), _sizes(after.batches)))
-    recording_of = {ref.id: ref for ref in manifest.recordings}
+    old_refs = {ref.id: ref for ref in manifest.recordings}
     for ref in after.recordings:
-        if ref.id not in recording_of:
+        if ref.id not in old_refs:
             pairs.append(("recording", "", f"{ref.source_name} ({ref.kind})"))
         for field, label in CLOCK_FIELDS.items():
-            old, new = (getattr(r, field, None) for r in (recording_of.get(ref.id), ref))
+            old, new = getattr(old_refs.get(ref.id), field, None), getattr(ref, field)
             pairs.append((f"{ref.source_name}, {label}", _seconds(old), _seconds(new)))
     return [ProposedChange(what, before, now) for what, before, now in pairs if before != now]
 
@@ -128,23 +125,24 @@ def accept(folder: DataFolder, run_id: str) -> Manifest:
 def dismiss(folder: DataFolder, run_id: str) -> None:
     """Delete a run's proposal, with the recordings that only the proposal needs."""
     with changing(folder):
-        forget(folder, run_id)
+        delete_proposal(folder, run_id)
 
 
-def forget(folder: DataFolder, run_id: str) -> None:
-    """Do the same as ``dismiss``, for a caller that has locked the runs already."""
-    recordings = _recordings_of(folder, run_id)
+def delete_proposal(folder: DataFolder, run_id: str) -> None:
+    """Delete a run's proposal like ``dismiss``. The caller has locked the runs already."""
+    recordings = _proposed_ids(folder, run_id)
     folder.proposal_file(run_id).unlink(missing_ok=True)
     remove_unused(folder, recordings)
 
 
 def needed_ids(folder: DataFolder, run: Manifest) -> set[str]:
-    """Return the ids that ``run`` needs: its recordings, its summaries, and its proposal's recordings."""
-    return {ref.id for ref in run.recordings} | ({run.summaries} if run.summaries else set()) | _recordings_of(folder, run.id)
+    """Return the ids of the run's recordings, of its summaries, and of its proposal's recordings."""
+    ids = {ref.id for ref in run.recordings} | _proposed_ids(folder, run.id)
+    return ids | {run.summaries} if run.summaries else ids
 
 
 def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
-    """Remove those of ``recordings`` that no run needs, with their derived files and sources."""
+    """Remove the ``recordings`` that no run needs, with their derived files and sources."""
     used = set().union(*(needed_ids(folder, run) for run in folder.manifests()))
     for identifier in recordings - used:
         for directory in (folder.recordings, folder.derived, folder.sources):
@@ -152,7 +150,7 @@ def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
                 file.unlink(missing_ok=True)
 
 
-def _recordings_of(folder: DataFolder, run_id: str) -> set[str]:
+def _proposed_ids(folder: DataFolder, run_id: str) -> set[str]:
     proposal = _stored_proposal(folder, run_id)
     return {ref.id for ref in proposal.recordings} if proposal is not None else set()
 
@@ -166,7 +164,7 @@ def _stored_proposal(folder: DataFolder, run_id: str) -> Proposal | None:
 
 
 def _fact(value: float | str | None) -> str:
-    """Return a fact as text. Most facts are numbers; the names of the loader's code are texts."""
+    """Return a fact as text. Most facts are numbers, but the names of the loader's code are texts."""
     if value is None or isinstance(value, str):
         return value or ""
     return f"{value:.10g}"

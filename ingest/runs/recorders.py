@@ -24,8 +24,8 @@ class _Metadata(msgspec.Struct):
     recorder: str | None = None
 
 
-def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
-    """Return the version that recorded telemetry or marks; "" if the file does not name it.
+def recorder_version_of(folder: DataFolder, ref: RecordingRef) -> str:
+    """Return the version that recorded telemetry or marks; "" if the file does not name the version.
 
     Raises NotFoundError if the recording is missing or damaged.
     """
@@ -42,9 +42,9 @@ def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
 
 
 def too_new(recorder: str, here: str | None = None) -> str | None:
-    """Return a sentence if ``recorder`` is a later release than this Sawtooth (``here``).
+    """Return a message if ``recorder`` is a later release than this Sawtooth (``here``), else None.
 
-    None if it is not later, or if one of the versions is unknown.
+    The result is also None if one of the versions is unknown.
     """
     recorder_release, this_release = _release(recorder), _release(here or tool_version())
     if not any(this_release) or recorder_release <= this_release:

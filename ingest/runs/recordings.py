@@ -35,21 +35,21 @@ def changing(folder: DataFolder) -> Iterator[None]:
 
 
 def check_not_deleted(folder: DataFolder, refs: list[RecordingRef]) -> None:
-    """Raise NotFoundError if the files of one of ``refs`` were deleted with the last run that had it."""
+    """Raise NotFoundError if the files of a recording in ``refs`` were deleted with its last run."""
     for ref in refs:
         if not folder.recording_file(ref.id).exists() and not folder.source_file(ref.id).exists():
             raise NotFoundError(f"{ref.source_name} was deleted while it was ingested. Ingest it again.")
 
 
 def recorded_ns(folder: DataFolder, run: Manifest) -> int | None:
-    """Return when the first trace of a run began, in Unix ns; None if no trace has Unix times."""
+    """Return the start of a run's first trace, in Unix ns; None if no trace has Unix times."""
     starts_ns = [ns for ref in run.traces if (ns := _start_ns(folder.recording_file(ref.id))) is not None]
     return min(starts_ns, default=None)
 
 
 @lru_cache(maxsize=1024)
 def _start_ns(file: Path) -> int | None:
-    """Return when a recording began, in Unix ns; None if unknown.
+    """Return the start of a recording, in Unix ns; None if unknown.
 
     The result is cached, because the file never changes and each page needs about a dozen of these times.
     """

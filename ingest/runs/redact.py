@@ -69,7 +69,7 @@ CHECKSUM = re.compile(rb',"crc":"[0-9a-f]{8}"\}\s*$')
 class Redactor:
     """The replacements of one export.
 
-    A name is replaced by the same word in all sources of the export, and by another word in other exports.
+    A name is replaced by one word in all sources of the export, and by another word in other exports.
     """
 
     def __init__(self, hosts: list[str] | None = None, salt: bytes | None = None) -> None:
@@ -100,8 +100,8 @@ class Redactor:
     def _json(self, content: T, kind: type[T], unknown: T) -> T:
         """Redact content as JSON, the notation in which environments, flags and Windows paths are recognized.
 
-        If the redacted text is not valid JSON, ``unknown`` is returned. This happens if content ends with the name of a secret: the quote that
-        closes the JSON text then looks like the quote before the secret's value, and is replaced.
+        If the redacted text is not valid JSON, ``unknown`` is returned. This happens if the content ends with the name of a secret, because
+        the quote that closes the JSON text then looks like the quote before the secret's value, and is replaced.
         """
         cleaned = self._plain(b"".join(without_environments([msgspec.json.encode(content)])))
         try:
@@ -121,7 +121,7 @@ class Redactor:
         return None if name is None else self._host(name.encode()).decode()
 
     def line(self, line: bytes) -> bytes:
-        """Return a line of a source without hosts and paths; our own sampler's checksum is computed again."""
+        """Return a line of a source without hosts and paths, with a new checksum if the line has one."""
         if (checksum := CHECKSUM.search(line)) is None:
             return self._plain(line)
         body = line[: checksum.start()]
@@ -141,7 +141,7 @@ class Redactor:
             # Replaced bytes would damage a database, and its environment variables would stay.
             if original.read(len(DATABASE)) == DATABASE:
                 raise UsageError(
-                    "An Nsight Systems export cannot be redacted: it contains the environment and the command line of the job. "
+                    "An Nsight Systems export cannot be redacted, because it contains the environment and the command line of the job. "
                     "Export the run without --redact, or record it with torch.profiler."
                 )
             original.seek(0)
@@ -184,9 +184,9 @@ class Redactor:
 
 
 def _cut(text: bytes) -> int:
-    """Return where a text can be cut without splitting a name, or separating a flag from its value.
+    """Return a position at which a cut splits no name and does not separate a flag from its value.
 
-    This is after a line, else at a quote or comma, else LONGEST_TEXT before the end.
+    The position is after a line, or else at a quote or comma, or else LONGEST_TEXT before the end.
     """
     end = len(text)
     while cut := _border(text, end):

@@ -22,20 +22,17 @@ def joined_later(folder: DataFolder, runs: Sequence[Manifest]) -> Iterator[tuple
     for run in stored:
         if not run.traces or run.telemetry:
             continue
-        sampled = [
-            other for other in stored if not other.traces and other.telemetry and (run.id in new_ids or other.id in new_ids)
-        ]
-        refs = _one_per_host(folder, run, [ref for other in sampled for ref in other.telemetry])
+        telemetry_runs = [other for other in stored if not other.traces and other.telemetry]
+        candidates = [other for other in telemetry_runs if run.id in new_ids or other.id in new_ids]
+        refs = _one_per_host(folder, run, [ref for other in candidates for ref in other.telemetry])
         if refs:
             names = ", ".join(ref.source_name for ref in refs)
-            sentence = (
-                f"{names}: it was sampled on the same host at the same time as {run.name}, so it was attached to that run."
-            )
+            sentence = f"{names}: it was sampled on the host of {run.name} at the same time, so it was attached to this run."
             yield attach(folder, run.id, refs), sentence
 
 
 def _one_per_host(folder: DataFolder, run: Manifest, refs: Sequence[RecordingRef]) -> list[RecordingRef]:
-    """Return the ``refs`` that were sampled during ``run``, except those of a host with several."""
+    """Return the ``refs`` that were sampled during ``run``, without hosts with several recordings."""
     by_host: dict[str, dict[str, RecordingRef]] = defaultdict(dict)
     for ref in refs:
         if (host := sampled_during(folder, run, ref)) is not None:

@@ -16,14 +16,14 @@ from sawtooth.ingest.schema import DataFolder
 
 GENERIC_HOSTS = ("localhost", "127.0.0.1")  # Names that identify no host.
 MIN_OVERLAP_SHARE = 0.5  # Telemetry that covers a smaller share of the trace may be from another session.
-ANOTHER_JOB = "it may be of another job, and is not used for the profiled steps."
+ANOTHER_JOB = "So it may be of another job, and is not used for the profiled steps."
 
 
 @dataclass(frozen=True)
 class _Origin:
     """The time, host and GPUs of a recording.
 
-    ``span`` is in Unix ns. Unknown values are None; unknown ``gpus`` (model names) are an empty set.
+    ``span`` is in Unix ns. Unknown values are None. Unknown ``gpus`` (model names) are an empty set.
     """
 
     span: tuple[int, int] | None
@@ -43,24 +43,21 @@ def misfits(folder: DataFolder, run: Manifest, new_ids: Collection[str]) -> list
         return []
     origins = [(ref, _origin(folder, ref)) for ref in telemetry]
     reasons = [(ref, _reason(origin, traces)) for ref, origin in origins if origin is not None]
-    return [f"{ref.source_name}: {reason}: {ANOTHER_JOB}" for ref, reason in reasons if reason is not None]
+    return [f"{ref.source_name}: {reason}. {ANOTHER_JOB}" for ref, reason in reasons if reason is not None]
 
 
 def sampled_during(folder: DataFolder, run: Manifest, ref: RecordingRef) -> str | None:
     """Return the host on which ``ref`` was sampled during a trace of ``run``; None if that is not certain.
 
-    Both recordings must have a host and absolute times, and must not have different GPU models.
+    ``ref`` and the trace must have a host and absolute times, and must not have different GPU models.
     """
     sampled = _origin(folder, ref)
     if sampled is None or sampled.host is None or sampled.span is None or _without_domain(sampled.host) in GENERIC_HOSTS:
         return None
     for trace in (_origin(folder, trace_ref) for trace_ref in run.traces):
-        if (
-            trace is None
-            or trace.host is None
-            or trace.span is None
-            or _without_domain(trace.host) != _without_domain(sampled.host)
-        ):
+        if trace is None or trace.host is None or trace.span is None:
+            continue
+        if _without_domain(trace.host) != _without_domain(sampled.host):
             continue
         overlap = min(sampled.span[1], trace.span[1]) - max(sampled.span[0], trace.span[0])
         may_be_same_gpus = not (sampled.gpus and trace.gpus) or bool(sampled.gpus & trace.gpus)
@@ -70,7 +67,7 @@ def sampled_during(folder: DataFolder, run: Manifest, ref: RecordingRef) -> str 
 
 
 def _without_domain(host: str) -> str:
-    """Return a host's name without its domain, which only some tools write; an IP address stays unchanged."""
+    """Return a host's name without the domain, which only some tools write. An IP address stays unchanged."""
     return host.lower() if re.fullmatch(r"[0-9.]+|.*:.*", host) else host.lower().split(".")[0]
 
 

@@ -1,6 +1,6 @@
 """GPU sampler: a small separate process next to a training job.
 
-It needs only the standard library and NVML's bindings; with psutil it also samples the host.
+The sampler needs only the standard library and NVML's bindings. With psutil, it also samples the host.
 
     python -m sawtooth.ingest.sampler --interval 0.1 --out DIR [--gpus 0,1] [--seconds N] [-- COMMAND …]
 
@@ -13,8 +13,8 @@ PID of the sampler, interval, columns, devices with UUID and capabilities, wall 
 minutes. No segment is ever renamed, truncated or rewritten. A restarted sampler starts a new session. Session ids match
 ``[A-Za-z0-9._-]{1,80}`` and do not begin with a dot.
 
-A record is a line with a JSON object. Its last key is ``crc``: eight hex digits of the CRC-32 of the line's bytes before ``,"crc":"``.
-Readers always skip a line without a newline and a line whose CRC does not match. Keys:
+A record is a line with a JSON object. The last key is ``crc`` with eight hex digits, the CRC-32 of the line's bytes before ``,"crc":"``.
+Readers always skip a line without a newline and a line with a wrong CRC. Keys:
 
     k   head | tick | event | pace | end
     q   sequence number in the session, from 0, over all records; a missing number means a lost record
@@ -50,12 +50,12 @@ comes first. If the server has S bytes of the segment:
 * offset == S: it appends, syncs and answers 200 ``{"size": S + len(body)}``;
 * offset + len(body) <= S: it has these bytes already, answers 200 ``{"size": S}`` and writes nothing (a repeated delivery);
 * otherwise: it answers 409 ``{"size": S}``, and the client continues from S;
-* CRC mismatch: 400; wrong token: 401; body too large: 413; disk full: 507. After an error, the client waits 1 s and tries again; the wait
-  doubles with each further error, up to 60 s. After 400, 401, 403, 404 and 413 it waits the full 60 s at once.
+* CRC mismatch: 400; wrong token: 401; body too large: 413; disk full: 507. After an error, the client waits 1 s and tries again. The wait
+  doubles with each further error, up to 60 s. After 400, 401, 403, 404 and 413 the client waits 60 s at once.
 
-Replies contain ``received_ns`` and ``sent_ns`` (the server's wall clock). From these and its own two times, the client computes the offset
-between the clocks and sends it as ``X-Clock-Offset-Ns`` (server minus client) on the next POST.
-If the local copy exceeds 512 MB, the sampler deletes fully acknowledged segments, oldest first. It deletes nothing else.
+Replies contain ``received_ns`` and ``sent_ns`` (the server's wall clock). From these and the client's two times, the client computes the
+offset between the clocks, and sends the offset as ``X-Clock-Offset-Ns`` (server minus client) on the next POST.
+If the local copy exceeds 512 MB, the sampler deletes fully acknowledged segments, oldest first, and nothing else.
 """
 
 FORMAT_VERSION = 1

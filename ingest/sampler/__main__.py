@@ -22,7 +22,7 @@ from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.loop import RecordSink, Sampler
 from sawtooth.ingest.sampler.no_gpus import NO_DRIVER_CODES, ONLY_THE_HOST, NoGpus
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
-from sawtooth.ingest.sampler.options import build_parser, format_of, invalid_reason, push_token_of
+from sawtooth.ingest.sampler.options import build_parser, default_format, find_push_token, invalid_reason
 from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
@@ -30,8 +30,8 @@ from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 from sawtooth.ingest.sampler.step_rate import StepRateReader
 from sawtooth.installation import recorder_version
 
-CHILD_POLL_S = 0.1  # A stop signal that arrives while the sampler waits for the command is passed on within this time.
-PACKAGES = {"pynvml": "nvidia-ml-py"}  # Package names by module name, where they differ.
+CHILD_POLL_S = 0.1  # While the sampler waits for the command, a stop signal is passed on within this time.
+PACKAGES = {"pynvml": "nvidia-ml-py"}  # Packages with another name than their module.
 
 
 def process_alive(pid: int) -> bool:
@@ -51,23 +51,22 @@ def process_alive(pid: int) -> bool:
 
 
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: SamplerClock | None = None, caller: Any = None) -> int:
-    """Run the sampler with ``arguments``; return the exit code.
+    """Run the sampler with ``arguments``; return the exit code of the command, or 0 without a command.
 
-    The exit code is the exit code of the wrapped command, or 0 without a command. After an error, which is printed on stderr,
-    it is 2.
+    After an error, the message is printed on stderr, and the exit code is 2.
     """
     options = build_parser().parse_args(arguments)
     if options.command[:1] == ["--"]:
         del options.command[0]
-    options.format = options.format or format_of(options.out)
+    options.format = options.format or default_format(options.out)
     clock = clock or SamplerClock()
     if options.token:
         print(
-            "sawtooth sample: other users can see --token in the process list; use SAWTOOTH_PUSH_TOKEN or --token-file.",
+            "sawtooth sample: other users can see --token in the process list. Use SAWTOOTH_PUSH_TOKEN or --token-file.",
             file=sys.stderr,
         )
     try:
-        options.token = push_token_of(options)
+        options.token = find_push_token(options)
     except (OSError, UnicodeDecodeError) as error:
         return _print_error(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is not text'}).")
     if reason := invalid_reason(options):
@@ -105,13 +104,13 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Sampler
         package = PACKAGES.get(error.name or "", error.name)
         return _print_error(f"{package} is not installed for {sys.executable}. Install it there: pip install {package}")
     except OSError as error:
-        return _print_error(_unwritable(error))
+        return _print_error(_write_error(error))
 
 
 def _push_error(options: argparse.Namespace, clock: SamplerClock) -> str | None:
-    """Check the connection to the dashboard; return the error, or print the address and return None.
+    """Check the connection to the dashboard before the command runs.
 
-    The check finds a wrong token or a closed port before the command runs.
+    Returns the error message. Without an error, prints the address and returns None.
     """
     trial = Push(Path("trial"), options.push, options.token, available=dict, clock=clock)
     trial.step()
@@ -125,13 +124,12 @@ def _sample(
     options: argparse.Namespace, sinks: list[RecordSink], nvml: Any, clock: SamplerClock, stop: threading.Event, caller: Any
 ) -> int:
     session = options.format == "session"
-    chosen = None if options.gpus is None else [g.strip() for g in options.gpus.split(",") if g.strip()]
-    driver = NvmlDriver(
-        nvml, clock, chosen, processes=session and not options.no_processes, buffers=session, every_tick=not session
-    )
+    gpus = None if options.gpus is None else [gpu.strip() for gpu in options.gpus.split(",") if gpu.strip()]
+    with_processes = session and not options.no_processes
+    driver = NvmlDriver(nvml, clock, gpus, processes=with_processes, buffers=session, every_tick=not session)
     host = None if options.no_host else HostReader()
     try:
-        driver.open()  # before the command starts, so that the command does not run if nothing can be sampled
+        driver.open()  # The command does not run if nothing can be sampled.
     except DriverLostError as error:
         if error.code not in NO_DRIVER_CODES or not session or host is None or not host.is_available:
             raise
@@ -164,16 +162,16 @@ def _sample(
         return 0
     try:
         sampler.run(options.seconds)
-    except Exception as error:  # The command already runs, so wait for it after any error and return its exit code.
-        trouble = _unwritable(error) if isinstance(error, OSError) else f"Sampling has failed ({error!r})."
-        _print_error(f"{trouble} The command continues without sampling.")
-    return _exit_code_of(child, stop)
+    except Exception as error:  # The command already runs. Its exit code is returned after any error.
+        sentence = _write_error(error) if isinstance(error, OSError) else f"Sampling has failed ({error!r})."
+        _print_error(f"{sentence} The command continues without sampling.")
+    return _wait_for_exit_code(child, stop)
 
 
 def _resume(options: argparse.Namespace, clock: SamplerClock, stop: threading.Event) -> int:
     folder = options.resume_push
     if not (folder / "meta.json").is_file():
-        return _print_error(f"{folder.name} is not a session folder.")
+        return _print_error(f"{folder.name} is not a session folder, because it has no meta.json.")
     push = Push(folder, options.push, options.token, available=lambda: available_on_disk(folder), clock=clock)
     while not stop.is_set() and not push.drained():
         clock.wait(stop, push.step())
@@ -202,7 +200,7 @@ class _SessionPush:
             self._thread.start()
 
     def end(self) -> str | None:
-        """Wait until everything is sent; return a message if that failed, else None."""
+        """Wait until everything is sent; return a message if the push failed, else None."""
         if self._thread is None or self.push is None:
             return None
         self._stop.set()
@@ -236,8 +234,9 @@ def _sinks(options: argparse.Namespace, clock: SamplerClock) -> tuple[list[Recor
         sinks.append(exporter)
     if options.format == "jsonl":
         out = options.out
-        opened = (lambda: os.fdopen(os.dup(1), "wb")) if out is None or str(out) == "-" else (lambda: out.open("wb"))
-        return [*sinks, PlainSink(opened, options.interval)], None
+        to_stdout = out is None or str(out) == "-"
+        open_file = (lambda: os.fdopen(os.dup(1), "wb")) if to_stdout else (lambda: out.open("wb"))
+        return [*sinks, PlainSink(open_file, options.interval)], None
     session_push = _SessionPush(options, clock)
     facts = {"replay_of": options.replay.name} if options.replay is not None else {}
     session = SessionSink(
@@ -268,10 +267,10 @@ def _alive_check(watched_pid: int | None, child: subprocess.Popen[bytes] | None)
     return alive
 
 
-def _exit_code_of(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
+def _wait_for_exit_code(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
     """Wait for the command and return its exit code.
 
-    Stopping the sampler also stops the command. The limit --seconds ends only the sampling.
+    If ``stop`` is set, the command is stopped too. The limit --seconds ends only the sampling.
     """
     while child.poll() is None and not stop.wait(CHILD_POLL_S):
         pass
@@ -281,7 +280,7 @@ def _exit_code_of(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _unwritable(error: OSError) -> str:
+def _write_error(error: OSError) -> str:
     file = f" ({error.filename})" if error.filename else ""
     return f"The samples cannot be written or served{file}: {error.strerror}."
 

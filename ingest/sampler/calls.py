@@ -33,9 +33,9 @@ class CallThread:
         self.busy = False
 
     def call(self, work: Callable[[], Any]) -> Any:
-        """Run ``work`` on the thread and return its result.
+        """Run ``work`` on the thread and return its result. Must not be called while ``busy`` is true.
 
-        Raises the errors of ``work``, and HungError after the time limit. Do not call this while ``busy`` is true.
+        Raises the errors of ``work``, and HungError after the time limit.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="nvml", daemon=True)
@@ -57,9 +57,9 @@ class CallThread:
         return value
 
     def close(self) -> None:
-        """End the thread; no calls are allowed afterwards.
+        """End the thread. No calls are allowed afterwards.
 
-        This does not wait for a hung call; the thread then ends when the call returns.
+        ``close`` does not wait for a hung call. The thread ends when the hung call returns.
         """
         self._closed = True
         self._requested.set()

@@ -12,9 +12,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str | None:
-    """Return the kernel's boot id, None if unknown.
+    """Return the kernel's boot id, or None if unknown.
 
-    Monotonic times of two recordings can be compared only if their boot ids are equal.
+    Monotonic times of two recordings can be compared only if the recordings have equal boot ids.
     """
     try:
         return BOOT_ID.read_text().strip()

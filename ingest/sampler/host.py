@@ -1,7 +1,6 @@
 """Host readings once a second: cores, training process, loader workers, memory, swap, disks, network.
 
-Linux reports all of these values. Values that another system does not report are left out. If psutil is missing or a call fails, the sampler
-continues without these values.
+Linux reports all of these values. Values that another system does not report are missing. Without psutil, no host values are sampled.
 """
 
 from __future__ import annotations
@@ -15,20 +14,21 @@ from typing import Any
 from sawtooth.ingest.loop.cores import allowed_cores, core_groups, usable_cores
 
 PERIOD_NS = 10**9  # The kernel counts CPU time in hundredths of a second, so shorter windows are not precise.
-JITTER_NS = 50_000_000  # A reading that comes this much early still counts as on time.
+JITTER_NS = 50_000_000  # A reading may be early by this time.
 # Time between searches for child processes. A search reads every process of the host (some milliseconds).
 SEARCH_NS = 5 * 10**9
-MAX_WORKERS = 512  # Loader workers whose CPU time is read. No training is expected to have more.
+MAX_WORKERS = 512  # The CPU time of at most this many loader workers is read. No training is expected to have more.
 # These devices have no disk of their own, or are built from other disks, which are counted already.
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 SPAWN_MODULE = "multiprocessing.spawn"  # The command lines of spawned workers contain this module.
-HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # In the command lines of processes that are not loader workers.
+# A process with one of these words in its command line is not a loader worker.
+HELPERS = ("resource_tracker", "forkserver", "compile_worker")
 
 
 class HostReader:
-    """Reads the host's values; rates are since the last reading.
+    """Reader of the host's values. Rates are means since the last reading.
 
-    ``roots`` are the processes to follow besides those that use a GPU: the command that the sampler started or watches.
+    ``roots`` are processes to follow besides the processes on a GPU, such as the command that the sampler started or watches.
     """
 
     def __init__(self, roots: Iterable[int] = (), psutil: Any = None, proc: Path = Path("/proc")) -> None:
@@ -41,7 +41,7 @@ class HostReader:
         self._due_m = 0
         self._last_m: int | None = None
         self._totals: dict[str, float] = {}
-        self._processes: dict[int, tuple[Any, float]] = {}  # by PID: the psutil process, and the CPU seconds that it had used
+        self._processes: dict[int, tuple[Any, float]] = {}  # the psutil process and the CPU seconds it had used, by PID
         self._search_m = 0
         self._workers: list[int] = []
         self._descendants: frozenset[int] = frozenset()
@@ -57,9 +57,9 @@ class HostReader:
         self._roots = tuple(roots)
 
     def read(self, now_m: int, on_gpu: Iterable[int] = ()) -> dict[str, float] | None:
-        """Return values by the names in HOST_COLUMNS; None if the next reading is not due yet.
+        """Return values by the names in HOST_COLUMNS; None without psutil, or before the next reading is due.
 
-        Also None without psutil, and at the first reading, which only stores the counters for the rates.
+        The first reading returns None, because it only stores the counters for the rates.
         """
         if self._psutil is None or now_m < self._due_m:
             return None
@@ -101,16 +101,16 @@ class HostReader:
         return readings | {"cores": float(usable)}
 
     def _queue(self, elapsed: float) -> dict[str, float]:
-        """Return the number of runnable tasks, and the shares of time (%) in which tasks waited, by resource.
+        """Return the number of runnable tasks, without the sampler, and the shares of waiting time (%).
 
-        The sampler is not counted as a task. Only Linux reports these values.
+        There is a share for each resource. Only Linux reports these values.
         """
         readings: dict[str, float] = {}
         with contextlib.suppress(OSError, ValueError, IndexError):
             running = (self._proc / "loadavg").read_text().split()[3]
             readings["run_queue"] = max(float(running.partition("/")[0]) - 1.0, 0.0)
         for resource in ("cpu", "io", "memory"):
-            # Kernels before 4.20, and those built without it, have no pressure files.
+            # Kernels before 4.20, and some later ones, have no pressure files.
             with contextlib.suppress(OSError, ValueError, IndexError):
                 line = (self._proc / f"pressure/{resource}").read_text().splitlines()[0]
                 rate = self._rate(f"pressure {resource}", int(line.rpartition("total=")[2]) / 1e6, elapsed)
@@ -152,7 +152,7 @@ class HostReader:
             self._search_m = now_m + SEARCH_NS
             self._search(on_gpu)
         followed = {*self._roots, *self._descendants}
-        # Other jobs may use the GPUs too. In a container, the driver's PIDs can belong to another PID namespace.
+        # Other jobs may use the GPUs too. In a container, the driver's PIDs can be of another PID namespace.
         mains = {pid for pid in (on_gpu & followed or self._busiest or self._roots or on_gpu) if self._psutil.pid_exists(pid)}
         if not mains:
             return {}
@@ -200,7 +200,7 @@ class HostReader:
     def _cpu(self, pid: int, elapsed: float) -> float | None:
         """Return the share (%) of one core that a process used since its last reading.
 
-        None if this is the first reading or the process has ended.
+        The result is None at the first reading, and after the process has ended.
         """
         process, previous = self._processes.get(pid, (None, None))
         try:
@@ -214,10 +214,7 @@ class HostReader:
         return 100.0 * max(total - previous, 0.0) / elapsed if previous is not None and elapsed else None
 
     def _waits(self, pid: int, elapsed: float) -> float | None:
-        """Return the share (%) of time in which a process's main thread was ready but waited for a core.
-
-        None if the kernel does not count it.
-        """
+        """Return the share (%) of time in which a process's main thread waited for a core; None if unknown."""
         try:
             ran_ns, waited_ns, _ = map(int, (self._proc / f"{pid}/task/{pid}/schedstat").read_text().split())
         except (OSError, ValueError):
@@ -233,7 +230,7 @@ class HostReader:
 
 
 def is_worker(command: list[str], parent_command: list[str] | None) -> bool:
-    """Return whether a process is a worker by its command: a copy of its parent, or multiprocessing's."""
+    """Return whether a process is a worker, by a command that equals the parent's or is multiprocessing's."""
     text = " ".join(command)
     return bool(command) and not any(word in text for word in HELPERS) and (command == parent_command or SPAWN_MODULE in text)
 

@@ -1,4 +1,4 @@
-"""Sampling loop: samples at an interval, records gaps, survives hung calls, measures its own cost."""
+"""Sampling loop: take samples at an interval, record gaps, survive hung calls, measure the own cost."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sawtooth.ingest.sampler.step_rate import StepRateReader
 OVERHEAD_PERIOD_NS = 10 * 10**9  # Time between records of the sampler's own cost.
 PLAN_PERIOD_NS = 10**9  # Time between updates of the calls' periods.
 MAX_CPU_SHARE = 0.01  # Share of one core, per GPU. If sampling takes more, all calls except GPM become less frequent.
-MAX_SLOWDOWN = 8.0  # Largest factor by which these calls become less frequent.
-# Share of one core, per GPU. If sampling then takes more than this, the interval doubles too, although this hides fast sawtooth patterns.
+MAX_SLOWDOWN = 8.0  # Largest factor by which calls become less frequent.
+# Share of one core, per GPU. If sampling takes more even with MAX_SLOWDOWN, the interval doubles, which hides fast sawtooth patterns.
 MAX_CPU_SHARE_AT_INTERVAL = 0.05
 MAX_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.
 
 
 class RecordSink(Protocol):
-    """Receiver of records, in order.
+    """Receiver of records in order.
 
-    ``devices`` is called first, and again when the capabilities of the devices have changed.
+    ``devices`` is called first, and again after the capabilities of the devices have changed.
     """
 
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
@@ -37,12 +37,12 @@ class RecordSink(Protocol):
         """Accept a record."""
 
     def close(self) -> None:
-        """Finish; no records follow."""
+        """Accept the end of the records."""
 
 
 @dataclass
 class _Cost:
-    """The sampler's own cost since ``since_m``; ``cpu_ns`` is the process's CPU time at that moment."""
+    """The sampler's cost since the monotonic time ``since_m``, at which the CPU time was ``cpu_ns``."""
 
     since_m: int
     cpu_ns: int
@@ -88,9 +88,9 @@ class Sampler:
         self._retry_ns = RETRY_FIRST_NS
 
     def run(self, seconds: float | None = None) -> str:
-        """Sample until the end; return its reason: "stopped", "watched process ended" or "time".
+        """Sample until ``stop`` is set, the watched process ends or ``seconds`` have passed.
 
-        Sampling ends when ``stop`` is set, the watched process ends or ``seconds`` have passed. Raises DriverLostError only at the start.
+        Returns the reason for the end: "stopped", "watched process ended" or "time". Raises DriverLostError only at the start.
         """
         try:
             return self._run(seconds)
@@ -99,16 +99,16 @@ class Sampler:
 
     def _run(self, seconds: float | None) -> str:
         gpus: list[SampledGpu] = self.driver.gpus or self.driver.open()
-        started = due = self.clock.monotonic_ns()
+        start_m = due = self.clock.monotonic_ns()
         self._announce(gpus)
-        self._cost = _Cost(started, self.clock.cpu_ns())
+        self._cost = _Cost(start_m, self.clock.cpu_ns())
         reason = "stopped"
         while not self.stop.is_set():
             if not self.alive():
                 reason = "watched process ended"
                 break
             now = self.clock.monotonic_ns()
-            if seconds is not None and now - started >= seconds * 1e9:
+            if seconds is not None and now - start_m >= seconds * 1e9:
                 reason = "time"
                 break
             if now >= due:
@@ -126,7 +126,7 @@ class Sampler:
         return reason
 
     def _close_driver(self) -> None:
-        # A hung call still holds NVML's lock, and closing would wait for it. The end of the process closes NVML too.
+        # A hung call has NVML's lock, so closing NVML would hang too. The end of the process closes NVML.
         if self._hung_m is None:
             with contextlib.suppress(HungError, DriverLostError):
                 self.caller.call(self.driver.close)

@@ -14,7 +14,7 @@ ONLY_THE_HOST = "This machine has no working NVIDIA driver. Only its cores, memo
 
 
 class NoGpus(NvmlDriver):
-    """Driver for a host without devices; it never calls NVML."""
+    """Driver for a host without devices, which never calls NVML."""
 
     def __init__(self, clock: SamplerClock) -> None:
         no_nvml: Any = None

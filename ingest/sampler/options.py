@@ -16,7 +16,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="sawtooth sample",
-        allow_abbrev=False,  # Otherwise an option of the command, such as --n, could match a longer option of ours.
+        allow_abbrev=False,  # Otherwise an option of the command, such as --n, could match a longer option of the sampler.
         description="Sample the GPUs of this machine beside a training job: utilization, tensor activity, power, clocks, memory.",
     )
     parser.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="time between samples (default 0.1)")
@@ -85,11 +85,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def push_token_of(options: argparse.Namespace) -> str | None:
+def find_push_token(options: argparse.Namespace) -> str | None:
     """Return the push token from --token, else from --token-file (first word), else from the environment.
 
-    SAWTOOTH_PUSH_TOKEN comes before SAWTOOTH_TOKEN, the login token, which also allows to push. Raises OSError or UnicodeDecodeError if the
-    file cannot be read.
+    In the environment, SAWTOOTH_PUSH_TOKEN comes before SAWTOOTH_TOKEN, the login token, which also allows pushing. Raises OSError or
+    UnicodeDecodeError if the file cannot be read.
     """
     if options.token:
         return str(options.token)
@@ -98,22 +98,22 @@ def push_token_of(options: argparse.Namespace) -> str | None:
     return os.environ.get("SAWTOOTH_PUSH_TOKEN") or os.environ.get("SAWTOOTH_TOKEN")
 
 
-def format_of(out: Path | None) -> str:
+def default_format(out: Path | None) -> str:
     """Return the default output format: ``jsonl`` if ``out`` ends with .jsonl, else ``session``."""
     return "jsonl" if out is not None and out.suffix == ".jsonl" else "session"
 
 
 def invalid_reason(options: argparse.Namespace) -> str | None:
-    """Return a sentence that says which options are invalid; None if all are valid.
+    """Return the error message for invalid options; None if all options are valid.
 
-    ``format`` and ``token`` must have their final values, from ``format_of`` and ``push_token_of``.
+    ``format`` and ``token`` must have their final values, from ``default_format`` and ``find_push_token``.
     """
     if options.interval < MIN_INTERVAL_S:
-        return f"--interval must be at least {MIN_INTERVAL_S:g} s: no value of NVML changes faster."
+        return f"--interval must be at least {MIN_INTERVAL_S:g} s, because no value of NVML changes faster."
     if math.isnan(options.speed) or options.speed <= 0 or options.copies < 1:
         return "--speed and --copies must be above 0."
     if options.format == "jsonl" and options.out is not None and not options.out.parent.is_dir():
-        return f"There is no folder {str(options.out.parent)!r} to write the samples to."
+        return f"The folder {str(options.out.parent)!r} for the samples does not exist. Create it, or choose another --output."
     if options.push is None and options.resume_push:
         return "--resume-push needs --push URL."
     return None if options.push is None else _invalid_push(options)
@@ -121,7 +121,7 @@ def invalid_reason(options: argparse.Namespace) -> str | None:
 
 def _invalid_push(options: argparse.Namespace) -> str | None:
     if not options.token:
-        return "--push needs the push token, in SAWTOOTH_PUSH_TOKEN or --token-file; the dashboard's Live page shows it."
+        return "--push needs the push token in SAWTOOTH_PUSH_TOKEN or --token-file. The dashboard's Live page shows the token."
     if options.format != "session":
         return "--push needs --format session, which is the default."
     return invalid_url_reason(options.push)

@@ -15,9 +15,9 @@ from sawtooth.ingest.sampler.nvml.fields import COLUMNS, SOURCES
 from sawtooth.ingest.sampler.step_rate import KEYS
 
 STALE_NS = 10 * 10**9  # Older values are not served.
-SLOW_STALE_NS = 60 * 10**9  # The same limit for columns that are read only a few times a minute.
+SLOW_STALE_NS = 60 * 10**9  # Older values of columns that are read only a few times a minute are not served.
 
-# by column: name of the metric, factor to its unit, help text
+# The name of the metric, the factor to the metric's unit, and the help text, by column.
 EXPORTED = {
     quantity.column: (name, 1 / scale, quantity.about)
     for quantity in QUANTITIES
@@ -27,7 +27,7 @@ SLOW = {column for source in SOURCES for column in source.columns if source.long
 
 
 class PrometheusSink:
-    """Serves ``/metrics`` with the latest value of each column; slow columns are not in every tick."""
+    """Serves ``/metrics`` with the latest value of each column, because a tick does not have all columns."""
 
     def __init__(self, clock: SamplerClock) -> None:
         self._clock = clock
@@ -136,14 +136,17 @@ def _product(value: float | None, factor: float | None) -> float | None:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``[HOST]:PORT`` or ``PORT`` (default: loopback). Raises ValueError."""
+    """Return host and port of ``[HOST]:PORT`` or ``PORT``; the default host is loopback.
+
+    Raises ValueError for other texts.
+    """
     host, _, port = text.rpartition(":")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _labels(gpu: dict[str, Any]) -> str:
     pairs = {"gpu": gpu["device"], "uuid": gpu["uuid"], "name": gpu["name"]}
-    return ",".join(f'{k}="{_escape(str(v))}"' for k, v in pairs.items())
+    return ",".join(f'{key}="{_escape(str(value))}"' for key, value in pairs.items())
 
 
 def _escape(text: str) -> str:

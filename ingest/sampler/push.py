@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from sawtooth.ingest.sampler.clock import SamplerClock
-from sawtooth.ingest.sampler.segments import segment_name, segments_of
+from sawtooth.ingest.sampler.segments import find_segments, segment_name
 
 BATCH_BYTES = 1 << 20  # The server's limit for one POST.
 FIRST_WAIT_S = 1.0  # Wait after the first failed request. It doubles with each further failure.
@@ -23,7 +23,7 @@ MAX_WAIT_S = 60.0  # Longest wait after a failed request.
 IDLE_S = 0.25
 DRAIN_S = 30.0  # Time limit for sending after the last sample. The user can send the rest with --resume-push.
 MAX_SESSION_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
-FATAL_STATUSES = frozenset({400, 401, 403, 404, 413})  # An immediate retry does not help after these.
+FATAL_STATUSES = frozenset({400, 401, 403, 404, 413})  # After one of these, an immediate retry does not help.
 TIMEOUT_S = 10.0  # A request that takes longer has failed.
 
 Send = Callable[[str, str, bytes | None, Mapping[str, str]], tuple[int, dict[str, Any]]]
@@ -51,19 +51,16 @@ def _json_object(content: bytes) -> dict[str, Any]:
 
 
 def available_on_disk(folder: Path) -> dict[int, int]:
-    """Return how many bytes to send of each segment of a finished session (0 is meta.json).
-
-    Only complete lines are sent. An incomplete last line stays on this host.
-    """
+    """Return the bytes of complete lines in each segment of a finished session (0 is meta.json)."""
     sizes = {0: (folder / "meta.json").stat().st_size}
-    for number, path in segments_of(folder).items():
+    for number, path in find_segments(folder).items():
         sizes[number] = path.read_bytes().rfind(b"\n") + 1
     return sizes
 
 
 @dataclass
 class PushState:
-    """State of a push: acknowledged bytes, the last problem, and the clock offset (server minus client)."""
+    """State of a push: acknowledged bytes, the last error, and the clock offset (server minus client)."""
 
     acknowledged: int = 0
     trouble: str | None = None
@@ -71,7 +68,7 @@ class PushState:
 
 
 class Push:
-    """Sends one session folder. ``available`` returns how many bytes of each segment are synced to disk."""
+    """Sends one session folder. ``available`` returns the bytes of each segment that are synced to disk."""
 
     def __init__(
         self,
@@ -94,7 +91,7 @@ class Push:
         self._wait_s = FIRST_WAIT_S
 
     def step(self) -> float:
-        """Send at most one request; return the seconds to wait before the next one (0: more to send now)."""
+        """Send at most one request; return the seconds to wait before the next (0 if more can be sent now)."""
         if self._acked is None:
             return self._resume()
         for segment, size in sorted(self._available().items()):
@@ -106,7 +103,7 @@ class Push:
     def drained(self) -> bool:
         """Return whether the server has acknowledged all available bytes."""
         acked = self._acked
-        return acked is not None and all(acked.get(n, 0) >= size for n, size in self._available().items())
+        return acked is not None and all(acked.get(segment, 0) >= size for segment, size in self._available().items())
 
     def run(self, stop: threading.Event) -> None:
         """Send until ``stop`` is set, and then the rest for at most DRAIN_S seconds."""
@@ -146,7 +143,7 @@ class Push:
         if status in (200, 409) and isinstance(server_size, int) and server_size >= 0:
             if status == 200:
                 self.state.acknowledged += max(0, server_size - offset)
-            # Continue from the server's size. After 409, the server has more bytes than expected, or fewer if it lost its disk.
+            # After 409, the server has more bytes than expected, or fewer bytes if it lost its disk.
             self._acked[segment] = server_size
             if server_size > size:
                 self.state.trouble = f"the dashboard has another session called {self.folder.name}"
@@ -185,7 +182,7 @@ class Push:
         return wait_s
 
     def _trim(self) -> None:
-        sizes = {n: size for n, size in self._available().items() if n}
+        sizes = {segment: size for segment, size in self._available().items() if segment}
         total = sum(sizes.values())
         assert self._acked is not None
         for segment in sorted(sizes)[:-1]:

@@ -12,12 +12,12 @@ from typing import Any
 from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.loop import RecordSink
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
-from sawtooth.ingest.sampler.segments import decode_line, segments_of
+from sawtooth.ingest.sampler.segments import decode_line, find_segments
 from sawtooth.ingest.sampler.sinks import PLAIN_KEYS
 
 
 class ReplayError(Exception):
-    """The file is not a recording; the message says why."""
+    """The file cannot be replayed. The message gives the reason."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ def read_recording(path: Path) -> ReplayedRecording:
 def _read_session(folder: Path) -> ReplayedRecording:
     recording = ReplayedRecording([])
     columns: list[str] = []
-    for segment in segments_of(folder).values():
+    for segment in find_segments(folder).values():
         for line in segment.read_bytes().split(b"\n"):
             record = decode_line(line)
             if record is None:
@@ -55,10 +55,16 @@ def _read_session(folder: Path) -> ReplayedRecording:
             if record["k"] == "head":
                 columns, recording.gpus = record["columns"], record["devices"]
             elif record["k"] == "tick":
-                place = [columns.index(c) if c in columns else None for c in COLUMNS]
-                rows = [None if row is None else [None if i is None else row[i] for i in place] for row in record["g"]]
+                rows = [_row_in_order(row, columns) for row in record["g"]]
                 recording.ticks.append((record["w"], rows, record.get("s", [])))
     return recording
+
+
+def _row_in_order(row: list[Any] | None, columns: list[str]) -> list[Any] | None:
+    """Return the values of a GPU's ``row`` in the order of COLUMNS; None for a lost GPU."""
+    if row is None:
+        return None
+    return [row[columns.index(column)] if column in columns else None for column in COLUMNS]
 
 
 def _read_plain(path: Path) -> ReplayedRecording:
@@ -78,39 +84,37 @@ def _read_plain(path: Path) -> ReplayedRecording:
             device = int(row.get("gpu", 0))
             gpus.setdefault(device, _plain_gpu(device, meta, row))
             ticks.setdefault(row["t_ns"], {})[device] = [_plain_value(row, column) for column in COLUMNS]
-    order = sorted(gpus)
-    recording = ReplayedRecording([gpus[d] | {"device": i} for i, d in enumerate(order)])
-    recording.ticks = [(t, [ticks[t].get(d) for d in order], []) for t in sorted(ticks)]
+    devices = sorted(gpus)
+    recording = ReplayedRecording([gpus[device] | {"device": number} for number, device in enumerate(devices)])
+    recording.ticks = [(time, [ticks[time].get(device) for device in devices], []) for time in sorted(ticks)]
     for gpu in recording.gpus:
-        seen = {
-            c
+        recorded_columns = {
+            column
             for _, rows, _ in recording.ticks
-            for c, v in zip(COLUMNS, rows[gpu["device"]] or (), strict=False)
-            if v is not None
+            for column, value in zip(COLUMNS, rows[gpu["device"]] or (), strict=False)
+            if value is not None
         }
-        gpu["capabilities"] = {
-            c: {"source": "recording", "reason": None} if c in seen else {"source": None, "reason": "not in the recording"}
-            for c in COLUMNS
-        }
+        known, unknown = {"source": "recording", "reason": None}, {"source": None, "reason": "not in the recording"}
+        gpu["capabilities"] = {column: dict(known if column in recorded_columns else unknown) for column in COLUMNS}
     return recording
 
 
 def _plain_gpu(device: int, meta: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    named: dict[str, Any] = next((g for g in meta.get("gpus", []) if g.get("gpu") == device), {})
-    name = named.get("name") or meta.get("name") or "GPU"
+    description: dict[str, Any] = next((gpu for gpu in meta.get("gpus", []) if gpu.get("gpu") == device), {})
+    name = description.get("name") or meta.get("name") or "GPU"
     return {
         "device": device,
-        "uuid": named.get("uuid") or f"replay-{device}",
+        "uuid": description.get("uuid") or f"replay-{device}",
         "name": name,
         "memory_bytes": row.get("mem_total"),
     }
 
 
-_KEY_OF = {column: (key, factor) for key, (column, factor) in PLAIN_KEYS.items()}
+_KEYS_BY_COLUMN = {column: (key, factor) for key, (column, factor) in PLAIN_KEYS.items()}
 
 
 def _plain_value(row: dict[str, Any], column: str) -> Any:
-    key, factor = _KEY_OF[column]
+    key, factor = _KEYS_BY_COLUMN[column]
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
         return None
@@ -118,16 +122,16 @@ def _plain_value(row: dict[str, Any], column: str) -> Any:
 
 
 def _copied_gpus(recording: ReplayedRecording, copies: int) -> list[dict[str, Any]]:
-    n = len(recording.gpus)
+    count = len(recording.gpus)
     return [
-        g | {"device": k * n + g["device"], "uuid": g["uuid"] + (f"-copy{k}" if k else "")}
-        for k in range(copies)
-        for g in recording.gpus
+        gpu | {"device": copy * count + gpu["device"], "uuid": gpu["uuid"] + (f"-copy{copy}" if copy else "")}
+        for copy in range(copies)
+        for gpu in recording.gpus
     ]
 
 
 class Replay:
-    """Plays a recording at ``speed`` times its recorded speed; timestamps keep their recorded distances."""
+    """Plays a recording at ``speed`` times the recorded speed. Distances between timestamps do not change."""
 
     def __init__(
         self,
@@ -147,9 +151,9 @@ class Replay:
         self.copies = copies
 
     def run(self, *, loop: bool = False, seconds: float | None = None) -> str:
-        """Play the recording once, or repeatedly with ``loop``; return why the replay ended."""
+        """Play the recording once, or repeatedly with ``loop``; return the reason for the end."""
         started = self.clock.monotonic_ns()
-        # If the replay is faster than the recording, its timestamps begin in the past and end now, so that no timestamp is in the future.
+        # If the replay is faster than the recording, the timestamps begin in the past, so that no timestamp is in the future.
         ahead = int(self.recording.duration_ns * (1 - 1 / self.speed)) if not loop else 0
         w0 = self.clock.wall_ns() - ahead
         for sink in self.sinks:
@@ -180,8 +184,8 @@ class Replay:
                 if series:
                     shift = (w0 + offset - w) // 1000
                     record["s"] = [
-                        [k * count + device, column, [t + shift for t in times], values]
-                        for k in range(self.copies)
+                        [copy * count + device, column, [time + shift for time in times], values]
+                        for copy in range(self.copies)
                         for device, column, times, values in series
                     ]
                 yield offset, record

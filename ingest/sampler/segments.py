@@ -16,7 +16,7 @@ from sawtooth.ingest.json_checksum import with_checksum
 SEGMENT_BYTES = 8_000_000
 SEGMENT_NS = 600 * 10**9  # A new segment starts after ten minutes, even if the last one is small.
 SYNC_NS = 10**9  # A power failure loses at most the records of this period.
-# Each segment's head has these keys of meta.json, so that the segment can be read without the others.
+# Each segment's head has these keys of meta.json, so that the segment can be read without other files.
 HEAD_KEYS = ("v", "session", "host", "boot", "versions", "name", "interval_ns", "columns", "devices")
 SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")
 MAX_CONTAINERS = 10_000  # Lists and objects in a record or in meta.json. Sixteen GPUs have a few hundred.
@@ -59,14 +59,14 @@ def segment_name(number: int) -> str:
     return f"samples-{number:04d}.jsonl"
 
 
-def segments_of(folder: Path) -> dict[int, Path]:
-    """Return a session's segments by number, in numeric order (by name, 10000 would come before 9999)."""
+def find_segments(folder: Path) -> dict[int, Path]:
+    """Return a session's segments by number, in numeric order."""
     numbers = ((int(match[1]), path) for path in folder.glob("samples-*.jsonl") if (match := SEGMENT.fullmatch(path.name)))
     return dict(sorted(numbers))
 
 
 class SegmentWriter:
-    """Writes one session. ``durable`` has the synced bytes by segment; a push may send these."""
+    """Writes one session. ``durable`` has the bytes of each segment that are synced and may be pushed."""
 
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
         self.folder = folder
@@ -93,10 +93,7 @@ class SegmentWriter:
             self.sync(m)
 
     def start_segment(self, m: int, w: int) -> None:
-        """Close the segment and open the next one; its head repeats the HEAD_KEYS of ``meta``.
-
-        Raises OSError if writing fails.
-        """
+        """Close the segment, open the next segment, and write its head. Raises OSError if writing fails."""
         self.close()
         self.segment += 1
         path = self.folder / segment_name(self.segment)
@@ -122,19 +119,17 @@ class SegmentWriter:
         line = encode_line({"k": record["k"], "q": self.sequence, **record})
         written = os.write(self._file, line)
         if written != len(line):
-            # A full disk cut the line. End it with a newline, so that the next line can be read. Readers skip the cut line because
-            # of its CRC.
-
+            # A full disk cut the line. A newline makes the next line readable. Readers skip the cut line because of its CRC.
             self._bytes += written
             try:
                 self._bytes += os.write(self._file, b"\n")
             except OSError:
-                self._give_up_segment()
+                self._abandon_segment()
             raise OSError(errno.ENOSPC, "the disk took only part of a record")
         self.sequence += 1
         self._bytes += written
 
-    def _give_up_segment(self) -> None:
+    def _abandon_segment(self) -> None:
         os.close(self._file)
         self._file = -1  # The next record opens a new segment.
 
@@ -143,7 +138,7 @@ def join_segments(folder: Path, target: Path) -> int:
     """Join the complete lines of a session's segments into one file for ingestion; return its tick count."""
     ticks = 0
     with target.open("wb") as out:
-        for segment in segments_of(folder).values():
+        for segment in find_segments(folder).values():
             content = segment.read_bytes()
             lines = content[: content.rfind(b"\n") + 1]
             ticks += lines.count(b'{"k":"tick",')

@@ -20,7 +20,7 @@ from sawtooth.installation import default_data_folder, recorder_version
 
 DISK_RETRY_NS = 10 * 10**9  # Time between attempts to begin a new segment after a full disk. The sampler continues meanwhile.
 
-# By key of plain lines: the column, and the factor to its unit. Plain lines have PCIe and NVLink in MiB/s, as GPM reports them.
+# The column and the factor to the column's unit, by key of plain lines. PCIe and NVLink are in MiB/s, as GPM reports them.
 PLAIN_KEYS = {key: (column, factor) for key, (column, factor) in names_in("nvml_jsonl").items() if column in COLUMNS}
 
 
@@ -32,7 +32,7 @@ def default_folder() -> Path:
 def new_session_id(w: int, host: str | None = None) -> str:
     """Return a new session id, such as ``20261121T050405Z-node7-a1b2c3d4e5f60718``.
 
-    The random part prevents that anyone guesses the id from the host and the time.
+    Without the random part, the id could be guessed from the host and the time.
     """
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(w / 1e9))
     name = "".join(c if c.isalnum() and c.isascii() else "-" for c in (host or socket.gethostname()))[:40].strip("-")
@@ -42,7 +42,7 @@ def new_session_id(w: int, host: str | None = None) -> str:
 class SessionSink:
     """Writes a session folder under ``parent``.
 
-    If the disk is full, samples are lost, but the sampler continues. The sink records the gap when there is room again.
+    If the disk is full, samples are lost, but the sampler continues. The sink records the gap once the disk has space again.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SessionSink:
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
         """Begin the session, or a new segment if the devices have changed."""
         if self.writer is not None:
-            self.writer.meta |= {"devices": gpus}  # The next segment uses these, even if a full disk delays it.
+            self.writer.meta |= {"devices": gpus}  # The next segment has these devices, even if a full disk delays the segment.
             try:
                 self.writer.start_segment(m, w)
             except OSError:
@@ -118,7 +118,7 @@ class SessionSink:
 
 
 class PlainSink:
-    """Writes plain JSON lines for scripts: about the devices, per GPU and tick, and per event.
+    """Writes JSON lines for scripts: about the devices, per GPU and tick, and per event.
 
     Missing values are left out.
     """
@@ -153,10 +153,7 @@ class PlainSink:
         )
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write the lines of a tick, or an event as a line with the key ``event``.
-
-        The driver's buffers are not written; only sessions have them.
-        """
+        """Write the lines of a tick without driver buffers, or an event as a line with the key ``event``."""
         if record["k"] != "tick":
             if record["k"] == "event" and record["e"] not in ("overhead", "capability"):
                 self._line(

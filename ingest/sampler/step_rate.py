@@ -1,8 +1,8 @@
 """Reader for the step rate of a training, from a file that `sawtooth run` writes.
 
 The file is one JSON object of numbers: ``step``, ``p50_ms``, ``p95_ms`` and ``per_s`` of the recent steps, and ``samples`` and
-``flops`` per step if they are known. The writer replaces the file atomically. The sampler checks it once a second and writes a
-record into the session when it has changed.
+``flops`` per step if they are known. The writer replaces the file atomically. The sampler checks the file once a second, and writes a
+record into the session after a change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StepRateReader:
         self._changed_ns = 0
 
     def read(self, now_m: int) -> dict[str, float] | None:
-        """Return the new values; None if no reading is due, nothing changed or the file is unreadable."""
+        """Return new values; None if no reading is due, the file has not changed, or it is unreadable."""
         if now_m < self._due_m:
             return None
         self._due_m = now_m + PERIOD_NS

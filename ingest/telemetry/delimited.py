@@ -23,10 +23,9 @@ from sawtooth.ingest.telemetry.values import CountedTimes, cells, number, rows_o
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
-ASSUMED_INTERVAL_NS = (
-    1_000_000_000  # Samples without times are assumed to have this distance, because most tools print once a second.
-)
-MAX_CACHED_CELLS = 100_000  # Cells per column. Their numbers are cached, because most values of a log recur.
+# Samples without times are assumed to have this distance, because most tools print once a second.
+ASSUMED_INTERVAL_NS = 1_000_000_000
+MAX_CACHED_CELLS = 100_000  # So many cells of a column are cached with their numbers, because most values of a log recur.
 MAX_RATIO = 1.0  # If no value of a column without a unit is larger, the values are ratios from 0 to 1, not percent.
 BATCH_LINES = 8192  # Lines that are read at once, because whole columns are converted faster than single rows.
 MAX_LINES_OF_ROW = 4  # A row with line breaks inside its cells has at most this many lines.
@@ -45,7 +44,7 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
     text = text_of(lines)
     header, _ = find_header(text)
     if header is None:
-        raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
+        raise SourceError("E-TYPE", "This table has no header line, so its columns have no names. Add the header line.")
     reader = _RowReader(header, tool)
     rows = _joined_rows(text)
     while lines_of_batch := list(itertools.islice(rows, BATCH_LINES)):
@@ -54,9 +53,9 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
 
 
 def _joined_rows(text: Iterator[str]) -> Iterator[str]:
-    """Yield the rows. If a quoted cell contains line breaks, the lines of its row are joined.
+    """Yield the rows, and join the lines of a row if a quoted cell contains line breaks.
 
-    If a quote is not closed within MAX_LINES_OF_ROW lines, its lines are yielded separately.
+    If a quote is not closed within MAX_LINES_OF_ROW lines, these lines are yielded separately.
     """
     open_row: list[str] = []  # lines of a row with an open quote
     for line in text:
@@ -78,12 +77,13 @@ def _with_joined_time(row: list[str], header: Header) -> list[str]:
 
     ``date --iso-8601=ns`` and Python's logging write such times.
     """
-    at = header.time
-    if at is None or header.delimiter != "," or len(row) != len(header.titles) + 1 or at + 1 >= len(row):
+    position = header.time
+    if position is None or header.delimiter != "," or len(row) != len(header.titles) + 1 or position + 1 >= len(row):
         return row
-    if not (_WHOLE_SECONDS.search(row[at]) and _FRACTION.fullmatch(row[at + 1].strip())):
+    seconds, fraction = row[position].strip(), row[position + 1].strip()
+    if not (_WHOLE_SECONDS.search(row[position]) and _FRACTION.fullmatch(fraction)):
         return row
-    return [*row[:at], f"{row[at].strip()}.{row[at + 1].strip()}", *row[at + 2 :]]
+    return [*row[:position], f"{seconds}.{fraction}", *row[position + 2 :]]
 
 
 class _CellNumbers(dict[str, float]):
@@ -120,8 +120,8 @@ class _RowReader:
         self.numbers = {column.position: _CellNumbers(column, self.table) for column in header.columns}
         self.devices: DeviceNumbers | None = None
         self.count, self.unreadable, self.example = 0, 0, ""
-        # For a table without times: the number of the current printout of all GPUs, and the GPUs that it has so far.
-        self.printout, self.seen = -1, set[int]()
+        # For a table without times, the number of the current printout of all GPUs, and its GPUs so far.
+        self.printout, self.printed_devices = -1, set[int]()
         # The last date and time as text, and as ns.
         self.last_time: tuple[tuple[str, str], int | None] = ("", ""), None
 
@@ -136,26 +136,26 @@ class _RowReader:
         cells_of = list(zip(*rows, strict=True))
         devices = self.devices.numbers(rows, cells_of)
         times = [time if time is not None and 0 <= time < 1 << 62 else None for time in self._times(cells_of, devices)]
-        unreadable = [i for i, pair in enumerate(zip(times, devices, strict=True)) if None in pair]
+        unreadable = [row for row, pair in enumerate(zip(times, devices, strict=True)) if None in pair]
         example = f"{self.header.delimiter} ".join(map(str.strip, rows[unreadable[0]])) if unreadable else ""
         self._count_unreadable(len(unreadable), example)
-        left_out = set(unreadable)
+        skipped = set(unreadable)
         if self.header.partition is not None:
-            cells_of_partition = enumerate(cells_of[self.header.partition])
-            partitions = {i for i, cell in cells_of_partition if cell.strip() not in WHOLE_GPU} - left_out
+            partition_cells = enumerate(cells_of[self.header.partition])
+            partitions = {row for row, cell in partition_cells if cell.strip() not in WHOLE_GPU} - skipped
             if partitions:
                 note = "Rows of further partitions of a GPU were left out."
                 self.table.note("instances_left_out", "info", note, count=len(partitions))
-            left_out |= partitions
-        if left_out:
-            used = [i for i in range(len(rows)) if i not in left_out]
-            cells_of = [tuple(column[i] for i in used) for column in cells_of]
-            times, devices = [times[i] for i in used], [devices[i] for i in used]
+            skipped |= partitions
+        if skipped:
+            used = [row for row in range(len(rows)) if row not in skipped]
+            cells_of = [tuple(column[row] for row in used) for column in cells_of]
+            times, devices = [times[row] for row in used], [devices[row] for row in used]
         if times:
             self._store(cells_of, np.array(times, np.int64), np.array(devices, np.int64))
 
     def _find_time(self, rows: list[list[str]]) -> None:
-        """Find the column of times by its cells if no title is known; without one, count the printouts."""
+        """Find the column of times by its cells if no title is known; without such a column, count printouts."""
         header = self.header
         if header.time is None:
             header.time = time_position(header, rows)
@@ -193,7 +193,7 @@ class _RowReader:
             self.rows.extend(devices if device is None else np.full(len(times), device), times, values)
 
     def _values(self, cells_of: list[tuple[str, ...]], device: int | None, count: int) -> list[F64]:
-        """Return an array for each of ``names``; only of GPU ``device`` if the table has columns per GPU."""
+        """Return an array for each of ``names``. If the table has columns per GPU, only GPU ``device`` counts."""
         values = {name: np.full(count, np.nan) for name in self.names}
         clocks = []
         for column in self.header.columns:
@@ -234,12 +234,12 @@ class _RowReader:
             yield self.last_time[1]
 
     def _printout_ns(self, device: int) -> int | None:
-        """Return the time of a row without one, by counting printouts; a repeated GPU begins the next."""
-        if device in self.seen:
-            self.seen.clear()
-        if not self.seen:
+        """Return the time of a row from the number of its printout. A repeated GPU begins a printout."""
+        if device in self.printed_devices:
+            self.printed_devices.clear()
+        if not self.printed_devices:
             self.printout += 1
-        self.seen.add(device)
+        self.printed_devices.add(device)
         return self.counted_times.ns(self.printout) if self.counted_times is not None else None
 
     def telemetry(self) -> TelemetryTables:
@@ -256,7 +256,7 @@ class _RowReader:
                 advice = f"The header has {titles} titles, but this row has {filled} cells. Give each cell its title."
             raise SourceError(
                 "E-TYPE",
-                f"None of the {self.count:,} rows below the header can be read: the first is {as_shown(self.example)}. {advice}",
+                f"None of the {self.count:,} rows below the header can be read. The first is {as_shown(self.example)}. {advice}",
             )
         self.rows.store(self.table, self.times.finish())
         self._scale_ratios()

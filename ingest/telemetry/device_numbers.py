@@ -15,10 +15,10 @@ BLANKS = ("", "-", "n/a", "na", "none", "null", "nan", "unknown")
 
 
 def device_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
-    """Return the position of the column that identifies the GPU of a row; None if there is none.
+    """Return the position of the column that identifies the GPU of a row; None without such a column.
 
     If several columns may identify the GPU (``gpu`` and ``index``), the column with the fewest repeated pairs of time and GPU is used.
-    If two columns are equal in this, the one with fewer different cells is used, because the other may number the rows.
+    Of two columns with equally many repeated pairs, the column with fewer different cells is used, because the other may number the rows.
     """
     if len(header.devices) < 2 or header.time is None:
         return next(iter(header.devices), None)
@@ -38,11 +38,11 @@ class DeviceNumbers:
     def __init__(self, header: Header, table: SampleTable, rows: Sequence[Sequence[str]]) -> None:
         self.header, self.table = header, table
         self.position = device_position(header, rows)
-        self.known: dict[tuple[str, ...], int | None] = {}  # by the cells of (host, GPU, UUID): the GPU's number
-        self.devices: dict[tuple[str, str], int] = {}  # by (host, UUID or index): the GPU's number
+        self.known: dict[tuple[str, ...], int | None] = {}  # the GPU's number, by the cells of (host, GPU, UUID)
+        self.devices: dict[tuple[str, str], int] = {}  # the GPU's number, by (host, UUID or index)
 
     def numbers(self, rows: Sequence[Sequence[str]], cells_of: Sequence[Sequence[str]]) -> list[int | None]:
-        """Return the number of the GPU that each row describes; None if its cells identify no GPU."""
+        """Return the number of the GPU that each row describes; None for a row that identifies no GPU."""
         positions = (self.header.host, self.position, self.header.uuid)
         keys = zip(*(cells_of[position] if position is not None else ("",) * len(rows) for position in positions), strict=True)
         earlier = self.known
@@ -88,4 +88,5 @@ class DeviceNumbers:
         hosts = {known for known, _ in self.devices if known}
         self.table.host = host if len(hosts) == 1 else None
         if len(hosts) > 1 and "several_hosts" not in self.table.diagnostics:
-            self.table.note("several_hosts", "info", "The file has several hosts; their GPUs are numbered one after the other.")
+            note = "The file has several hosts. Their GPUs are numbered one after the other."
+            self.table.note("several_hosts", "info", note)

@@ -12,8 +12,8 @@ CHECKED_BYTES = 512  # The beginning of a file is checked. In UTF-16 of Latin le
 MIN_ZERO_SHARE = 0.9
 
 
-def encoding_of(head: bytes) -> str | None:
-    """Return utf-16-le or utf-16-be if ``head`` is such text, else None."""
+def find_encoding(head: bytes) -> str | None:
+    """Return utf-16-le or utf-16-be for text in UTF-16, else None."""
     if head.startswith(BOMS_OF_UTF32):
         return None
     for bom, name in BOMS:
@@ -32,7 +32,7 @@ def encoding_of(head: bytes) -> str | None:
 
 def as_utf8(head: bytes) -> bytes:
     """Return ``head`` as UTF-8 without a byte order mark if it is UTF-16, else unchanged."""
-    return b"".join(decode_pieces(iter([head]), encoding_of(head)))
+    return b"".join(decode_pieces(iter([head]), find_encoding(head)))
 
 
 def decode_pieces(pieces: Iterable[bytes], encoding: str | None) -> Iterator[bytes]:

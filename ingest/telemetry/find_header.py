@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from sawtooth.ingest.telemetry.headers import HEADER_SEARCH_LINES, Header, header_of
+from sawtooth.ingest.telemetry.headers import HEADER_SEARCH_LINES, Header, parse_header
 from sawtooth.ingest.telemetry.timestamps import are_times
 from sawtooth.ingest.telemetry.values import cells
 
@@ -20,21 +20,18 @@ def text_of(lines: Iterator[bytes]) -> Iterator[str]:
 def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
     """Return (header, None) for the first header with a known quantity.
 
-    Without one, return (None, header) for the first line that looks like a table's header, else (None, None). At most HEADER_SEARCH_LINES
-    lines are read.
+    If there is none, return (None, header) for the first line that looks like a table's header, else (None, None). At most
+    HEADER_SEARCH_LINES lines are read.
     """
     table: Header | None = None
     for line in itertools.islice(text, HEADER_SEARCH_LINES):
-        header = header_of(line) if line.strip() else None
+        header = parse_header(line) if line.strip() else None
         if header is None:
             continue
         if header.has_quantity or header.is_long:
             return header, None
-        if (
-            table is None
-            and len(header.titles) > 1
-            and sum(any(map(str.isalpha, t)) for t in header.titles) > len(header.titles) / 2
-        ):
+        titles_with_letters = sum(any(map(str.isalpha, title)) for title in header.titles)
+        if table is None and len(header.titles) > 1 and titles_with_letters > len(header.titles) / 2:
             table = header
     return None, table
 

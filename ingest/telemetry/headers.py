@@ -15,7 +15,7 @@ MAX_CHARACTERS = 1 << 16  # A longer line is no header. Header lines of nvitop a
 MAX_TITLE_CHARACTERS = 1000  # A longer title is ignored. Grafana's titles contain all labels of a series.
 MARKUP = ("{", "[", "<", "}")  # A line that begins with one of these is JSON or XML, not a table's header.
 HEADER_SEARCH_LINES = 40  # A header is searched in this many lines, because banners, warnings and comments can precede it.
-# Titles of times. If a table has several, the first one is used: an absolute time is better than a time since the start.
+# Titles of times, best title first, because an absolute time is better than a time since the start.
 TIMES = (
     "timestamp", "datetime", "date_time", "query_time", "time", "ts", "unix_time", "epoch", "created_at", "timestamp_s", "timestamp_ms",
     "timestampus", "timestamp_us", "timestamp_ns", "unix_timestamp", "last_timestamp", "time_s", "time_ms", "elapsed_sec", "elapsed_s",
@@ -41,7 +41,7 @@ VALUES = ("value", "values", "val", "reading")
 NAMES = ("name", "gpu_name", "model", "product_name", "model_name", "device_name")
 HOSTS = ("host", "hostname", "node", "instance", "machine")
 PARTITIONS = ("xcp", "tile_id", "tileid", "gpu_i_id", "mig")
-# By the name for a maker's devices: the titles that only tools for this maker write.
+# Names for the devices of a maker, with the titles that only tools for this maker write.
 MAKERS = {
     "AMD GPU": {"gfx_activity", "umc_activity", "socket_power", "gfx_0_clk", "gfx_clk", "gpu_use", "current_socket_graphics_package_power",
                 "average_graphics_package_power", "hotspot_temperature"},
@@ -86,9 +86,9 @@ _XCD = re.compile(r"gfx_\d+_clk")
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """One used column of a file: its position, its column of ``samples``, and the factor between them.
+    """One used column of a file: its position, the column of ``samples``, and the factor of the units.
 
-    ``device`` is the column's GPU. It is None if the table has no columns per GPU. Then each row identifies its GPU.
+    ``device`` is the column's GPU. It is None if each row of the table identifies its GPU.
     """
 
     position: int
@@ -113,7 +113,7 @@ class Header:
     driver: int | None = None
     partition: int | None = None
     columns: list[SourceColumn] = field(default_factory=list)
-    reasons: dict[int, int] = field(default_factory=dict)  # By position: a bit of NVML's mask of reasons for lower clocks.
+    reasons: dict[int, int] = field(default_factory=dict)  # Bits of NVML's mask of reasons for lower clocks, by position.
     by_nvidia_smi: bool = False  # True if a title is a field of nvidia-smi.
     utc: bool = False  # True if the title of the time ends with _utc.
     unit_s: float = 1.0  # The unit of times since the start, in seconds.
@@ -122,7 +122,7 @@ class Header:
 
     @property
     def maker(self) -> str | None:
-        """The name for devices of the maker whose tools alone write some of these titles; None without one."""
+        """The name for a maker's devices if only tools for this maker write some of the titles, else None."""
         names = {plain(title)[0] for title in self.titles}
         return next((maker for maker, only_there in MAKERS.items() if names & only_there), None)
 
@@ -133,7 +133,7 @@ class Header:
 
     @property
     def is_long(self) -> bool:
-        """Whether the table is in long format: each row has the name of one quantity and its value."""
+        """Whether the table is in long format, in which each row has the name and the value of one quantity."""
         return not self.has_quantity and None not in (self.time, self.metric, self.value)
 
     @property
@@ -148,8 +148,8 @@ def plain(title: str) -> tuple[str, str]:
     return _NOT_ALPHANUMERIC.sub("_", _BRACKETS.sub(" ", title).lower().replace("%", " percent ")).strip("_"), unit
 
 
-def header_of(line: str) -> Header:
-    """Return the header that a line contains; its columns are empty if no title is known."""
+def parse_header(line: str) -> Header:
+    """Return the header in ``line``. The header has no columns if no title is known."""
     if len(line) > MAX_CHARACTERS or line.lstrip().startswith(MARKUP):
         return Header(",", [])
     delimiter = max(DELIMITERS, key=line.count)
@@ -165,7 +165,7 @@ def header_of(line: str) -> Header:
             continue
         if name in REASON_BITS:
             header.reasons[position] = REASON_BITS[name]
-        elif (ranked := quantity_of(title, position)) is not None:
+        elif (ranked := find_quantity(title, position)) is not None:
             rank, column = ranked
             header.by_nvidia_smi |= "." in title and _without_brackets(title) in FIELDS["nvidia_smi"]
             if _XCD.fullmatch(name):
@@ -181,15 +181,15 @@ def header_of(line: str) -> Header:
 
 
 def _unit_s(title: str) -> float:
-    """Return the unit in a time's title, in seconds. It is used only for times since the start."""
+    """Return the unit in a time's title, in seconds. The unit is used only for times since the start."""
     name, unit = plain(title)
     return SECONDS_PER_UNIT.get(unit or name.removeprefix("timestamp").rpartition("_")[2], 1.0)
 
 
 def _take_role(header: Header, position: int, name: str) -> bool:
-    """Store ``position`` in ``header`` if the column has a role in ROLES, and return whether it has one.
+    """Store ``position`` in ``header`` if the column has a role in ROLES; return whether it has a role.
 
-    If several columns have one role, the one with the best name is used.
+    Of several columns with one role, the column with the best name is used.
     """
     stem, _, unit = name.rpartition("_")
     if ROLE_OF.get(stem) == "time" and unit in TIME_UNITS and name not in ROLE_OF:
@@ -198,8 +198,10 @@ def _take_role(header: Header, position: int, name: str) -> bool:
     if role is None:
         return False
     if role == "devices":
-        header.devices = sorted([*header.devices, position], key=lambda i: DEVICES.index(_name(header.titles[i])))
-    elif (before := getattr(header, role)) is None or ROLES[role].index(name) < _rank(role, header.titles[before]):
+        header.devices = sorted([*header.devices, position], key=lambda other: DEVICES.index(_name(header.titles[other])))
+        return True
+    earlier = getattr(header, role)
+    if earlier is None or ROLES[role].index(name) < _rank(role, header.titles[earlier]):
         setattr(header, role, position)
     return True
 
@@ -217,10 +219,10 @@ def _without_brackets(title: str) -> str:
     return _BRACKETS.sub("", title).strip().lower()
 
 
-def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | None:
-    """Return a title's rank among the names of its quantity (0: best), and its column; None if unknown."""
+def find_quantity(title: str, position: int = 0) -> tuple[int, SourceColumn] | None:
+    """Return a title's rank among the names of its quantity (0: best), and the column; None if unknown."""
     if (labelled := _LABELLED.fullmatch(title.strip())) is not None:
-        return _of_labels(labelled[1], dict(_LABEL.findall(labelled[2])), position)
+        return _series_column(labelled[1], dict(_LABEL.findall(labelled[2])), position)
     name, unit = plain(title)
     name = "gfx_0_clk" if _XCD.fullmatch(name) else name
     if not any(map(str.isalpha, title)):
@@ -231,7 +233,7 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
         return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(position, column, BRACKET_UNITS.get(unit, factor))
     if title.strip() in FIELDS["dcgm_exporter"]:
         return 0, SourceColumn(position, *FIELDS["dcgm_exporter"][title.strip()])
-    if (field := _column_of_name(name, unit, column_of=FIELDS["table"])) is not None:
+    if (field := _named_column(name, unit, column_of=FIELDS["table"])) is not None:
         rank, column, factor = field
         return rank, SourceColumn(position, column, factor)
     if title.startswith("pid:") or "/pid:" in title:
@@ -241,22 +243,22 @@ def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | Non
         return None
     if (per_gpu := _PER_GPU.fullmatch(_STATISTIC.sub("", title))) is not None:
         inner, unit = plain(per_gpu.group(2))
-        if (field := _column_of_name(inner, unit, column_of=FIELDS["table"])) is not None:
+        if (field := _named_column(inner, unit, column_of=FIELDS["table"])) is not None:
             rank, column, factor = field
             return rank, SourceColumn(position, column, factor, int(per_gpu.group(1)))
     return None
 
 
-def _of_labels(metric: str, labels: dict[str, str], position: int) -> tuple[int, SourceColumn] | None:
-    """Return rank and column of a Prometheus series, as Grafana exports it, if its labels name a GPU."""
+def _series_column(metric: str, labels: dict[str, str], position: int) -> tuple[int, SourceColumn] | None:
+    """Return rank and column of a Prometheus series that Grafana exports; None if its labels name no GPU."""
     number = labels.get("gpu") or labels.get("index") or labels.get("minor_number") or ""
     if metric not in FIELDS["dcgm_exporter"] or not number.isdecimal() or labels.get("GPU_I_ID"):
         return None
     return 0, SourceColumn(position, *FIELDS["dcgm_exporter"][metric], int(number))
 
 
-def _column_of_name(name: str, unit: str, *, column_of: dict[str, tuple[str, float]]) -> tuple[int, str, float] | None:
-    """Return rank, column and factor of a plain name, with or without its unit at the end."""
+def _named_column(name: str, unit: str, *, column_of: dict[str, tuple[str, float]]) -> tuple[int, str, float] | None:
+    """Return rank, column and factor of a plain name, with or without a unit at the end; None if unknown."""
     *stem, last = name.split("_")
     for candidate, suffix in ((name, ""), ("_".join(stem), last if last in NAME_UNITS else None)):
         if suffix is not None and candidate in column_of:

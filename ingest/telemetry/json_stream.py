@@ -16,16 +16,16 @@ _DECODER = json.JSONDecoder()
 def documents(lines: Iterator[bytes], table: SampleTable) -> Iterator[Any]:
     """Yield every JSON document of a file; incomplete documents are noted in ``table``."""
     text = b"\n".join(lines).decode("utf-8", errors="replace").lstrip("\ufeff")
-    at = 0
-    while (start := _START.search(text, at)) is not None:
+    position = 0
+    while (start := _START.search(text, position)) is not None:
         try:
-            document, at = _DECODER.raw_decode(text, start.start())
+            document, position = _DECODER.raw_decode(text, start.start())
         except (ValueError, RecursionError):
             following = re.compile(r"\n[\[{]").search(text, start.end())
             if following is None:
                 table.note("truncated", "data_loss", "The last sample was cut off.", example=text[start.start() :][:200])
                 return
             table.note("line_unreadable", "data_loss", "Parts that are not whole samples were left out.")
-            at = following.start()
+            position = following.start()
             continue
         yield document

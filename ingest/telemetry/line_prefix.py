@@ -22,24 +22,24 @@ PREFIXES = tuple(
         rb"(?P<source>[a-z][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*) ",  # stern: pod and container
     )
 )
-CHECKED_LINES = 20  # The first lines, up to this number, must all have the prefix.
-# The note on the prefix ends with one of these texts. The key says whether the prefix has a time and the reader takes dates.
-TIME_USE = {True: ", and its time is used if the lines have none", False: ""}
-MIN_LINES = 2  # A single line with such a beginning may be any text.
+CHECKED_LINES = 20  # Each of the first lines, up to this number, must have the prefix.
+# The end of the note about the prefix, by whether the prefix has a time that the reader can use.
+TIME_USE = {True: ", and its time is used if the lines have no time", False: ""}
+MIN_LINES = 2  # The beginning of a single line may match by chance.
 
 
-def prefix_of(head: bytes) -> re.Pattern[bytes] | None:
-    """Return the pattern of the prefix that all of the first lines have; None if they have none."""
-    first = [line for line in head.split(b"\n")[:CHECKED_LINES] if line.strip()]
-    if len(first) < MIN_LINES:
+def find_prefix(head: bytes) -> re.Pattern[bytes] | None:
+    """Return the pattern of the prefix that all of the first lines have; None without such a prefix."""
+    first_lines = [line for line in head.split(b"\n")[:CHECKED_LINES] if line.strip()]
+    if len(first_lines) < MIN_LINES:
         return None
-    return next((prefix for prefix in PREFIXES if all(prefix.match(line) for line in first)), None)
+    return next((prefix for prefix in PREFIXES if all(prefix.match(line) for line in first_lines)), None)
 
 
 def reader_without_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
     """Return ``reader`` for lines that begin with ``prefix``.
 
-    The result's ``read`` raises SourceError if the lines come from several hosts or tasks, because their GPUs have the same numbers.
+    ``read`` of the returned reader raises SourceError if the lines come from several hosts or tasks, because their GPUs have equal numbers.
     """
 
     def read(lines: Iterator[bytes]) -> TelemetryTables:
@@ -61,21 +61,21 @@ def prefix_end(prefix: re.Pattern[bytes], line: bytes) -> int:
 def _lines_without(prefix: re.Pattern[bytes], lines: Iterator[bytes], dated: bool) -> Iterator[bytes]:
     """Yield the lines without ``prefix``.
 
-    If ``dated``, each new time in the prefix becomes a line before its line.
+    If ``dated``, each new time in the prefix is yielded as a line before the line.
     """
-    first: bytes | None = None
-    last: bytes | None = None
+    first_place: bytes | None = None
+    last_time: bytes | None = None
     for line in lines:
         match = prefix.match(line)
         place = match.groupdict().get("source") if match else None
-        if place is not None and first is not None and place != first:
-            names = " and ".join(as_shown(name.decode(errors="replace")) for name in (first, place))
+        if place is not None and first_place is not None and place != first_place:
+            names = " and ".join(as_shown(name.decode(errors="replace")) for name in (first_place, place))
             raise SourceError(
                 "E-TYPE",
                 f"The lines of this log come from several places ({names}), each with its own GPUs. "
-                "Give one file for each of them: filter the log by the beginning of its lines.",
+                "Filter the log by the beginning of its lines, and give one file for each place.",
             )
-        first = place or first
-        if dated and match and match["time"] != last:
-            yield (last := match["time"])
+        first_place = place or first_place
+        if dated and match and match["time"] != last_time:
+            yield (last_time := match["time"])
         yield line[match.end() :] if match else line

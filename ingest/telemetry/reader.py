@@ -17,7 +17,7 @@ INTEGERS = INTEGER_COLUMNS | {"device", "time_ns"}
 
 
 class SampleGap(NamedTuple):
-    """A stretch of time without samples of ``device``; a row of ``sample_gaps``."""
+    """A row of ``sample_gaps``: a time range without samples of ``device``."""
 
     device: int
     start_ns: int
@@ -30,11 +30,11 @@ class TelemetryTables:
     """The result of a reader.
 
     ``columns`` has arrays of equal length, by column of the table ``samples``. ``device`` and ``time_ns`` are required. The columns of
-    INTEGERS are int64, with NULL (sawtooth.ingest.decode.NULL) where not recorded. Other columns are float64, with NaN there.
+    INTEGERS are int64, with NULL for missing values. Other columns are float64, with NaN for missing values.
 
     ``devices`` and ``diagnostics`` are rows of the tables with these names. ``host_columns`` has the columns of the table
-    ``host_samples``. ``gaps`` are the telemetry gaps that the reader knows. ``gaps_complete`` says whether these are all. Otherwise
-    gaps are inferred from the times of all rows, which fails for columns of several rates.
+    ``host_samples``. ``gaps`` are the telemetry gaps that the reader knows. If ``gaps_complete`` is false, further gaps are inferred from
+    the times of all rows, which fails for columns with different sampling rates.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -66,5 +66,5 @@ class Reader:
 def column(values: list[Any], name: str) -> NDArray[Any]:
     """Return ``values`` (numbers or None) as the array that column ``name`` needs."""
     if name in INTEGERS:
-        return np.array([NULL if v is None or abs(v) >= 1 << 63 else round(v) for v in values], np.int64)
-    return np.array([np.nan if v is None else v for v in values], np.float64)
+        return np.array([NULL if value is None or abs(value) >= 1 << 63 else round(value) for value in values], np.int64)
+    return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -12,7 +12,7 @@ import numpy as np
 from sawtooth.ingest.decode import I64
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError, as_shown
 from sawtooth.ingest.source import Source
-from sawtooth.ingest.telemetry.encoding import as_utf8, decode_pieces, encoding_of
+from sawtooth.ingest.telemetry.encoding import as_utf8, decode_pieces, find_encoding
 from sawtooth.ingest.telemetry.formats import (
     dcgmi_dmon,
     gpustat_json,
@@ -35,7 +35,7 @@ from sawtooth.ingest.telemetry.formats import (
     tegrastats,
     wandb_events,
 )
-from sawtooth.ingest.telemetry.line_prefix import prefix_end, prefix_of, reader_without_prefix
+from sawtooth.ingest.telemetry.line_prefix import find_prefix, prefix_end, reader_without_prefix
 from sawtooth.ingest.telemetry.reader import Reader, SampleGap, TelemetryTables
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
@@ -74,20 +74,17 @@ def readers() -> list[Reader]:
 
 
 def reader_for(head: bytes) -> Reader | None:
-    """Return the reader that recognizes ``head``; None if it is not telemetry.
-
-    The reader leaves out a log collector's prefix before each line.
-    """
+    """Return the reader that recognizes ``head``, without a log collector's prefix; None for other files."""
     text = as_utf8(head)
-    prefix = prefix_of(text)
+    prefix = find_prefix(text)
     if prefix is not None and not spaced_tables.sniff(text):  # The reader of these tables uses the time before each line.
         bare = b"\n".join(line[prefix_end(prefix, line) :] for line in text.split(b"\n"))
-        if (reader := _recognizes(bare)) is not None:
+        if (reader := _find_reader(bare)) is not None:
             return reader_without_prefix(reader, prefix)
-    return _recognizes(text)
+    return _find_reader(text)
 
 
-def _recognizes(text: bytes) -> Reader | None:
+def _find_reader(text: bytes) -> Reader | None:
     return next((reader for reader in readers() if reader.sniff(text)), None)
 
 
@@ -96,7 +93,7 @@ def lines(source: Source) -> Generator[bytes]:
 
     Close the generator if it is not read to its end.
     """
-    rest, encoding = b"", encoding_of(source.head())
+    rest, encoding = b"", find_encoding(source.head())
     with closing(source.pieces()) as pieces:
         for piece in decode_pieces(pieces, encoding):
             *whole, rest = (rest + piece).split(b"\n")
@@ -104,7 +101,8 @@ def lines(source: Source) -> Generator[bytes]:
                 yield line.rstrip(b"\r")
             if len(rest) > source.limits.event_bytes:
                 raise SourceError(
-                    "E-TOKEN", f"A line is longer than {source.limits.event_bytes >> 20} MB; no telemetry has such lines."
+                    "E-TOKEN",
+                    f"A line is longer than {source.limits.event_bytes >> 20} MB, so the file is damaged or not telemetry.",
                 )
     if rest:
         yield rest
@@ -138,7 +136,7 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
     if not len(times) and telemetry.host_columns:  # The host has no GPU.
         times = telemetry.host_columns["time_ns"]
     if not len(times):
-        raise SourceError("E-NOEV", _no_samples(reader, telemetry))
+        raise SourceError("E-NOEV", _no_samples_message(reader, telemetry))
     columns, duplicates = _without_duplicates(columns)
     if duplicates:
         telemetry.diagnostics.append(
@@ -154,7 +152,8 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
     for gap in [*inferred, *telemetry.gaps]:
         writer.insert_row("sample_gaps", gap._asdict())
     damage = [
-        ImportDiagnostic(key, "data_loss", "The gzip file is damaged; what could be read is included.") for key in source.damage
+        ImportDiagnostic(key, "data_loss", "The gzip file is damaged. The part before the damage was read.")
+        for key in source.damage
     ]
     for row in [*telemetry.diagnostics, *damage]:
         writer.insert_row("diagnostics", vars(row))
@@ -173,13 +172,13 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
     }
 
 
-def _no_samples(reader: Reader, telemetry: TelemetryTables) -> str:
-    """Return why a file of a known format has no samples: it has no rows, or no row with a usable value."""
+def _no_samples_message(reader: Reader, telemetry: TelemetryTables) -> str:
+    """Return the error message for a file without rows, or without a row with a usable value."""
     unusable = next(
         (d for d in telemetry.diagnostics if d.key in ("line_unreadable", "blank_value", "instances_left_out")), None
     )
     if unusable is None:
-        return f"This {reader.name} file has no samples. Let the sampler run for a while and give the file again."
+        return f"This {reader.name} file has no samples. Record for a longer time, and give the new file."
     example = f" The first is {as_shown(unusable.example)}." if unusable.example else ""
     return (
         f"This {reader.name} file has {unusable.count:,} rows, but none has a usable value.{example} "

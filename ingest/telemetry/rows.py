@@ -14,13 +14,14 @@ from sawtooth.ingest.telemetry.timestamps import Timestamps, with_corrected_days
 from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
-SECOND = 1_000_000_000  # Number of nanoseconds in a second.
+SECOND = 1_000_000_000  # in ns
 MIN_SET_CLOCK_NS = 946_684_800 * SECOND  # This time is 2000-01-01. A host with an earlier date has not set its clock yet.
-MAX_CLOCK_STEPS = 3  # If times go back more often, no clock was set. The rows are then unordered.
+MAX_CLOCK_STEPS = 3  # If times go back more often, the rows are unordered, and no clock was set.
 # The end of summer time sets a local clock back by an hour. SUMMER_TIME_SLACK allows for the time between two samples.
 HOUR, SUMMER_TIME_SLACK = 3600 * SECOND, 300 * SECOND
 # If at most this many rows are too early after a step back, lines were swapped. A clock that is set back affects more rows.
 MAX_SWAPPED_ROWS = 2
+CLOCK_STEP_NOTE = "The clock was set while sampling. The sample times were corrected."
 SHARED_SHARE = 0.2  # If at least this share of timestamps belongs to several rows, timestamps are coarser than the sampling.
 
 
@@ -47,13 +48,13 @@ class SampleRows:
     def extend(self, devices: I64, times: I64, values: Sequence[NDArray[np.float64]]) -> None:
         """Append rows; ``values`` has an array per column."""
         for device in np.unique(devices).tolist():
-            of_device = devices == device
+            mask = devices == device
             if device not in self._times:
                 self._times[device] = array("q")
                 self._values[device] = [array("d") for _ in self.columns]
-            self._times[device].frombytes(times[of_device].tobytes())
+            self._times[device].frombytes(times[mask].tobytes())
             for column, new_values in zip(self._values[device], values, strict=True):
-                column.frombytes(new_values[of_device].tobytes())
+                column.frombytes(new_values[mask].tobytes())
 
     def store(self, table: SampleTable, days: Mapping[int, int] | None = None) -> None:
         """Add all rows to ``table``, with repaired times; ``days`` is the result of ``Timestamps.finish``."""
@@ -70,10 +71,10 @@ class SampleRows:
 
 
 class PrintoutTimes:
-    """Times of printouts that contain no times, from the date lines between them.
+    """Times of printouts that contain no times, from the date lines between the printouts.
 
-    A printout has the time of the date line before it. Without a date line, it is one interval after the previous printout. If no date line
-    precedes the first printout, the printouts are counted from 0.
+    A printout has the time of the date line before it. A printout without a date line is one interval after the previous printout. If no
+    date line precedes the first printout, the printouts are counted from 0.
     """
 
     def __init__(self, table: SampleTable, tool: str, interval_ns: int = SECOND) -> None:
@@ -83,8 +84,8 @@ class PrintoutTimes:
         self._date: int | None = None
         self._index, self._time_ns = -1, 0
 
-    def take_if_date(self, line: str) -> bool:
-        """Return whether ``line`` is a date; if so, use it as the time of the next printout."""
+    def set_if_date(self, line: str) -> bool:
+        """Return whether ``line`` is a date; if so, use the date as the time of the next printout."""
         if self._counted_times is not None or ":" not in line or not any(map(str.isdigit, line)):
             return False
         date = self.stamps.ns(line.strip("= \t"))
@@ -92,7 +93,7 @@ class PrintoutTimes:
         return date is not None
 
     def ns(self, index: int) -> int:
-        """Return the time of printout ``index``; call it before the lines of the next one."""
+        """Return the time of printout ``index``. Call this method before the lines of the next printout."""
         if index == self._index:
             return self._time_ns
         if self._date is not None:
@@ -112,7 +113,7 @@ class Printouts:
     def __init__(self, columns: list[str], tool: str) -> None:
         self.table = SampleTable()
         self._times, self._rows = PrintoutTimes(self.table, tool), SampleRows(columns)
-        self.take_if_date = self._times.take_if_date
+        self.set_if_date = self._times.set_if_date
         self.count = 0
 
     def begin(self) -> None:
@@ -148,31 +149,32 @@ def _move_rows_before_first_date(times: I64, table: SampleTable) -> I64:
     first = int(wrong.argmin())  # the first row with a true date
     if not wrong[0] or wrong.all() or wrong[first:].any() or table.clock == "unknown":
         return times
-    period = _usual_period(times[:first] if first > 2 else times[first:])
-    table.note("clock_step", "info", "The clock was set while sampling; the sample times were corrected.")
+    period = _median_period(times[:first] if first > 2 else times[first:])
+    table.note("clock_step", "info", CLOCK_STEP_NOTE)
     moved = times.copy()
     moved[:first] += times[first] - period - times[first - 1]
     return moved
 
 
 def _move_rows_after_backward_step(times: I64, table: SampleTable) -> I64:
-    """Move the rows after a step back of the clock so that they follow one usual period later."""
+    """Move the rows after a step back of the clock to one median period after the row before the step."""
     last_before_step = np.flatnonzero(np.diff(times) < 0)
     if not len(last_before_step) or len(last_before_step) > MAX_CLOCK_STEPS:
         return times
-    period, moved = _usual_period(times), times.copy()
-    for i in last_before_step.tolist():
-        too_early = moved[i + 1 :] <= moved[i]
-        summer_time_ends = table.clock == "local" and abs(int(moved[i] - moved[i + 1]) - HOUR) < SUMMER_TIME_SLACK
-        overlaps = moved[i + 1 :].max() >= moved[: i + 1].min()
+    period, moved = _median_period(times), times.copy()
+    for row in last_before_step.tolist():
+        step_ns = int(moved[row] - moved[row + 1])
+        too_early = moved[row + 1 :] <= moved[row]
+        summer_time_ends = table.clock == "local" and abs(step_ns - HOUR) < SUMMER_TIME_SLACK
+        overlaps = moved[row + 1 :].max() >= moved[: row + 1].min()
         if not summer_time_ends and (int(too_early.sum()) <= MAX_SWAPPED_ROWS or not overlaps):
-            continue  # Lines were swapped, or an older log was appended to a newer one.
-        moved[i + 1 :] += moved[i] - moved[i + 1] + period
-        table.note("clock_step", "info", "The clock was set while sampling; the sample times were corrected.")
+            continue  # Lines were swapped, or an older log was appended to a newer log.
+        moved[row + 1 :] += step_ns + period
+        table.note("clock_step", "info", CLOCK_STEP_NOTE)
     return moved
 
 
-def _usual_period(times: I64) -> int:
+def _median_period(times: I64) -> int:
     """Return the median time between rows with different times; a second if all times are equal."""
     steps = np.diff(times)
     return int(np.median(steps[steps > 0])) if (steps > 0).any() else SECOND
@@ -190,12 +192,12 @@ def _spread(times: I64, table: SampleTable) -> I64:
     until_next = np.diff(np.concatenate([times[starts], [times[-1] + SECOND]]))
     width = np.clip(until_next, 0, SECOND)
     group = np.repeat(np.arange(len(starts)), counts)
-    place_in_group = np.arange(len(times)) - starts[group]
+    index_in_group = np.arange(len(times)) - starts[group]
     table.note(
         "coarse_times",
         "info",
-        "Several samples share each timestamp; they were spread evenly over its second.",
+        "Several samples share each timestamp. They were spread evenly over the second.",
         count=int(same.sum()),
     )
-    spread: I64 = times + place_in_group * width[group] // counts[group]
+    spread: I64 = times + index_in_group * width[group] // counts[group]
     return spread

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.json_checksum import without_checksum
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible_value
-from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_oversized, join_segments, segment_name, segments_of
+from sawtooth.ingest.sampler.segments import decode_line, encode_line, find_segments, is_oversized, join_segments, segment_name
 from sawtooth.ingest.telemetry.reader import SampleGap
 from sawtooth.ingest.telemetry.table import SampleTable
 
@@ -67,7 +67,9 @@ class SessionReader:
             except (OSError, ValueError, RecursionError):
                 value = None
             if not isinstance(value, dict) or not isinstance(value.get("columns"), list):
-                raise SourceError("E-TYPE", "This folder has no sampler session: its meta.json is missing or damaged.")
+                raise SourceError(
+                    "E-TYPE", "The meta.json of this folder is missing or damaged. Give a sampler session's folder."
+                )
             self._meta = value
         return self._meta
 
@@ -76,36 +78,36 @@ class SessionReader:
         """The segment, and the byte offset up to which it was read."""
         return self._segment, self._offset
 
-    def poll(self, most_bytes: int | None = None) -> list[dict[str, Any]]:
+    def poll(self, max_bytes: int | None = None) -> list[dict[str, Any]]:
         """Return the complete records that were appended since the last call, in order.
 
-        If they have more than about ``most_bytes``, the next call returns the rest.
+        If the records have more than about ``max_bytes``, the next call returns the rest.
         """
         records: list[dict[str, Any]] = []
-        remaining = most_bytes
+        remaining = max_bytes
         while remaining is None or remaining > 0:
-            more = self._read_segment(records)
+            read_bytes = self._read_segment(records)
             if remaining is not None:
-                remaining -= more
+                remaining -= read_bytes
             following = self.folder / segment_name(self._segment + 1)
-            if more:
+            if read_bytes:
                 continue
             if not following.exists() and not self._skip_missing():
                 return records
-            # A segment is complete once a later one exists. Bytes left after one more read are an incomplete line.
+            # A segment is complete once a later segment exists. Bytes left after one more read are an incomplete line.
             if following.exists() and not self._read_segment(records):
-                self._leave_segment()
+                self._go_to_next_segment()
         return records
 
     def _skip_missing(self) -> bool:
-        """Skip segments that were deleted after their push was acknowledged; return whether there were any."""
-        later = [number for number in segments_of(self.folder) if number > self._segment]
+        """Skip segments that were deleted after they were pushed; return whether there were any."""
+        later = [number for number in find_segments(self.folder) if number > self._segment]
         if not later or (self.folder / segment_name(self._segment)).exists():
             return False
         self._segment, self._offset = later[0], 0
         return True
 
-    def _leave_segment(self) -> None:
+    def _go_to_next_segment(self) -> None:
         try:
             size = (self.folder / segment_name(self._segment)).stat().st_size
         except OSError:
@@ -121,8 +123,8 @@ class SessionReader:
                 content = file.read(READ_BYTES)
         except OSError:
             return 0
-        whole = content.rfind(b"\n") + 1
-        for line in content[:whole].split(b"\n")[:-1]:
+        complete_bytes = content.rfind(b"\n") + 1
+        for line in content[:complete_bytes].split(b"\n")[:-1]:
             record = decode_line(line)
             if record is None:
                 self.damaged += 1
@@ -130,32 +132,32 @@ class SessionReader:
             if record.get("k") == "end":
                 self.ended = str(record.get("reason", ""))
             records.append(record)
-        self._offset += whole
-        return whole
+        self._offset += complete_bytes
+        return complete_bytes
 
 
 class SessionClock:
-    """Conversion of monotonic time to wall time. It follows slews of the wall clock, but not its steps."""
+    """Conversion of monotonic time to wall time, with slews of the wall clock, but without steps."""
 
     def __init__(self) -> None:
         self.offset_ns: int | None = None
-        self.stepped_ns = 0  # the sum of the steps
-        self.steps = 0
-        self._last_m = 0
+        self.stepped_ns = 0  # the sum of the clock's steps
+        self.steps = 0  # how often the clock was set
+        self._last_monotonic_ns = 0
 
-    def time_ns(self, m: int, w: int) -> int:
-        """Return the time of a record from its monotonic time ``m`` and its wall time ``w``, all in ns."""
-        offset = w - m
+    def time_ns(self, monotonic_ns: int, wall_ns: int) -> int:
+        """Return the time of a record in ns."""
+        offset_ns = wall_ns - monotonic_ns
         if self.offset_ns is None:
-            self.offset_ns, self._last_m = offset, m
-        moved = offset - self.stepped_ns - self.offset_ns
-        if abs(moved) <= SLEW_NS + SLEW_SHARE * (m - self._last_m):
-            self.offset_ns += moved
+            self.offset_ns, self._last_monotonic_ns = offset_ns, monotonic_ns
+        change_ns = offset_ns - self.stepped_ns - self.offset_ns
+        if abs(change_ns) <= SLEW_NS + SLEW_SHARE * (monotonic_ns - self._last_monotonic_ns):
+            self.offset_ns += change_ns
         else:
-            self.stepped_ns += moved
+            self.stepped_ns += change_ns
             self.steps += 1
-        self._last_m = m
-        return m + self.offset_ns
+        self._last_monotonic_ns = monotonic_ns
+        return monotonic_ns + self.offset_ns
 
 
 @dataclass
@@ -180,15 +182,15 @@ class SessionTable:
     def _add(self, record: dict[str, Any]) -> None:
         if record.get("k") == "push":
             self.samples.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
-        m, w, q = record.get("m"), record.get("w"), record.get("q")  # monotonic time, wall time, sequence number
-        if not is_time(m) or not is_time(w):
+        monotonic_ns, wall_ns, number = record.get("m"), record.get("w"), record.get("q")
+        if not is_time(monotonic_ns) or not is_time(wall_ns):
             return
-        time_ns = self.clock.time_ns(m, w)
-        if is_time(q):
-            if self.expected is not None and q > self.expected:
+        time_ns = self.clock.time_ns(monotonic_ns, wall_ns)
+        if is_time(number):
+            if self.expected is not None and number > self.expected:
                 self.samples.note("lost_records", "data_loss", "Records of the session are missing or damaged.")
-                self.samples.diagnostics["lost_records"].count += q - self.expected - 1
-            self.expected = q + 1
+                self.samples.diagnostics["lost_records"].count += number - self.expected - 1
+            self.expected = number + 1
         kind = record.get("k")
         if kind == "head":
             self._head(record)
@@ -200,7 +202,7 @@ class SessionTable:
     def table(self) -> SampleTable:
         """Return the collected table."""
         if self.clock.steps:
-            note = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); the sample times were corrected."
+            note = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s). The sample times were corrected."
             self.samples.diagnostics.pop("clock_step", None)
             self.samples.note("clock_step", "info", note)
         self.samples.metadata["processes"] = self._by_device()
@@ -247,7 +249,7 @@ class SessionTable:
             total = self.samples.devices.get(device, {}).get("memory_bytes")
             self.samples.add(device, time_ns, values | ({"mem_total_bytes": total} if total is not None else {}))
         assert self.clock.offset_ns is not None
-        # The driver's timestamps are wall time; convert them to the session's time.
+        # The driver's timestamps are wall times. The shift converts them to the session's time.
         shift = self.clock.offset_ns - (record["w"] - record["m"])
         for device, column, times, values in record.get("s", []):
             if column in SAMPLE_COLUMNS:
@@ -265,12 +267,8 @@ class SessionTable:
             start, end = (int(record[k]) + self.clock.offset_ns for k in ("from_m", "to_m"))
             self.samples.gaps += [SampleGap(device, start, end, str(record.get("reason"))) for device in self.samples.devices]
         elif name == "gpu_lost":
-            self.samples.note(
-                "gpu_lost",
-                "data_loss",
-                "A GPU was lost while sampling; its samples stop there.",
-                example=str(record.get("uuid")),
-            )
+            note = "A GPU was lost during sampling, so it has no later samples."
+            self.samples.note("gpu_lost", "data_loss", note, example=str(record.get("uuid")))
 
 
 def _text(value: object) -> str | None:
@@ -287,8 +285,8 @@ def note_damage(table: SampleTable, lines: int) -> None:
 def write_session_file(folder: Path, target: Path, behind_ns: int | None = None) -> int:
     """Join the complete lines of a session's segments into one file for ingest; return its size in bytes.
 
-    ``behind_ns`` is how far the sampling host's clock was behind this host's clock during the push; it is written into the file.
-    Raises SourceError if the folder has no session or no sample.
+    ``behind_ns`` is the lag of the sampling host's clock behind this host's clock during the push, and is written into the file. Raises
+    SourceError if the folder has no session or no sample.
     """
     assert SessionReader(folder).meta
     if not join_segments(folder, target):

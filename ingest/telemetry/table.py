@@ -44,7 +44,7 @@ class Series:
         self.values.append(value)
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return times and values, sorted by time. If a time is repeated, its first value is returned."""
+        """Return times and values, sorted by time. Of several values with one time, the first is returned."""
         times, values = np.array(self.times, np.int64), np.array(self.values, np.float64)
         if (np.diff(times) > 0).all():
             return times, values
@@ -56,10 +56,12 @@ class Series:
 class SampleTable:
     """Values in any order; ``columns`` sorts them and removes duplicates.
 
-    ``devices`` are rows of the table ``devices``, as dicts. ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` has the values that a
-    tool read at its interval. ``buffered`` has the values of a driver's buffer, which have denser times and replace polled values. Keys
-    of ``polled`` and ``buffered`` are (device, column). ``host_series`` has the host's values by column. ``places`` has, by device, its
-    host, and its number or UUID on that host.
+    * ``clock`` is 'unix', 'local' or 'unknown'.
+    * ``devices`` has rows of the table ``devices``, as dicts.
+    * ``polled`` has the values that a tool read at its interval, by (device, column).
+    * ``buffered`` has the values of a driver's buffer, by (device, column). They have denser times and replace polled values.
+    * ``host_series`` has the host's values by column.
+    * ``places`` has for each device the host, and the device's number or UUID on this host.
     """
 
     clock: str = "unix"
@@ -86,10 +88,7 @@ class SampleTable:
                 self._append(self.polled, (device, column), time_ns, column, value)
 
     def add_buffered(self, device: int, time_ns: int, column: str, value: float) -> None:
-        """Add a value of a driver's buffer, whose times are denser than polling.
-
-        Impossible values are left out and counted.
-        """
+        """Add a value of a driver's buffer. Impossible values are left out and counted."""
         if self._is_possible(device, time_ns):
             self._append(self.buffered, (device, column), time_ns, column, value)
 
@@ -118,7 +117,7 @@ class SampleTable:
         store[key].add(time_ns, valid)
 
     def note(self, key: str, severity: str, sentence: str, *, example: str | None = None, count: int = 1) -> None:
-        """Add a diagnostic, or add ``count`` to the one with the same ``key``."""
+        """Add a diagnostic, or add ``count`` to an existing diagnostic with this ``key``."""
         if key in self.diagnostics:
             self.diagnostics[key].count += count
         else:
@@ -136,7 +135,7 @@ class SampleTable:
     def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return times and values of a column; the arrays are empty without values.
 
-        If the column has buffered values, polled values are used only before and after them, and in their gaps.
+        If the column has buffered values, polled values are used only before and after them, and in gaps of the buffer.
         """
         times, values = self.polled.get((device, column), Series()).arrays()
         if (device, column) not in self.buffered:
@@ -193,43 +192,49 @@ class SampleTable:
         """
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("device", "time_ns", *SAMPLE_COLUMNS)}
         for device in self.device_numbers():
-            series_of = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
-            times = _distinct_times([t for t, _ in series_of.values()])
-            parts["time_ns"].append(times)
-            parts["device"].append(np.full(len(times), device, np.int32))
-            for column, (at, values) in series_of.items():
-                whole = np.full(len(times), np.nan)
-                whole[np.searchsorted(times, at)] = values
-                parts[column].append(whole)
-        kinds = {"device": np.int32, "time_ns": np.int64}
-        return {n: np.concatenate(p) if p else np.empty(0, kinds.get(n, np.float64)) for n, p in parts.items()}
+            series_by_column = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
+            device_times = _distinct_times([times for times, _ in series_by_column.values()])
+            parts["time_ns"].append(device_times)
+            parts["device"].append(np.full(len(device_times), device, np.int32))
+            for column, (times, values) in series_by_column.items():
+                parts[column].append(_place_values(device_times, times, values))
+        types = {"device": np.int32, "time_ns": np.int64}
+        return {
+            name: np.concatenate(arrays) if arrays else np.empty(0, types.get(name, np.float64))
+            for name, arrays in parts.items()
+        }
 
 
-def _distinct_times(times: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _place_values(all_times: NDArray[np.int64], times: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``values`` at their ``times`` among ``all_times``, and NaN at other times."""
+    column = np.full(len(all_times), np.nan)
+    column[np.searchsorted(all_times, times)] = values
+    return column
+
+
+def _distinct_times(times_of_columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return all distinct times of several columns, in order."""
-    # Most columns have the same times as the first one, because they are read together. Skipping them saves memory.
-    others = [each for each in times if len(each) and not np.array_equal(each, times[0])]
-    whole = np.concatenate([*times[:1], *others]) if times else np.empty(0, np.int64)
-    return whole if (np.diff(whole) > 0).all() else np.unique(whole)
+    # Most columns have the times of the first column, because they are read together. Skipping them saves memory.
+    first = times_of_columns[:1]
+    others = [times for times in times_of_columns if len(times) and not np.array_equal(times, times_of_columns[0])]
+    all_times = np.concatenate([*first, *others]) if times_of_columns else np.empty(0, np.int64)
+    return all_times if (np.diff(all_times) > 0).all() else np.unique(all_times)
 
 
 def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:
-    """Return the columns of ``host_samples``; empty without samples.
+    """Return the columns time_ns and HOST_COLUMNS of ``host_samples``; {} without samples.
 
-    They are time_ns and all of HOST_COLUMNS, NaN or NULL where not recorded.
+    Missing values are NaN, or NULL in columns of integers.
     """
-    arrays_of = {column: of_column.arrays() for column, of_column in series.items()}
-    if not arrays_of:
+    arrays = {column: values.arrays() for column, values in series.items()}
+    if not arrays:
         return {}
-    times = np.unique(np.concatenate([at for at, _ in arrays_of.values()]))
-    columns: dict[str, NDArray[Any]] = {"time_ns": times}
-    for column in HOST_COLUMNS:
-        whole = np.full(len(times), np.nan)
-        if column in arrays_of:
-            at, values = arrays_of[column]
-            whole[np.searchsorted(times, at)] = values
-        integers = np.where(np.isfinite(whole), np.nan_to_num(whole).round(), NULL).astype(np.int64)
-        columns[column] = integers if BY_COLUMN[column].is_integer else whole
+    all_times = np.unique(np.concatenate([times for times, _ in arrays.values()]))
+    columns: dict[str, NDArray[Any]] = {"time_ns": all_times}
+    for name in HOST_COLUMNS:
+        column = _place_values(all_times, *arrays[name]) if name in arrays else np.full(len(all_times), np.nan)
+        integers = np.where(np.isfinite(column), np.nan_to_num(column).round(), NULL).astype(np.int64)
+        columns[name] = integers if BY_COLUMN[name].is_integer else column
     return columns
 
 
@@ -241,6 +246,6 @@ def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
     if len(time_ns) < 3:
         return []
     steps = np.diff(time_ns)
-    usual = float(np.median(steps[steps > 0])) if np.any(steps > 0) else 0.0
-    gaps = np.flatnonzero(steps > max(GAP_PERIODS * usual, MIN_GAP_NS))
-    return [(int(time_ns[i]), int(time_ns[i + 1])) for i in gaps]
+    median_period = float(np.median(steps[steps > 0])) if np.any(steps > 0) else 0.0
+    last_before_gap = np.flatnonzero(steps > max(GAP_PERIODS * median_period, MIN_GAP_NS))
+    return [(int(time_ns[row]), int(time_ns[row + 1])) for row in last_before_gap]

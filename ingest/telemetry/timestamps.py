@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sawtooth.ingest.telemetry.table import SampleTable
 
 EPOCH = date(1970, 1, 1)
-SECOND = 1_000_000_000  # Number of nanoseconds in a second.
+SECOND = 1_000_000_000  # in ns
 DAY = 86_400 * SECOND
 HALF_DAY = DAY // 2
-MIN_CHARACTERS = 10  # A shorter text is no absolute time: a Unix time in seconds has ten digits.
+MIN_CHARACTERS = 10  # A shorter text is no absolute time, because a Unix time in seconds has ten digits.
 FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # These are the beginnings of 2000 and 2100.
 MIN_UNIX_SECONDS = 1e8  # This time is in 1973. Smaller numbers count from the start of the recording.
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
@@ -35,25 +35,24 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 class Timestamps:
     """Conversion of the timestamps of one file into nanoseconds.
 
-    Times with a zone, and numbers since 1970, become Unix times. Times without a zone are converted as if they were UTC, and the
-    recording's clock is then ``local``. Times without a date, and small numbers, count from an unknown start.
+    Times with a zone, and numbers since 1970, become Unix times. Times without a zone are converted as if they were UTC. The recording's
+    clock is then ``local``. Times without a date, and small numbers, count from an unknown start.
 
-    Call ``finish`` after the last time. In a date such as 03-11-2026, the order of day and month is unknown, and only the dates of the
-    whole file show it.
+    Call ``finish`` after the last time, because only all dates of the file show the order of day and month in 03-11-2026.
     """
 
     def __init__(self, table: SampleTable, *, utc: bool = False, unit_s: float = 1.0) -> None:
         self._table = table
         self._unit_s = unit_s  # the unit, in seconds, of numbers that count from the start of the recording
         self._utc = utc  # whether times without a zone are UTC
-        # By (first field, second field, year) of a date: the day that ``ns`` assumed.
+        # The day that ``ns`` assumed, by (first field, second field, year) of a date.
         self._dates: dict[tuple[int, int, int], int] = {}
         self._separator = ""
         self._last = -1
         self._midnights = 0
 
     def ns(self, text: str) -> int | None:
-        """Return the time of ``text``; None if it is not a timestamp."""
+        """Return the time of ``text``; None if ``text`` is not a timestamp."""
         text = text.strip().strip('"')
         if NUMBER.fullmatch(text):
             return self._number(float(text.replace(",", ".")), text)
@@ -78,28 +77,29 @@ class Timestamps:
         if value * self._unit_s < MIN_UNIX_SECONDS:
             self._unknown("The file's times count from the start of the log. Enter its start time to show them with a trace.")
             return round(value * self._unit_s * 1e6) * 1000
-        for least, ns_per_unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):
-            if value >= least:
+        for min_value, ns_per_unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):
+            if value >= min_value:
                 return int(text) * ns_per_unit if text.isdigit() else int(float(text) * ns_per_unit)
         return round(value * 1e6) * 1000
 
     def _dated(self, day: int | None, clock: list[str | None], zone: str | None) -> int | None:
-        if day is None or (of_day := _time_of_day_ns(*clock) if clock[0] else 0) is None:
+        day_ns = _time_of_day_ns(*clock) if clock[0] else 0
+        if day is None or day_ns is None:
             return None
         if zone or self._utc:
-            return day * DAY + of_day - _zone_ns(zone or "UTC")
+            return day * DAY + day_ns - _zone_ns(zone or "UTC")
         self._table.clock = "local"
         if "zone_unknown" not in self._table.diagnostics:
             note = "The file's times are local and have no time zone. Enter the zone to show them with a trace."
             self._table.note("zone_unknown", "info", note)
-        return day * DAY + of_day
+        return day * DAY + day_ns
 
-    def _undated(self, of_day: int | None) -> int | None:
+    def _undated(self, day_ns: int | None) -> int | None:
         """Return the time of a row without a date; each midnight between rows adds a day."""
-        if of_day is None:
+        if day_ns is None:
             return None
         self._unknown("The file has times without dates. Enter the date of the start to show them with a trace.")
-        time_ns = self._midnights * DAY + of_day
+        time_ns = self._midnights * DAY + day_ns
         if self._last >= 0 and time_ns < self._last - HALF_DAY:
             self._midnights += 1
             time_ns += DAY
@@ -116,21 +116,21 @@ class Timestamps:
     def _day(self, first: int, separator: str, second: int, year: int) -> int | None:
         """Return the day of a date that ends with the year.
 
-        If both orders of day and month are possible, the month is assumed to be first. With dots between the fields, the day is assumed
-        to be first.
+        If the order of day and month is unclear, the day is assumed to be first in a date with dots, else the month.
         """
         key = (first, second, year if year >= 100 else 2000 + year)
         if key not in self._dates:
             self._separator = separator
             orders = ((second, first), (first, second)) if separator == "." else ((first, second), (second, first))
-            day = next((d for month, of_month in orders if (d := _day(key[2], month, of_month)) is not None), None)
+            days = (_day(key[2], month, day_of_month) for month, day_of_month in orders)
+            day = next((day for day in days if day is not None), None)
             if day is None:
                 return None
             self._dates[key] = day
         return self._dates[key]
 
     def finish(self) -> dict[int, int]:
-        """Return the true day by the assumed day, for days that must be corrected.
+        """Return the correct day for each day that ``ns`` assumed wrongly.
 
         If nothing in the file shows the order of day and month, a note names the assumed order.
         """
@@ -147,11 +147,11 @@ class Timestamps:
                 if first != second:
                     sign = self._separator
                     example = f"{first:02}{sign}{second:02}{sign}{year}"
-                    note = f"The date {example} was read with the month first, because nothing in the file shows the order. Give the start if the day is first."
+                    note = f"The date {example} was read with the month first, because the file does not show the order. If the day is first, enter the start."
                     self._table.note("date_order", "info", note)
                 return {}
             order = month_first if jumps < _jumps(day_first) else day_first
-        return {used: day for key, used in self._dates.items() if (day := order[key]) is not None and day != used}
+        return {assumed: day for key, assumed in self._dates.items() if (day := order[key]) is not None and day != assumed}
 
 
 def are_times(cells: Sequence[str]) -> bool:
@@ -163,11 +163,11 @@ def are_times(cells: Sequence[str]) -> bool:
 
 
 def with_corrected_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArray[np.int64]:
-    """Return ``times`` with days (since 1970) replaced according to ``days``, the result of ``finish``."""
+    """Return ``times`` with corrected days (since 1970); ``days`` is the result of ``finish``."""
     if not days:
         return times
-    used_days, of_day = np.divmod(times, DAY)
-    return np.array([days.get(int(day), int(day)) for day in used_days], np.int64) * DAY + of_day
+    assumed_days, day_ns = np.divmod(times, DAY)
+    return np.array([days.get(int(day), int(day)) for day in assumed_days], np.int64) * DAY + day_ns
 
 
 def _day(year: int, month: int, day: int) -> int | None:
@@ -180,7 +180,7 @@ def _day(year: int, month: int, day: int) -> int | None:
 def _time_of_day_ns(
     hour: str | None, minute: str | None, second: str | None, fraction: str | None, am_pm: str | None
 ) -> int | None:
-    """Return the ns since midnight from the groups of _CLOCK; None if they are impossible."""
+    """Return the ns since midnight from the groups of _CLOCK; None for an impossible time."""
     hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
     if am_pm:
         hours = hours % 12 + (12 if am_pm[0] in "pP" else 0)
@@ -198,6 +198,6 @@ def _zone_ns(zone: str) -> int:
 
 
 def _jumps(days: dict[tuple[int, int, int], int | None]) -> int:
-    """Return by how many days, in total, the dates of a file differ from consecutive days."""
+    """Return the total number of days by which the dates of a file differ from consecutive days."""
     known_days = [day for day in days.values() if day is not None]
-    return sum(abs(b - a - 1) for a, b in itertools.pairwise(known_days))
+    return sum(abs(next_day - day - 1) for day, next_day in itertools.pairwise(known_days))

@@ -10,12 +10,12 @@ import re
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import refuse_type
 from sawtooth.ingest.telemetry.find_header import find_header, rows_below, text_of
-from sawtooth.ingest.telemetry.headers import Header, header_of
+from sawtooth.ingest.telemetry.headers import Header, parse_header
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps, are_times
 from sawtooth.ingest.telemetry.values import cells, number
 
-# The output for people contains one of these texts in lower case. nvitop draws its boxes with U+2502.
+# Output for people contains one of these texts in lower case. nvitop draws boxes with U+2502.
 PRINTED_SIGNS = (b"nvidia-smi", b"\xe2\x94\x82 nvitop ")
 RECORD_SERIES = (
     "Record with: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv"
@@ -25,10 +25,10 @@ _XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d+)")
 TITLES_SHOWN = 8  # An error lists at most this many titles.
 MIN_ROWS = 2  # A table has at least this many rows.
 KNOWN_TITLES = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
-NO_SUGGESTION = "?"  # It replaces a column's title if none can be suggested.
+NO_SUGGESTION = "?"  # This text replaces a column's title if none can be suggested.
 # Matches a title that names a GPU but no quantity. Grafana's titles have the host before the GPU, or all labels of a series.
 _ONE_GPU = re.compile(r"(?:[^,]*[^a-z0-9])?(?:gpu|device|card)[ _=\"-]*(\d+)[^a-z0-9]*(?:,.*)?", re.IGNORECASE)
-# Maps a unit to the titles that are suggested for the first and for further columns with this unit.
+# Titles that are suggested for the first and for further columns with a unit.
 SUGGESTED_TITLES = {
     "%": ("utilization.gpu [%]", "utilization.memory [%]"),
     "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
@@ -37,7 +37,7 @@ SUGGESTED_TITLES = {
     "mW": ("power.draw [mW]", "power.limit [mW]"),
 }
 MAX_PCT = 110.0  # Larger values cannot be a utilization.
-# Maps words in an unknown title to the suggested title.
+# Words in an unknown title, and the title that is suggested.
 TITLE_WORDS = (
     (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),
     (re.compile(r"util|usage|load|busy|activ", re.IGNORECASE), "utilization.gpu [%]"),
@@ -52,8 +52,8 @@ TITLE_WORDS = (
 def refuse_printed(head: bytes) -> None:
     """Raise SourceError for one printout of nvidia-smi or nvitop, and for a log of Xid errors."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
-    several = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # Several printouts are telemetry.
-    if not several and not start.startswith((b"{", b"[")) and any(sign in start for sign in PRINTED_SIGNS):
+    is_series = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # Several printouts are telemetry.
+    if not is_series and not start.startswith((b"{", b"[")) and any(sign in start for sign in PRINTED_SIGNS):
         raise refuse_type("human-readable output of nvidia-smi or nvitop", RECORD_SERIES)
     if xids := sorted({int(number) for number in _XID.findall(head)}):
         raise refuse_type(f"a log of the kernel with the GPU errors Xid {', '.join(map(str, xids))}", XID_ADVICE)
@@ -65,8 +65,8 @@ def refuse_unknown_table(head: bytes) -> None:
     if first in (b"{", b"[", b"<", b"") or b"\x00" in head[:1024]:
         return
     if b"npu-smi" in head[:1024]:
-        problem = "This is the overview of npu-smi info: one moment without times. Record npu-smi info watch instead."
-        raise SourceError("E-TYPE", problem)
+        sentence = "This is the overview of npu-smi info, which shows one moment without times. Record npu-smi info watch."
+        raise SourceError("E-TYPE", sentence)
     lines = head.split(b"\n")
     known, unknown = find_header(text_of(iter(lines)))
     header = known or unknown
@@ -79,7 +79,7 @@ def refuse_unknown_table(head: bytes) -> None:
     more = f" and {len(header.titles) - TITLES_SHOWN} more" if len(header.titles) > TITLES_SHOWN else ""
     raise SourceError(
         "E-TYPE",
-        f"This is a table with the columns {titles}{more}. {_advice(header, rows_below(header, lines))} Columns that are understood are for example: {KNOWN_TITLES}.",
+        f"This is a table with the columns {titles}{more}. {_advice(header, rows_below(header, lines))} Known columns are, for example, {KNOWN_TITLES}.",
     )
 
 
@@ -90,7 +90,7 @@ def _refuse_without_header(lines: list[bytes]) -> None:
     if len(rows) > MIN_ROWS and all(row and all(map(_unit_of, row)) for row in rows[1:]):
         raise SourceError(
             "E-TYPE",
-            f"This table has no column of times, so its samples cannot be placed in time. A row is {as_shown(', '.join(rows[1]))}. "
+            f"This table has no column of times. A row is {as_shown(', '.join(rows[1]))}. "
             "Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu,memory.used --format=csv -l 1.",
         )
     rows = rows[:MIN_ROWS]
@@ -100,7 +100,7 @@ def _refuse_without_header(lines: list[bytes]) -> None:
     if any(not any(number(cell) is not None for cell in row[1:]) for row in dated):
         return  # The lines are a log without numbers.
     names = [_title_by_unit(cell, times, dated[0][:position]) for position, cell in enumerate(dated[0])]
-    guess = f" By its units it may be: {', '.join(names)}." if any(name != NO_SUGGESTION for name in names[1:]) else ""
+    guess = f" The units suggest the names {', '.join(names)}." if any(name != NO_SUGGESTION for name in names[1:]) else ""
     raise SourceError(
         "E-TYPE",
         f"This table has no header, so its columns have no names. The first row is {as_shown(', '.join(dated[0]))}. "
@@ -108,15 +108,15 @@ def _refuse_without_header(lines: list[bytes]) -> None:
     )
 
 
-def _title_by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
-    """Return the title that a cell's unit suggests; ``before`` are the cells before it in the row."""
+def _title_by_unit(cell: str, times: Timestamps, earlier_cells: list[str]) -> str:
+    """Return the title that a cell's unit suggests; ``earlier_cells`` are to the left of the cell."""
     if ":" in cell and times.ns(cell) is not None:
         return "timestamp"
     unit = _unit_of(cell)
     if unit is None:
         return NO_SUGGESTION
-    earlier = sum(other.strip().endswith(f" {unit}") for other in before)
-    return SUGGESTED_TITLES[unit][min(earlier, len(SUGGESTED_TITLES[unit]) - 1)]
+    earlier_with_unit = sum(other.strip().endswith(f" {unit}") for other in earlier_cells)
+    return SUGGESTED_TITLES[unit][min(earlier_with_unit, len(SUGGESTED_TITLES[unit]) - 1)]
 
 
 def _unit_of(cell: str) -> str | None:
@@ -131,12 +131,12 @@ def _has_rows(header: Header, lines: list[bytes]) -> bool:
     for line in list(text_of(iter(lines)))[1:50]:
         row = cells(line, header.delimiter)
         if len(row) == len(header.titles) and any(times.ns(cell) is not None for cell in row):
-            rows += header_of(line).titles != header.titles
+            rows += parse_header(line).titles != header.titles
     return rows >= MIN_ROWS
 
 
 def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | None:
-    """Return a known title that is not ``taken``, by the words in ``title``, else by its unit."""
+    """Return a known title that is not ``taken``, by the words or else the unit in ``title``."""
     by_unit = next((names[0] for unit, names in SUGGESTED_TITLES.items() if f"[{unit}]" in title or f"({unit})" in title), None)
     for words, name in TITLE_WORDS:
         fits = words.search(title) and name not in taken
@@ -146,13 +146,13 @@ def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | No
 
 
 def _may_be_times(values: list[str]) -> bool:
-    """Return whether the cells may be times: they have no numbers, or numbers that do not fall."""
+    """Return whether the cells have no numbers, or numbers that rise, so that they may be times."""
     numbers = [value_read for cell in values if (value_read := number(cell)) is not None]
     return not numbers or (numbers == sorted(numbers) and numbers[0] < numbers[-1])
 
 
 def _title_with_quantity(gpu: str, values: list[str]) -> str:
-    """Return a title for a column of GPU number ``gpu``, with the quantity that its values suggest."""
+    """Return a title for a column of GPU number ``gpu``, with the quantity that ``values`` suggest."""
     highest = max((value_read for cell in values if (value_read := number(cell)) is not None), default=0.0)
     return f"GPU {gpu} utilization.gpu [%]" if highest <= MAX_PCT else f"GPU {gpu} power.draw [W]"
 

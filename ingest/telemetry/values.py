@@ -13,10 +13,10 @@ from sawtooth.ingest.telemetry.table import SampleTable
 MIB = 1 << 20
 MAX_CHARACTERS = 1 << 16  # Only this much of a line is read. The widest W&B tables have some thousand columns.
 EPOCH = datetime(1970, 1, 1)
-HOUR = timedelta(hours=1)  # The end of summer time sets a clock back by this time. Only Lord Howe Island has another shift.
-# A step back is the end of summer time if it differs from an hour by less than this, the time between two samples.
+HOUR = timedelta(hours=1)  # The end of summer time sets a clock back by an hour, except on Lord Howe Island.
+# A step back is the end of summer time if it differs from an hour by less than this, because time passes between two samples.
 SET_BACK_SLACK = timedelta(minutes=5)
-# By the unit in a header or a cell: the factor to the unit of the store's column.
+# The factors from the unit in a header or a cell to the unit of the store's column.
 UNITS = {
     "%": 1.0,
     "w": 1.0,
@@ -69,7 +69,7 @@ def cells(line: str, delimiter: str = ",") -> list[str]:
 
 
 def rows_of(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    """Return what ``cells`` returns for each line, but faster."""
+    """Return the cells of each line, like ``cells``, but faster."""
     if any('"' in line or len(line) > MAX_CHARACTERS for line in lines):
         return [cells(line, delimiter) for line in lines]
     return list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
@@ -105,8 +105,8 @@ class LocalTimes:
         if self._last is not None and abs(self._last - local - HOUR) < SET_BACK_SLACK:
             self._set_back += HOUR
         self._last = local
-        since = local + self._set_back - EPOCH
-        return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+        elapsed = local + self._set_back - EPOCH
+        return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000_000 + elapsed.microseconds * 1000
 
 
 class CountedTimes:

@@ -1,4 +1,4 @@
-"""Turn the tables of one trace into a recording (clock, ids, links), slice by slice of time."""
+"""Write the tables of one trace into a recording with clock, ids and links, in slices of time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Linking:
         call_op, op_of = self._host(launched, external_ids)
         self._gpu(kept_rows, call_of, call_op, op_of)
         self._python()
-        self._others()
+        self._other_tables()
         return duplicates
 
     def _launch_table(self) -> LaunchLinks:
@@ -79,7 +79,10 @@ class _Linking:
         return LaunchLinks(correlation, start)
 
     def _gpu_launches(self, launches: LaunchLinks) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
-        """Return each kept operation's call, the kept rows by slice, External ids, and the duplicates' number."""
+        """Return calls of distinct operations, the rows to write, External ids, and the number of duplicates.
+
+        The rows to write are masks, one for each slice.
+        """
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
         calls, kept_rows, external_ids = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
@@ -88,8 +91,8 @@ class _Linking:
                 continue
             devices.update(np.unique(gpu["device"]).tolist())
             if len(devices) > MAX_DEVICES:
-                sentence = f"The trace names more than {MAX_DEVICES} GPUs, which no host has: its device numbers are damaged."
-                raise SourceError("E-LIMIT", f"{sentence} Record it again.")
+                sentence = f"The trace names more than {MAX_DEVICES} GPUs, so its device numbers are damaged. Record it again."
+                raise SourceError("E-LIMIT", sentence)
             keep = _not_duplicated(gpu)
             overruns.add(gpu, keep)
             call = launches.rows_for(gpu["correlation"][keep], gpu["start"][keep])
@@ -179,10 +182,11 @@ class _Linking:
                 self._writer.insert("python_calls", columns)
                 done += len(parent)
 
-    def _others(self) -> None:
-        for table, named in (("gpu_annotations", ("name_id", "device", "stream")), ("overheads", ("name_id", "thread_id"))):
+    def _other_tables(self) -> None:
+        id_columns = {"gpu_annotations": ("name_id", "device", "stream"), "overheads": ("name_id", "thread_id")}
+        for table, columns_of_ids in id_columns.items():
             for (rows,) in slices(self._tables[table]):
-                self._writer.insert(table, rows and self._times(rows, *named))
+                self._writer.insert(table, rows and self._times(rows, *columns_of_ids))
         self._writer.insert("graph_annotations", annotated_nodes(self._tables["graph_annotations"]))
         kinds = pa.array(list(self._trace.ids["sync_kinds"]), pa.string())
         for (rows,) in slices(self._tables["syncs"]):
@@ -215,15 +219,12 @@ class _Linking:
         self._write_collectives(ops, first, "cpu_op_id")
 
     def _write_collectives(self, rows: Columns, first: int, key: str) -> None:
-        for i in np.flatnonzero(rows["collective"] >= 0):
-            args = self._trace.collectives[rows["collective"][i]]
-            numbers = [
-                *integers([args.in_elements, args.out_elements, args.sequence]),
-                *small_integers([args.group_size, args.source, args.destination]),
-            ]
-            *numbers, source, destination = numbers
-            numbers.append(source if source != NULL else destination)
-            row: dict[str, Any] = {key: first + int(i)}
+        for index in np.flatnonzero(rows["collective"] >= 0):
+            args = self._trace.collectives[rows["collective"][index]]
+            group_size, source, destination = small_integers([args.group_size, args.source, args.destination])
+            peer = source if source != NULL else destination
+            numbers = [*integers([args.in_elements, args.out_elements, args.sequence]), group_size, peer]
+            row: dict[str, Any] = {key: first + int(index)}
             texts = {"name": args.name, "dtype": args.dtype, "group_name": args.group_name}
             texts |= {"group_description": args.group_description, "group_ranks": args.group_ranks}
             row |= {name: None if value is None else str(value) for name, value in texts.items()}
@@ -234,16 +235,16 @@ class _Linking:
 
 
 def _not_duplicated(gpu: Columns) -> NDArray[np.bool_]:
-    """Return which operations are not duplicates (equal in stream, times, name and correlation)."""
+    """Return a mask without duplicates: operations with equal stream, times, name and correlation."""
     same_times = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
     kept_rows = np.ones(len(gpu["start"]), bool)
     if not len(same_times):
         return kept_rows
     seen_keys: set[tuple[Any, ...]] = set()
     keys = [gpu[name] for name in ("start", "dur", "correlation", "name_id", "stream", "device", "kind")]
-    for i in np.union1d(same_times, same_times - 1):
-        key = tuple(values[i] for values in keys)
-        kept_rows[i] = gpu["correlation"][i] == NULL or key not in seen_keys
+    for index in np.union1d(same_times, same_times - 1):
+        key = tuple(values[index] for values in keys)
+        kept_rows[index] = gpu["correlation"][index] == NULL or key not in seen_keys
         seen_keys.add(key)
     return kept_rows
 
@@ -252,8 +253,8 @@ def _by_external_id(externals: I64, carriers: I64, queries: I64) -> I64:
     """Return the operator of each External id in ``queries``, else -1; ``externals`` are sorted."""
     if not len(externals):
         return np.full(len(queries), -1, np.int64)
-    at = np.minimum(np.searchsorted(externals, queries), len(externals) - 1)
-    return np.where((externals[at] == queries) & (queries != NULL), carriers[at], -1)
+    position = np.minimum(np.searchsorted(externals, queries), len(externals) - 1)
+    return np.where((externals[position] == queries) & (queries != NULL), carriers[position], -1)
 
 
 def _write_names(trace: TraceTables, writer: Writer) -> None:
@@ -282,7 +283,7 @@ def _is_among(values: I64, ordered: I64) -> NDArray[np.bool_]:
 
 
 def _distinct(values: I64) -> I64:
-    ordered = np.sort(values)  # This is several times faster than np.unique, which hashes.
+    ordered = np.sort(values)  # Sorting is several times faster than np.unique, which hashes.
     return ordered[np.insert(np.diff(ordered) != 0, 0, True)] if len(ordered) else ordered
 
 

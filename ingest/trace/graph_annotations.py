@@ -1,4 +1,4 @@
-"""Find the named nodes of CUDA graphs. A node has one row, even if its graph is replayed often."""
+"""Named nodes of CUDA graphs. A node has one row, even if the graph is replayed often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COLUMNS = ("graph_id", "graph_node_id", "name_id", "backward")
 
 
 def annotated_nodes(table: SpooledTable) -> Columns:
-    """Return the distinct rows of table ``graph_annotations``; empty if there are none."""
+    """Return the distinct rows of table ``graph_annotations``; {} for an empty table."""
     distinct = [
         np.unique(np.stack([rows[name].astype(np.int64) for name in COLUMNS], axis=1), axis=0)
         for (rows,) in slices(table)

@@ -17,9 +17,9 @@ I32 = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class NestedIntervals:
-    """Intervals of one slice with their links. The first ``carried`` rows come from earlier slices.
+    """Intervals of one slice with their parents. The first ``carried`` rows come from earlier slices.
 
-    ``id`` is the row's number in the finished table. ``parent`` is the index of the parent in these arrays, -1 for none.
+    ``id`` is the row's number in the finished table. ``parent`` is the index of the parent in these arrays, or -1.
     """
 
     carried: int
@@ -39,9 +39,8 @@ class NestedIntervals:
 class Nesting:
     """Search for the parents of intervals, slice by slice.
 
-    The parent of an interval is an earlier interval of the same thread that encloses it and is still open at its start. If there are
-    several, it is the innermost one. An interval may end up to ``tolerance`` ns after its parent, because clocks of whole
-    microseconds round both ends.
+    The parent of an interval is the innermost earlier interval of the thread that encloses it. An interval may end up to ``tolerance`` ns
+    after its parent, because a clock with a resolution of one microsecond rounds the ends of both intervals.
     """
 
     def __init__(self, tolerance: int = 0) -> None:
@@ -52,8 +51,8 @@ class Nesting:
     def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> NestedIntervals:
         """Link the next slice, whose rows are sorted by start, longest first.
 
-        ``thread`` has small numbers from 0. Intervals of earlier slices are kept if they end at or after the start of the first
-        row. If ``since`` is earlier than this start, it is used instead.
+        ``thread`` has small numbers from 0. Intervals of earlier slices stay open if they end at or after the start of the first row, or at
+        or after ``since`` if that time is earlier.
         """
         if not len(start) and self._open is not None:  # Without new rows, all intervals stay open.
             return replace(self._open, carried=len(self._open.id))
@@ -64,14 +63,14 @@ class Nesting:
             old = self._open
             keep = np.flatnonzero(old.start + old.dur >= (start[0] if since is None else min(since, start[0])))
             carried = len(keep)
-            new_index = np.full(len(old.id) + 1, -1, np.int64)  # The extra last element maps -1 (no parent) to itself.
+            new_index = np.full(len(old.id) + 1, -1, np.int64)  # The last element keeps -1 (no parent) at -1.
             new_index[keep] = np.arange(carried)
             ids, thread = np.concatenate([old.id[keep], ids]), np.concatenate([old.thread[keep], thread])
             start, dur = np.concatenate([old.start[keep], start]), np.concatenate([old.dur[keep], dur])
             parent = np.concatenate([new_index[old.parent[keep]], parent])
             depth = np.concatenate([old.depth[keep], depth])
-        for code in np.flatnonzero(np.bincount(thread[carried:])):
-            rows = np.flatnonzero(thread == code)
+        for thread_number in np.flatnonzero(np.bincount(thread[carried:])):
+            rows = np.flatnonzero(thread == thread_number)
             _link(
                 rows=rows,
                 linked_count=int(np.searchsorted(rows, carried)),
@@ -94,11 +93,11 @@ def _link(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: I64, de
 
 
 def _link_nested(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: I64, depth: I32) -> bool:
-    """Link all intervals at once if none overlap partially; return False, without changes, otherwise.
+    """Link all intervals at once and return True. After a partial overlap, change nothing; return False.
 
-    Without partial overlaps, an interval's depth is the number of earlier intervals that are open at its start. Its parent is
-    the last interval whose depth is smaller by one. If the parents found this way enclose their children, the open intervals
-    are exactly the chain of parents, so no other interval is closer.
+    Without partial overlaps, an interval's depth is the number of earlier intervals that are open at its start. The parent is the last
+    interval with a depth that is smaller by one. If each of these parents encloses its child, the open intervals are the chain of parents,
+    so no other interval is closer.
     """
     begin, end = start[rows], start[rows] + dur[rows]
     lasting = end > begin  # An empty interval encloses nothing.
@@ -111,10 +110,10 @@ def _link_nested(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: 
     for number in range(1, len(borders) - 1):
         outer, inner = order[borders[number - 1] : borders[number]], order[borders[number] : borders[number + 1]]
         outer = outer[lasting[outer]]
-        at = np.searchsorted(outer, inner) - 1
-        if (at < 0).any():
+        position = np.searchsorted(outer, inner) - 1
+        if (position < 0).any():
             return False
-        outer_row[inner] = outer[at]
+        outer_row[inner] = outer[position]
     inside = outer_row >= 0
     outer_end = end[outer_row[inside]]
     overlaps_partially = outer_end < end[inside]
@@ -136,7 +135,7 @@ def _link_overlapping(*, rows: I64, linked_count: int, start: I64, dur: I64, par
             stack.pop()
         if i >= linked_count:
             level = len(stack)
-            # If intervals overlap, one below the top of the stack may have ended already.
+            # With overlaps, an interval below the top of the stack may have ended already.
             while level and (stack[level - 1][0] <= begin or stack[level - 1][0] + tolerance < end):
                 level -= 1
             if level:
@@ -147,22 +146,22 @@ def _link_overlapping(*, rows: I64, linked_count: int, start: I64, dur: I64, par
 def enclosing_ids(outer: NestedIntervals, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
     """Return for each interval the id of the innermost interval of ``outer`` that encloses it, else -1.
 
-    In contrast to ``Nesting``, the parents are in another table. For example, this finds the operator around a launch.
+    In contrast to ``Nesting``, the parents are in another table. An example is the operator around a launch.
     """
     result = np.full(len(start), -1, np.int64)
     ends = outer.start + outer.dur
-    for code in np.flatnonzero(np.bincount(thread)):
-        rows, queries = np.flatnonzero(outer.thread == code), np.flatnonzero(thread == code)
+    for thread_number in np.flatnonzero(np.bincount(thread)):
+        rows, queries = np.flatnonzero(outer.thread == thread_number), np.flatnonzero(thread == thread_number)
         if not len(rows):
             continue
-        at = np.searchsorted(outer.start[rows], start[queries], side="right") - 1
-        candidate = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        position = np.searchsorted(outer.start[rows], start[queries], side="right") - 1
+        candidate = np.where(position >= 0, rows[np.maximum(position, 0)], -1)
         end = start[queries] + dur[queries]
         outside = np.flatnonzero((candidate >= 0) & (ends[candidate] + tolerance < end))
         while len(outside):
-            up = outer.parent[candidate[outside]]
-            candidate[outside] = up
-            outside = outside[(up >= 0) & (ends[up] + tolerance < end[outside])]
+            parent = outer.parent[candidate[outside]]
+            candidate[outside] = parent
+            outside = outside[(parent >= 0) & (ends[parent] + tolerance < end[outside])]
         result[queries] = np.where(candidate >= 0, outer.id[candidate], -1)
     return result
 
@@ -170,8 +169,8 @@ def enclosing_ids(outer: NestedIntervals, thread: I32, start: I64, dur: I64, tol
 class LaunchLinks:
     """Index of calls by correlation, which finds the call that launched a GPU operation.
 
-    Correlations are unique in a process. If a correlation is repeated anyway, the last call that starts before the operation
-    is used. If no call starts before the operation, the first call is used. 0 and NULL (a missing value) are not correlations.
+    Correlations should be unique in a process. If calls share a correlation, the last call that starts before the operation is used. If no
+    call starts before the operation, the first call is used. 0 and NULL (a missing value) are not correlations.
     """
 
     def __init__(self, correlation: I64, start: I64) -> None:
@@ -194,7 +193,7 @@ class LaunchLinks:
         result[exists] = self._rows[first[exists]]
         if self.repeated:
             last = np.searchsorted(self._keys, correlation, side="right")
-            for i in np.flatnonzero(exists & (last - first > 1)):
-                earlier = np.searchsorted(self._start[first[i] : last[i]], start[i], side="right")
-                result[i] = self._rows[first[i] + max(0, int(earlier) - 1)]
+            for index in np.flatnonzero(exists & (last - first > 1)):
+                earlier = np.searchsorted(self._start[first[index] : last[index]], start[index], side="right")
+                result[index] = self._rows[first[index] + max(0, int(earlier) - 1)]
         return result

@@ -17,13 +17,13 @@ NSIGHT_ADVICE = (
 )
 GPUS_ONLY = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator as CSV."
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # Control characters that no text has.
-NO_KERNELS = f"It holds no kernels. {EXPORT}"
-NO_TIMES = f"It holds no times. {EXPORT}"
-ONLY_SUMS = f"It holds sums without times of single events. {EXPORT}"
-HOST_ONLY = f"It holds the CPU's work only. {EXPORT}"
+NO_KERNELS = f"It has no kernels. {EXPORT}"
+NO_TIMES = f"It has no times. {EXPORT}"
+ONLY_SUMS = f"It has sums, but no times of single events. {EXPORT}"
+HOST_ONLY = f"It has only the CPU's work. {EXPORT}"
 # Patterns of the beginnings of files without trace events, with the name of the file's type and advice. The first match decides.
 BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
-    (re.compile(rb"NVR\x00"), "a report of Nsight Compute", f"It holds single kernels, not the run. {NSIGHT_ADVICE}"),
+    (re.compile(rb"NVR\x00"), "a report of Nsight Compute", f"It has single kernels, not the run. {NSIGHT_ADVICE}"),
     (re.compile(rb"PERFILE2"), "a recording of Linux perf", HOST_ONLY),
     (re.compile(rb"memray\x00"), "a recording of memray", NO_KERNELS),
     (re.compile(rb"[\s\S]{12}\t[\s\S]{8}\x1a.brain\.Event:"), "an event file of TensorBoard", EXPORT),
@@ -37,7 +37,7 @@ BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     # The file has two lists (times in Unix µs, and sizes by category) or rows of a time in ns, an action and a size.
     (re.compile(rb"\s*\[\s*\[\s*-?\d{6,}\s*[,\]]"), "a memory timeline of PyTorch", NO_KERNELS),
     (re.compile(rb"\s*<html>\s*<head>[\s\S]{0,400}GPU Memory Timeline"), "a memory timeline of PyTorch", NO_KERNELS),
-    (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), "a result of rocprofv3", f"It holds no steps and no operators. {EXPORT}"),
+    (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), "a result of rocprofv3", f"It has no steps and no operators. {EXPORT}"),
     (
         re.compile(rb"\s*<\?xml[\s\S]{0,600}<svg[\s\S]{0,4000}(?:Flame ?[Gg]raph|FlameGraph|flamegraph|py-spy)"),
         "a flame graph",
@@ -77,9 +77,9 @@ BROWSER_CATEGORY = re.compile(r"devtools\.timeline|\b(blink|v8|cc|viz|toplevel|l
 
 
 def refuse_other_profile(head: bytes, name: str) -> None:
-    """Raise SourceError if ``head`` (the first uncompressed bytes) begins another tool's profile.
+    """Raise SourceError if ``head`` (the first uncompressed bytes) is of another tool's profile.
 
-    Binary profiles are recognized by ``name`` if their content is not enough.
+    A binary profile without a known beginning is recognized by ``name``.
     """
     name = name.lower().removesuffix(".gz")
     binary = BINARY.search(head[:1024]) is not None
@@ -122,25 +122,25 @@ def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> Sourc
 
 def _is_stack_list(head: bytes) -> bool:
     """Return whether ``head`` begins with two lines of frames, separated by semicolons, and a count."""
-    cut = [line.rstrip().rpartition(b" ") for line in head.split(b"\n", 2)[:2]]
-    frames = [stack.rpartition(b";") for stack, _, count in cut if count.isdigit()]
+    lines = [line.rstrip().rpartition(b" ") for line in head.split(b"\n", 2)[:2]]
+    frames = [stack.rpartition(b";") for stack, _, count in lines if count.isdigit()]
     return len(frames) == 2 and all(outer and FRAME_NAME.search(inner) for outer, _, inner in frames)
 
 
 def _is_perfetto(head: bytes) -> bool:
     """Return whether ``head`` begins with two packets of a Perfetto trace, one directly after the other."""
-    at = 0
+    offset = 0
     for _ in range(2):
-        if at >= len(head) or head[at] != PACKET_KEY:
+        if offset >= len(head) or head[offset] != PACKET_KEY:
             return False
         length, shift = 0, 0
-        at += 1
-        while at < len(head) and shift < LENGTH_BITS:
-            byte = head[at]
-            length, shift, at = length | (byte & 0x7F) << shift, shift + 7, at + 1
+        offset += 1
+        while offset < len(head) and shift < LENGTH_BITS:
+            byte = head[offset]
+            length, shift, offset = length | (byte & 0x7F) << shift, shift + 7, offset + 1
             if byte < 0x80:
                 break
         if not 0 < length <= MAX_PACKET_BYTES:
             return False
-        at += length
+        offset += length
     return True

@@ -6,9 +6,9 @@ from sawtooth.ingest.trace.nsight import reader as nsight
 from sawtooth.ingest.trace.source import TraceSource
 from sawtooth.ingest.trace.torch_json import reader as torch_json
 
-# A new format is a folder next to ``torch_json`` and one more source here.
+# For a new format, add a folder next to ``torch_json`` and a source here.
 SOURCES: tuple[TraceSource, ...] = (torch_json.SOURCE, nsight.SOURCE)
-# The caller uses this source if no source recognizes a file. It recovers damaged traces and has the best error messages.
+# This source is used for a file that no source recognizes. It recovers damaged traces and has the best error messages.
 DEFAULT = torch_json.SOURCE
 
 

@@ -16,28 +16,30 @@ SampleParts = dict[tuple[int, str], dict[Any, list[tuple[I64, NDArray[np.float64
 
 
 def sample_table(parts: SampleParts) -> dict[str, NDArray[Any]]:
-    """Return the columns of table ``samples``, by device and time; impossible values are missing."""
-    done: list[dict[str, NDArray[Any]]] = []
+    """Return the columns of table ``samples``, ordered by device and time. Impossible values are NaN."""
+    tables: list[dict[str, NDArray[Any]]] = []
     measured = sorted({column for _, column in parts})
     for device in sorted({device for device, _ in parts}):
         series = {column: _sum_by_time(metrics.values()) for (gpu, column), metrics in parts.items() if gpu == device}
-        times = np.unique(np.concatenate([at for at, _ in series.values()]))
-        columns: dict[str, NDArray[Any]] = {"device": np.full(len(times), device, np.int64), "time_ns": times}
+        device_times = np.unique(np.concatenate([times for times, _ in series.values()]))
+        columns: dict[str, NDArray[Any]] = {"device": np.full(len(device_times), device, np.int64), "time_ns": device_times}
         for column in measured:
-            columns[column] = np.full(len(times), np.nan)
+            columns[column] = np.full(len(device_times), np.nan)
             if column in series:
-                at, value = series[column]
+                times, values = series[column]
                 limits = BY_COLUMN[column].range
-                columns[column][np.searchsorted(times, at)] = np.where(
-                    (value >= limits.low) & (value <= limits.high), value, np.nan
-                )
-        done.append(columns)
-    return {name: np.concatenate([columns[name] for columns in done]) for name in done[0]}
+                is_possible = (values >= limits.low) & (values <= limits.high)
+                columns[column][np.searchsorted(device_times, times)] = np.where(is_possible, values, np.nan)
+        tables.append(columns)
+    return {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}
 
 
 def _sum_by_time(metrics: Collection[list[tuple[I64, NDArray[np.float64]]]]) -> tuple[I64, NDArray[np.float64]]:
     """Return each time once, with the sum of the metrics at this time."""
-    unique = [np.unique(np.concatenate([at for at, _ in pieces]), return_index=True) for pieces in metrics]
-    values = [np.concatenate([value for _, value in pieces])[first] for pieces, (_, first) in zip(metrics, unique, strict=True)]
-    times, index = np.unique(np.concatenate([at for at, _ in unique]), return_inverse=True)
-    return times, np.asarray(np.bincount(index, weights=np.concatenate(values)), np.float64)
+    metric_times, metric_values = [], []
+    for pieces in metrics:  # A metric counts once at each time.
+        times, first = np.unique(np.concatenate([times for times, _ in pieces]), return_index=True)
+        metric_times.append(times)
+        metric_values.append(np.concatenate([values for _, values in pieces])[first])
+    all_times, index = np.unique(np.concatenate(metric_times), return_inverse=True)
+    return all_times, np.asarray(np.bincount(index, weights=np.concatenate(metric_values)), np.float64)

@@ -19,12 +19,11 @@ from sawtooth.ingest.trace.spool import SpooledTable
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "graph_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # Column ``kind`` of table ``gpu`` has the positions of these names.
-UNNAMED = "(unnamed)"  # It replaces a missing or empty name.
-# Larger times are Unix times: this one is in 1973. Smaller times count from the host's boot: this one is three years after it.
+UNNAMED = "(unnamed)"  # This text replaces a missing or empty name.
+# Larger times count from 1970, and this time is in 1973. Smaller times count from the host's boot, and no host runs for three years.
 MIN_UNIX_NS = 10**17
-MAX_DEVICES = (
-    256  # GPUs of one host, including MIG instances. More would take too long, because each GPU is analysed separately.
-)
+# GPUs of one host, including MIG instances. Each GPU is analysed separately, so more GPUs would take too long.
+MAX_DEVICES = 256
 
 
 class TraceTables(Protocol):
@@ -35,10 +34,7 @@ class TraceTables(Protocol):
 
     @property
     def tables(self) -> dict[str, SpooledTable]:
-        """The tables by name. Their columns are those of the store's tables, with ids instead of texts.
-
-        ``sawtooth.ingest.trace.tables`` lists the columns.
-        """
+        """The tables by name, with the columns that ``sawtooth.ingest.trace.tables`` lists."""
 
     @property
     def ids(self) -> Mapping[str, Mapping[Any, int]]:
@@ -64,7 +60,7 @@ class TraceTables(Protocol):
 class Facts:
     """The content of a trace besides its events.
 
-    * ``base_ns`` is added to the trace's times. It is None if it was not recorded.
+    * ``base_ns`` is added to the trace's times. It is None if the trace does not record it.
     * ``tolerance_ns`` is the largest error from rounding the times.
     * ``recording`` has columns of table ``recording``, and ``devices`` has rows of table ``devices``.
     * ``shapes`` has grid and block sizes by shape id.
@@ -87,10 +83,11 @@ Read = Callable[[Source, Path, Callable[[int], None]], AbstractContextManager[tu
 
 @dataclass(frozen=True)
 class TraceSource:
-    """One trace format; ``sniff`` gets the first uncompressed bytes.
+    """One trace format.
 
-    ``read`` gets the source, a folder for temporary files, and a function that it calls with the number of events read so far.
-    The tables exist only inside the context of ``read``. Raises SourceError for a source that cannot be used.
+    ``sniff`` gets the first uncompressed bytes, and returns whether they have this format. ``read`` gets the source, a folder for temporary
+    files, and a function that it calls with the number of events read so far. The tables exist only inside the context of ``read``, which
+    raises SourceError for a source that cannot be used.
     """
 
     name: str

@@ -20,17 +20,14 @@ from sawtooth.ingest.decode import I64
 Columns = dict[str, NDArray[Any]]
 RUN_ROWS = 1 << 18  # Rows per sorted run. Larger runs need more memory for the unsorted rows of every table.
 SLICE_ROWS = 1 << 19  # Rows per slice. Operator rows take about 60 MB.
-INDEX_STRIDE = (
-    1 << 12
-)  # A sorted run keeps every 4,096th start time in memory. The borders of slices are chosen from these times.
+# A sorted run keeps every 4,096th start time in memory. The borders of slices are chosen from these times.
+INDEX_STRIDE = 1 << 12
 MEMORY_BYTES = 64 << 20  # Size of the sorted runs in memory. Traces of up to about 700,000 events never use the disk.
 
 
 def time_order(start: I64, dur: I64 | None) -> I64:
-    """Return the indices that sort rows by start, then longest first, then by file order.
-
-    Only rows with equal starts are sorted by duration, because one ``argsort`` is faster than ``lexsort`` of all rows.
-    """
+    """Return the indices that sort rows by start, then longest first, then by file order."""
+    # Only rows with equal starts are sorted by duration, because one ``argsort`` is faster than ``lexsort`` of all rows.
     order = np.argsort(start, kind="stable")
     if dur is not None:
         ordered = start[order]
@@ -76,7 +73,7 @@ class SortedRun:
 
 
 class Spool:
-    """The sorted runs of all tables of one ingest, and the file for those that do not fit in memory."""
+    """The sorted runs of all tables of one ingest, and the file for runs that do not fit in memory."""
 
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
         self._folder = folder
@@ -143,10 +140,7 @@ class SpooledTable:
 
 
 def slices(*tables: SpooledTable, slice_rows: int = SLICE_ROWS) -> Iterator[tuple[Columns, ...]]:
-    """Yield the rows of each table for one time slice after the other, sorted as in ``time_order``.
-
-    A table without rows in the slice yields {}.
-    """
+    """Yield for each time slice the sorted rows of every table; {} for a table without rows."""
     for table in tables:
         table.flush()
     times = [run.index for table in tables for run in table.runs]

@@ -82,7 +82,7 @@ class EventTables:
         if text not in ids:
             self._name_length += len(text)
             if len(ids) >= self._limits.distinct_names or self._name_length > self._limits.names_length:
-                sentence = f"The trace has more than {len(ids):,} different names, which is the limit. Profile a shorter time."
+                sentence = f"The trace has more different names than the limit ({len(ids):,}). Profile a shorter time."
                 raise SourceError("E-LIMIT", sentence)
         return ids.setdefault(text, len(ids))
 
@@ -97,9 +97,8 @@ class EventTables:
     def shapes(self) -> dict[str, NDArray[np.int64]]:
         """Return the sizes of every shape by its id, in the form of ``Facts.shapes``."""
         sizes = small_integers([size for shape in self.ids["shapes"] for size in shape]).reshape(-1, 6)
-        return {
-            f"{unit}_{axis}": sizes[:, 3 * i + j] for i, unit in enumerate(("grid", "block")) for j, axis in enumerate("xyz")
-        }
+        names = [f"{unit}_{axis}" for unit in ("grid", "block") for axis in "xyz"]
+        return {name: sizes[:, position] for position, name in enumerate(names)}
 
     def add(self, table: str, columns: Columns) -> None:
         """Append rows to a table; missing columns of OPTIONAL get their default values."""

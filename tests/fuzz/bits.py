@@ -47,7 +47,7 @@ from sawtooth.app.server.tokens import VIEWERS, stored_token
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.receiver import Receiver, clock_offset_ns
-from sawtooth.ingest.runs.proposals import Proposal, changes_of, proposal_for, propose
+from sawtooth.ingest.runs.proposals import Proposal, list_changes, proposal_for, propose
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.session import SessionReader
@@ -139,7 +139,7 @@ def readings(folder: DataFolder, run: str, whole_job: str, cookie: str) -> Readi
 
 def _proposal_text(folder: DataFolder, run: str) -> Any:
     proposal = proposal_for(folder, run)
-    return "told: no proposal" if proposal is None else repr(changes_of(folder.read_manifest(run), proposal))
+    return "told: no proposal" if proposal is None else repr(list_changes(folder.read_manifest(run), proposal))
 
 
 def _job(manifest: Manifest, library: Library) -> Any:

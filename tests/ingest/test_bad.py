@@ -131,7 +131,7 @@ def test_a_path_that_is_not_a_file_is_refused_at_once(tmp_path, folder, what):
 def test_binary_data_is_refused_without_showing_it(tmp_path, folder):
     path = tmp_path / "rnd.json.gz"
     path.write_bytes(bytes(range(250, -1, -1)) * 12)
-    with pytest.raises(SourceError, match="This is binary data that Sawtooth does not know") as refusal:
+    with pytest.raises(SourceError, match="This is binary data, but neither") as refusal:
         bring_in(folder, [(path, path.name)])
     assert refusal.value.code == "E-TYPE"
 
@@ -218,8 +218,8 @@ def test_a_broken_header_of_many_megabytes_is_refused(tmp_path, folder):
 @pytest.mark.parametrize(
     ("content", "shown"),
     [
-        (b"\x1b[2Jjunk \xff\xd8" + b"q" * 99, "it begins with '\\x1b[2Jjunk \\xff\\xd8" + "q" * 40 + "'…. Pass"),
-        (b'{"traceEvents": [\x1b[31m\xff\xff' + b"\xfe" * 99, "the first begins with '\\x1b[31m"),
+        (b"\x1b[2Jjunk \xff\xd8" + b"q" * 99, "The file begins with '\\x1b[2Jjunk \\xff\\xd8" + "q" * 40 + "'…. It is"),
+        (b'{"traceEvents": [\x1b[31m\xff\xff' + b"\xfe" * 99, "The first begins with '\\x1b[31m"),
         (b'{"\x7f\xe2\x80\xae": 1}', "an object with the keys '\\x7f\\u202e', without"),
     ],
 )

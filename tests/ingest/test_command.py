@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.ingest.loop.command import POSITIONAL, RECORDED_BY, arguments_of, command_of, name_of, names_secret, program_of
+from sawtooth.ingest.loop.command import (
+    POSITIONAL,
+    RECORDED_BY,
+    arguments_of,
+    command_of,
+    default_run_name,
+    names_secret,
+    program_of,
+)
 
 RUNS = (
     ("python train.py --epochs 3", "train.py", "train", {"--epochs": "3"}),
@@ -25,7 +33,7 @@ RUNS = (
 @pytest.mark.parametrize(("line", "program", "name", "arguments"), RUNS)
 def test_program_name_and_arguments(line: str, program: str, name: str, arguments: dict[str, str]) -> None:
     command = line.split()
-    assert (program_of(command), name_of(command), arguments_of(command)) == (program, name, arguments)
+    assert (program_of(command), default_run_name(command), arguments_of(command)) == (program, name, arguments)
 
 
 def test_older_runs_have_their_command_in_the_notes() -> None:

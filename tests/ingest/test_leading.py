@@ -2,7 +2,7 @@
 
 import pytest
 
-from sawtooth.ingest.loop.leading_optimizer import SILENT_GAPS, SILENT_STEPS, LeadingOptimizer, leading
+from sawtooth.ingest.loop.leading_optimizer import SILENT_GAPS, SILENT_STEPS, LeadingOptimizer, most_frequent_leader
 
 CRITIC, ACTOR = 0, 1
 
@@ -44,7 +44,9 @@ def test_an_ended_optimizer_no_longer_leads() -> None:
 
 def test_marks_belong_to_the_profiled_optimizer_or_the_longest_leading_one() -> None:
     first, second = [(0, "train")] * 100, [(1, "train")] * 1000
-    assert leading([*first, *second]) == 1
-    assert leading([*first[:50], *[(0, "profile")] * 4, *first[:50], *second]) == 0
-    assert leading([*first[:5], *[(0, "profile")] * 2, *[(1, "profile")] * 21, *second, *[(1, "profile")] * 4]) == 1
-    assert leading([]) == 0
+    assert most_frequent_leader([*first, *second]) == 1
+    assert most_frequent_leader([*first[:50], *[(0, "profile")] * 4, *first[:50], *second]) == 0
+    assert (
+        most_frequent_leader([*first[:5], *[(0, "profile")] * 2, *[(1, "profile")] * 21, *second, *[(1, "profile")] * 4]) == 1
+    )
+    assert most_frequent_leader([]) == 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sawtooth.ingest.loop.rounds import rounds_of
+from sawtooth.ingest.loop.rounds import find_rounds
 
 
 def rounds(steps: int, long: float, usual: float = 3.0, count: int = 10) -> list[float]:
@@ -31,7 +31,7 @@ def rounds(steps: int, long: float, usual: float = 3.0, count: int = 10) -> list
     ],
 )
 def test_a_period_must_repeat(times: list[float], steps: int | None) -> None:
-    rhythm = rounds_of(times)
+    rhythm = find_rounds(times)
     assert (rhythm and rhythm.steps) == steps
     assert rhythm is None or rhythm.over < max(times)
 
@@ -40,5 +40,5 @@ def test_a_period_must_repeat(times: list[float], steps: int | None) -> None:
 def test_varying_steps_neither_hide_nor_imitate_rounds(seed: int) -> None:
     rng = np.random.default_rng(seed)
     noise = rng.lognormal(0.0, 0.3, 400)
-    assert (rounds_of((np.array(rounds(8, 28.0, count=50)) * noise).tolist()) or (None,))[0] == 8
-    assert rounds_of((3.0 * rng.lognormal(0.0, 0.8, 400)).tolist()) is None
+    assert (find_rounds((np.array(rounds(8, 28.0, count=50)) * noise).tolist()) or (None,))[0] == 8
+    assert find_rounds((3.0 * rng.lognormal(0.0, 0.8, 400)).tolist()) is None

@@ -10,7 +10,7 @@ from sawtooth.app.format import clean
 from sawtooth.app.page import cards, frame
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
-from sawtooth.ingest.runs.proposals import Proposal, accept, changes_of, dismiss, proposal_for
+from sawtooth.ingest.runs.proposals import Proposal, accept, dismiss, list_changes, proposal_for
 from sawtooth.ingest.schema import DataFolder
 
 MAX_SHOWN = 5  # proposals shown at a time: the next one appears when the viewer has decided on one
@@ -28,7 +28,7 @@ def _proposal(run: Manifest, proposal: Proposal) -> None:
     with st.container(border=True):
         cards.title(f"{clean(proposal.bundle_name, 60)} describes {clean(run.name, 60)} differently")
         cards.small("The run has not changed. Its numbers change only if you accept the description in the file.")
-        rows = [[clean(text, CELL_LENGTH) for text in (d.what, d.before, d.after)] for d in changes_of(run, proposal)]
+        rows = [[clean(text, CELL_LENGTH) for text in (d.what, d.before, d.after)] for d in list_changes(run, proposal)]
         cards.table(("", "Here", "In the file"), rows, "What would change")
         with st.container(horizontal=True):
             if st.button("Accept", key=f"accept-{run.id}"):

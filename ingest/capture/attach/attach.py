@@ -23,7 +23,7 @@ from sawtooth.ingest.capture.command import launch, settings, telemetry
 from sawtooth.ingest.capture.command.parts import LEFT, abandoned_folders, errors_in, keep_unpacked, output_file, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_extent, run_messages, runs_to_pack
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
-from sawtooth.ingest.loop.command import name_of
+from sawtooth.ingest.loop.command import default_run_name
 from sawtooth.installation import recorder_version
 
 POLL_PERIOD_S = 0.2  # Pause between two checks of the processes and the written profiles.
@@ -87,7 +87,7 @@ def attach(
     recorded_pid = next((target.pid for target in targets if settings.FOLDER in target.environment), None)
     if recorded_pid is not None:
         raise AttachError(RECORDED_ALREADY.format(pid=recorded_pid))
-    name = options.name or name_of(targets[0].command)
+    name = options.name or default_run_name(targets[0].command)
     default = f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth"
     bundle, message = output_file(bundle or Path(default), default)
     if message:
@@ -240,7 +240,7 @@ def _missing_from_hook(runs: Sequence[RecordedRun], options: AttachOptions) -> l
 
 def _target_names(targets: Sequence[Process]) -> str:
     names = [f"{target.pid}" + (f" (rank {target.rank})" if target.rank is not None else "") for target in targets]
-    program = name_of(targets[0].command)
+    program = default_run_name(targets[0].command)
     return (
         f"process {names[0]}, {program}" if len(names) == 1 else f"the {len(names)} processes of {program}: {', '.join(names)}"
     )

@@ -35,7 +35,7 @@ from sawtooth.ingest.capture.command.telemetry import STEP_RATE_FILE, missing_te
 from sawtooth.ingest.capture.in_process import postponed
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.process_rank import member_of_job
-from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, name_of
+from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, default_run_name
 from sawtooth.installation import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
@@ -115,7 +115,7 @@ class RunOptions:
 def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions(), *, name: str = "") -> LaunchResult:
     """Run ``command`` and record it into ``bundle``."""
     words, python = command_with_python(command)
-    name = name or name_of(command)
+    name = name or default_run_name(command)
     if _starts_nothing(words):
         return LaunchResult(run_in_foreground(words, os.environ))
     other_python = [] if python is None else [python]

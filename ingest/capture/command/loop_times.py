@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from ...loop.rounds import MAX_STEPS, MIN_ROUNDS, rounds_of
+from ...loop.rounds import MAX_STEPS, MIN_ROUNDS, find_rounds
 
 # After so many steps, most loops have used up the loader's first batches, and cuDNN has chosen its algorithms.
 MIN_STEPS_BEFORE_PROFILE = 20
@@ -73,7 +73,7 @@ class LoopTimes:
         """
         times = list(self._recent_ns)
         durations = [end - start for start, end in pairwise(times)]
-        rhythm = rounds_of(durations, MIN_ROUNDS - 1)
+        rhythm = find_rounds(durations, MIN_ROUNDS - 1)
         if rhythm is None:
             return Extent(min_steps)
         round_starts = [index for index, ns in enumerate(durations) if ns > rhythm.over]

@@ -63,8 +63,8 @@ def runs_to_pack(folder: Path) -> list[RecordedRun]:
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
     with contextlib.suppress(Exception):  # A recording is useful even without the loader's times.
-        if runs and (loading := batch_files.loading_of(folder, _training_pid(marks[:1]))) is not None:
-            runs[0].facts.update(batch_files.facts_of(loading))
+        if runs and (loading := batch_files.read_loading(folder, _training_pid(marks[:1]))) is not None:
+            runs[0].facts.update(batch_files.loader_facts(loading))
     return runs
 
 

@@ -30,7 +30,7 @@ PROCESS_PERIOD_NS = 10 * 10**9  # Reading process lists takes milliseconds and l
 
 
 class DriverLostError(Exception):
-    """The driver does not answer; ``code`` is NVML's error code."""
+    """The driver does not answer. ``code`` is NVML's error code."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -88,7 +88,7 @@ class NvmlDriver:
             self.versions = {"driver": text(nvml.nvmlSystemGetDriverVersion()), "nvml": text(nvml.nvmlSystemGetNVMLVersion())}
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
-            raise DriverLostError(error.value, _no_driver(error.value, str(error))) from None
+            raise DriverLostError(error.value, _driver_message(error.value, str(error))) from None
         earlier_gpus = {gpu.uuid: gpu for gpu in self.gpus}
         gpus: list[SampledGpu] = []
         for index in range(count):
@@ -104,7 +104,7 @@ class NvmlDriver:
         return self.gpus
 
     def close(self) -> None:
-        """Free GPM samples and shut NVML down, ignoring errors."""
+        """Free GPM samples and shut NVML down; errors are ignored."""
         for gpu in self.gpus:
             gpu.free()
         if self._open:
@@ -134,7 +134,8 @@ class NvmlDriver:
     def retry_lost(self, now_m: int) -> list[dict[str, Any]]:
         """Try to reopen the lost GPUs that are due; return ``gpu_back`` events.
 
-        The wait of each GPU doubles with each attempt."""
+        A GPU's wait for the next attempt doubles with each attempt.
+        """
         due = [gpu for gpu in self.gpus if gpu.lost and now_m >= gpu.retry_m]
         if not due:
             return []
@@ -145,18 +146,18 @@ class NvmlDriver:
         return [{"e": "gpu_back", "device": gpu.device, "uuid": gpu.uuid} for gpu in due if not gpu.lost]
 
     def _selected(self, gpus: list[SampledGpu]) -> list[SampledGpu]:
-        chosen = gpus
+        selected = gpus
         if self.select is not None:
-            selected = set(self.select)
-            chosen = [g for g in gpus if g.uuid in selected or str(g.facts.get("index")) in selected]
-            if not chosen:
-                have = ", ".join(f"{g.facts.get('index')} ({g.uuid})" for g in gpus) or "none"
+            names = set(self.select)
+            selected = [gpu for gpu in gpus if gpu.uuid in names or str(gpu.facts.get("index")) in names]
+            if not selected:
+                present = ", ".join(f"{gpu.facts.get('index')} ({gpu.uuid})" for gpu in gpus) or "none"
                 raise DriverLostError(
-                    GPU_NOT_FOUND, f"No GPU on this machine matches {', '.join(self.select)}. It has: {have}."
+                    GPU_NOT_FOUND, f"No GPU on this machine matches {', '.join(self.select)}. The GPUs are {present}."
                 )
-        for device, gpu in enumerate(chosen):
+        for device, gpu in enumerate(selected):
             gpu.device = device
-        return chosen
+        return selected
 
     def _rejoin(self, earlier_gpus: dict[str, SampledGpu], present: dict[str, SampledGpu]) -> None:
         for uuid, gpu in earlier_gpus.items():
@@ -212,17 +213,19 @@ class NvmlDriver:
         try:
             kind, samples = self.nvml.nvmlDeviceGetSamples(gpu.handle, buffer.sampling_type, active.last_us)
         except self.nvml.NVMLError as error:
-            if error.value not in (NOT_FOUND, NO_DATA):  # These two codes mean that there is nothing new.
+            if error.value not in (NOT_FOUND, NO_DATA):  # These codes mean that the buffer has no new samples.
                 self._note_failure(error, gpu, buffer.column, reading)
         else:
             first = active.last_us == 0  # The first read also returns samples from before this session.
-            fresh = [s for s in samples if s.timeStamp > active.last_us]
-            if fresh:
-                active.last_us = max(s.timeStamp for s in fresh)
-            if fresh and not first:
-                fresh.sort(key=lambda s: s.timeStamp)
-                values = [round(typed_value(kind, s.sampleValue) * buffer.scale, 3) for s in fresh]
-                reading.series.append([gpu.device, buffer.column, [s.timeStamp for s in fresh], values])
+            new_samples = sorted(
+                (sample for sample in samples if sample.timeStamp > active.last_us), key=lambda sample: sample.timeStamp
+            )
+            if new_samples:
+                active.last_us = new_samples[-1].timeStamp
+            if new_samples and not first:
+                times = [sample.timeStamp for sample in new_samples]
+                values = [round(typed_value(kind, sample.sampleValue) * buffer.scale, 3) for sample in new_samples]
+                reading.series.append([gpu.device, buffer.column, times, values])
         active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
 
     def _read_gpm(self, gpu: SampledGpu, gpm: GpmReader, now_m: int, values: dict[str, Value], reading: NvmlReading) -> None:
@@ -259,11 +262,11 @@ def _process_name(pid: int) -> str | None:
         return None
 
 
-def _no_driver(code: int, message: str) -> str:
+def _driver_message(code: int, message: str) -> str:
     if code in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
         return (
-            "This machine has no working NVIDIA driver, so there is nothing to sample. Sample on the machine with the GPUs "
-            "and use --push URL, or read a log with sawtooth ingest."
+            "This machine has no working NVIDIA driver. Sample on the machine with the GPUs and use --push URL, or read a log with "
+            "sawtooth ingest."
         )
     if code == LIBRARY_DIFFERS:
         return "The NVIDIA driver was updated but not reloaded (library and kernel module differ). Reload it or restart the machine."

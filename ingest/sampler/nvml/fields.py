@@ -17,7 +17,8 @@ Value = float | int | None
 TEMPERATURE_GPU = 0  # The value of NVML_TEMPERATURE_GPU.
 CLOCK_SM, CLOCK_MEM = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 FIELD_MEMORY_TEMP = 82  # The value of NVML_FI_DEV_MEMORY_TEMP.
-FIELD_POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT; nvmlDeviceGetPowerUsage is a one-second mean on most GPUs since Ampere
+# NVML_FI_DEV_POWER_INSTANT. nvmlDeviceGetPowerUsage is a one-second mean on most GPUs since Ampere.
+FIELD_POWER_INSTANT = 186
 CORRECTED, UNCORRECTED, SINCE_LOADED = 0, 1, 0  # nvmlMemoryErrorType_t and nvmlEccCounterType_t
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # The members of nvmlValueType_t in its order.
 
@@ -112,9 +113,9 @@ def _highest_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
 class NvmlCall:
     """One NVML call, the columns that it fills, and its period.
 
-    If several calls fill the same column, they are tried in order at the start, and the first that works is used.
-    Costs on an H200 at ten calls per second: utilization, power and memory 50 to 100 µs; clocks, reasons and temperature 10 to 20 µs;
-    energy 4 ms. The periods follow how often a value can change and how often readers need it.
+    If several calls fill one column, they are tried in order at the start, and the first call that works is used.
+    On an H200 at ten calls per second, utilization, power and memory take 50 to 100 µs each, clocks, reasons and temperature 10 to 20 µs,
+    and energy 4 ms. The periods follow how often a value changes and how often it is needed.
     """
 
     columns: tuple[str, ...]
@@ -172,7 +173,7 @@ class GpmMetric:
     metric_id: int
     scale: float = 1.0
 
-    def of(self, value: float) -> float | None:
+    def scaled(self, value: float) -> float | None:
         """Return the scaled value; None for NaN, which can occur in the first window."""
         return round(value * self.scale, 3) if math.isfinite(value) else None
 
@@ -183,4 +184,5 @@ GPM = tuple(
     if quantity.gpm_id is not None
 )
 
-COLUMNS = tuple(dict.fromkeys([c for s in SOURCES for c in s.columns] + [g.column for g in GPM]))
+_CALL_COLUMNS = [column for source in SOURCES for column in source.columns]
+COLUMNS = tuple(dict.fromkeys([*_CALL_COLUMNS, *(metric.column for metric in GPM)]))

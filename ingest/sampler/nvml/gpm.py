@@ -1,9 +1,9 @@
 """GPM metrics: activity of SMs, tensor pipes and memory between two reads, for Hopper GPUs and newer.
 
 On an H200 (driver 580), taking a sample takes 0.12 ms, and computing any number of metrics from two samples takes 0.006 ms. The exception is
-graphics utilization, which takes 1.5 ms. This is three times the limit for all calls of a tick, so sessions leave it out: SM activity shows the
-sawtooth, and NVML's utilization shows the share of time in which the GPU works.
-Each tick computes the metrics that show when the GPU works. The other metrics are computed once a second, over that second.
+graphics utilization, which takes 1.5 ms. This is three times the limit for all calls of a tick, so sessions leave it out. SM activity shows
+the sawtooth, and NVML's utilization shows the share of time in which the GPU works.
+Each tick computes the metrics that show when the GPU works. The other metrics are computed once a second, over this second.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sawtooth.ingest.sampler.nvml.fields import GPM, GpmMetric
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms, so a shorter window contains no new data.
 EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")
 SLOW_METRIC = "gr_active_pct"  # Graphics utilization takes too long. See the module's docstring.
-WHY_LEFT_OUT = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
+WHY_LEFT_OUT = "reading it takes 1.5 ms. Use SM activity and NVML's utilization instead"
 REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # Shortest and longest period of the other metrics.
 REST_SHARE = 0.0005  # Share of wall time that the other metrics may take.
 NOT_SUPPORTED = 3  # The value of NVML_ERROR_NOT_SUPPORTED.
-# Weight of the newest cost in the running mean: about five calls change the mean, but a single slow call does not.
+# Weight of the newest cost in the running mean. About five calls change the mean, but a single slow call does not.
 NEWEST_WEIGHT = 0.2
 
 
@@ -36,7 +36,7 @@ class _Group:
 
     metrics: list[GpmMetric]
     samples: tuple[Any, Any]
-    at_m: int = 0
+    read_m: int = 0  # the monotonic time of the last read
     cost_ns: float = 0.0
 
     def spent(self, cost_ns: int) -> None:
@@ -58,13 +58,13 @@ class GpmReader:
     groups: list[_Group] = field(default_factory=list)
 
     def open(self) -> None:
-        """Allocate samples and take the first ones.
+        """Allocate samples and take the first sample of each group.
 
         Raises the bindings' NVMLError or AttributeError if GPM is not available.
         """
         now = self.clock.monotonic_ns()
-        tick = [m for m in GPM if m.column in EVERY_TICK]
-        rest = [m for m in GPM if m.column not in (*EVERY_TICK, SLOW_METRIC)]
+        tick = [metric for metric in GPM if metric.column in EVERY_TICK]
+        rest = [metric for metric in GPM if metric.column not in (*EVERY_TICK, SLOW_METRIC)]
         for metrics in [list(GPM)] if self.all_each_tick else [tick, rest]:
             group = _Group(metrics, (self.nvml.nvmlGpmSampleAlloc(), self.nvml.nvmlGpmSampleAlloc()), now)
             self.groups.append(group)
@@ -81,25 +81,27 @@ class GpmReader:
                     continue
 
     def read(self, now_m: int) -> tuple[dict[str, float | None], list[GpmMetric]]:
-        """Return the values of all groups that are due, and the metrics that this GPU lacks. Raises NVMLError."""
+        """Return the values of all due groups, and the metrics that this GPU lacks. Raises NVMLError."""
         values: dict[str, float | None] = {}
         absent: list[GpmMetric] = []
-        for i, group in enumerate(self.groups):
-            period = WINDOW_NS if i == 0 else self._rest_period_ns() - WINDOW_NS // 2
-            if now_m - group.at_m >= period and group.metrics:
+        for index, group in enumerate(self.groups):
+            period = WINDOW_NS if index == 0 else self._rest_period_ns() - WINDOW_NS // 2
+            if now_m - group.read_m >= period and group.metrics:
                 absent += self._read_group(group, now_m, values)
         return values, absent
 
     def cost_per_ns(self, tick_ns: int) -> float:
         """Return the share of wall time that GPM takes."""
         periods = [max(tick_ns, WINDOW_NS), self._rest_period_ns()]
-        return sum(g.cost_ns / p for g, p in zip(self.groups, periods, strict=False))
+        return sum(group.cost_ns / period for group, period in zip(self.groups, periods, strict=False))
 
     def costs(self) -> dict[str, list[float]]:
         """Return for each group the milliseconds per read and the seconds between reads (0: each tick)."""
-        names = [f"gpm, {len(g.metrics)} metrics" for g in self.groups]
-        periods = [0.0, round(self._rest_period_ns() / 1e9, 3)]
-        return {n: [round(g.cost_ns / 1e6, 3), p] for n, g, p in zip(names, self.groups, periods, strict=False)}
+        periods_s = [0.0, round(self._rest_period_ns() / 1e9, 3)]
+        return {
+            f"gpm, {len(group.metrics)} metrics": [round(group.cost_ns / 1e6, 3), period_s]
+            for group, period_s in zip(self.groups, periods_s, strict=False)
+        }
 
     def _rest_period_ns(self) -> int:
         cost = self.groups[1].cost_ns if len(self.groups) > 1 else 0.0
@@ -118,17 +120,17 @@ class GpmReader:
         request = self.nvml.c_nvmlGpmMetricsGet_t()
         request.version, request.numMetrics = self.nvml.NVML_GPM_METRICS_GET_VERSION, len(group.metrics)
         request.sample1, request.sample2 = before, after
-        for i, metric in enumerate(group.metrics):
-            request.metrics[i].metricId = metric.metric_id
+        for index, metric in enumerate(group.metrics):
+            request.metrics[index].metricId = metric.metric_id
         self.nvml.nvmlGpmMetricsGet(request)
-        group.samples, group.at_m = (after, before), now_m
+        group.samples, group.read_m = (after, before), now_m
         absent = []
-        for i, metric in enumerate(group.metrics):
-            code = request.metrics[i].nvmlReturn
+        for index, metric in enumerate(group.metrics):
+            code = request.metrics[index].nvmlReturn
             if code == 0:
-                values[metric.column] = metric.of(request.metrics[i].value)
+                values[metric.column] = metric.scaled(request.metrics[index].value)
             elif code == NOT_SUPPORTED:
                 absent.append(metric)
-        group.metrics = [m for m in group.metrics if m not in absent]
+        group.metrics = [metric for metric in group.metrics if metric not in absent]
         group.spent(self.clock.monotonic_ns() - started)
         return absent

@@ -8,11 +8,11 @@ from typing import Any
 from sawtooth.ingest.sampler.nvml.fields import Buffer, NvmlCall
 from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smooth
 
-NVML_SHARE = 0.005  # Share of wall time that all NVML calls for one GPU may take: 0.5 ms in 100 ms.
-RESERVED_SHARE = 0.3  # Part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow.
-# Share of wall time that one slow call may take, so that energy and buffers leave time for the other calls.
+NVML_SHARE = 0.005  # All NVML calls for one GPU may take this share of wall time, which is 0.5 ms in 100 ms.
+RESERVED_SHARE = 0.3  # This part of NVML_SHARE is reserved for all calls except GPM, even if GPM is slow.
+# One slow call may take this share of wall time, so that energy and buffers leave time for the other calls.
 SLOW_SHARE = 0.0004
-JITTER_NS = 5_000_000  # A tick that comes this much early still counts as on time.
+JITTER_NS = 5_000_000  # A tick may be early by this time.
 RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # First and longest wait between attempts to reopen a lost GPU or driver.
 
 
@@ -26,7 +26,7 @@ class Active:
     last_us: int = 0
 
     def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
-        """Note a call's cost and set the time of the next: after the period times ``stretch``, later if slow."""
+        """Note the cost of a call, and set the time of the next call."""
         self.cost_ns = smooth(self.cost_ns, cost_ns)
         self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
 
@@ -40,7 +40,7 @@ class Active:
 class SampledGpu:
     """One GPU or MIG instance.
 
-    ``capabilities[column]`` has the ``source`` of the values. If that is None, ``reason`` says why there are none.
+    ``capabilities[column]`` has the ``source`` of the values. If the source is None, ``reason`` says why there are no values.
     """
 
     device: int
@@ -60,23 +60,27 @@ class SampledGpu:
     retry_ns: int = RETRY_FIRST_NS
 
     def plan(self, tick_ns: int, slower: float) -> None:
-        """Choose the stretch so that all calls stay within NVML_SHARE, and multiply it by ``slower``.
+        """Choose the stretch so that all calls stay within NVML_SHARE, and multiply the stretch by ``slower``.
 
         GPM has priority, because it shows the sawtooth. The other calls share the remaining time.
         """
-        gpm = self.gpm.cost_per_ns(tick_ns) if self.gpm is not None else 0.0
-        rest = sum(a.cost_ns / a.period_ns(1.0) for a in (*self.sources, *self.buffers))
-        self.stretch = slower * max(1.0, rest / max(NVML_SHARE - gpm, RESERVED_SHARE * NVML_SHARE))
+        gpm_share = self.gpm.cost_per_ns(tick_ns) if self.gpm is not None else 0.0
+        calls_share = sum(active.cost_ns / active.period_ns(1.0) for active in (*self.sources, *self.buffers))
+        allowed_share = max(NVML_SHARE - gpm_share, RESERVED_SHARE * NVML_SHARE)
+        self.stretch = slower * max(1.0, calls_share / allowed_share)
 
     def costs(self) -> dict[str, list[float]]:
         """Return for each column the milliseconds per call and the seconds between two calls."""
-        sources = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, NvmlCall)}
-        sources |= {f"{a.what.column} buffer": a for a in self.buffers if isinstance(a.what, Buffer)}
-        table = {name: [round(a.cost_ns / 1e6, 3), round(a.period_ns(self.stretch) / 1e9, 3)] for name, a in sources.items()}
-        return table | (self.gpm.costs() if self.gpm is not None else {})
+        sources = {active.what.columns[0]: active for active in self.sources if isinstance(active.what, NvmlCall)}
+        sources |= {f"{active.what.column} buffer": active for active in self.buffers if isinstance(active.what, Buffer)}
+        costs = {
+            name: [round(active.cost_ns / 1e6, 3), round(active.period_ns(self.stretch) / 1e9, 3)]
+            for name, active in sources.items()
+        }
+        return costs | (self.gpm.costs() if self.gpm is not None else {})
 
     def note(self, columns: tuple[str, ...], source: str | None, reason: str | None) -> None:
-        """Store the source of the values of ``columns``, or the reason why there are none."""
+        """Store the source of the values of ``columns``, or the reason why there are no values."""
         for column in columns:
             self.capabilities[column] = {"source": source, "reason": reason}
 

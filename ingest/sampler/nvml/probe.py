@@ -1,8 +1,9 @@
-"""Finds GPUs and MIG instances and probes what each can report, with a reason for each missing value."""
+"""Find GPUs and MIG instances, and probe which values each can report and why others are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sawtooth.ingest.sampler.clock import SamplerClock
@@ -95,17 +96,15 @@ class Probe:
             if gpu.capabilities[source.columns[0]]["source"] is not None:
                 continue  # an earlier source of the same column works
             if gpu.instance is not None and not source.on_mig:
-                reason: str | None = "NVML does not report it for a MIG instance; see the parent GPU"
+                reason: str | None = "NVML does not report it for a MIG instance. See the parent GPU"
             else:
                 reason = self._reason(source.read, gpu.handle)
             gpu.note(source.columns, None if reason else source.call, reason)
             if reason is None:
                 gpu.sources.append(Active(source))
         for buffer in BUFFERS if self._buffers and gpu.instance is None else ():
-            if (
-                self._reason(lambda _, handle, b=buffer: self.nvml.nvmlDeviceGetSamples(handle, b.sampling_type, 0), gpu.handle)
-                is None
-            ):
+            read_buffer = partial(_read_samples, sampling_type=buffer.sampling_type)
+            if self._reason(read_buffer, gpu.handle) is None:
                 gpu.buffers.append(Active(buffer))
                 gpu.capabilities[buffer.column]["buffer"] = "nvmlDeviceGetSamples"
         self._probe_gpm(gpu)
@@ -140,6 +139,10 @@ class Probe:
         gpu.note(columns, "GPM", None)
         if not self._every_tick:
             gpu.note((SLOW_METRIC,), None, WHY_LEFT_OUT)
+
+
+def _read_samples(nvml: Any, handle: Any, sampling_type: int) -> Any:
+    return nvml.nvmlDeviceGetSamples(handle, sampling_type, 0)
 
 
 def text(value: Any) -> str | None:

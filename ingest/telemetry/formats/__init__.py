@@ -1,1 +1,1 @@
-"""Readers of telemetry formats, one module each; columns are found by title, never by position."""
+"""Readers of telemetry formats, one module each. They find columns by title, never by position."""

@@ -11,7 +11,7 @@ from sawtooth.ingest.telemetry.rows import PrintoutTimes
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import number
 
-FIELDS = names_in("dcgmi")  # By DCGM's short name, as in the header: the column and the factor.
+FIELDS = names_in("dcgmi")  # The column and the factor, by DCGM's short name in the header.
 _HEADER = re.compile(r"#\s*Entity(?:Id)?\s+(.*)", re.IGNORECASE)
 _ROW = re.compile(r"(GPU(?:-[A-Z]+)?)\s+(\d+)\s+(.*)")
 
@@ -29,7 +29,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     names: list[str] = []
     times = PrintoutTimes(table, "dcgmi dmon")
-    printout, seen = -1, set[int]()  # the number of the current printout of all GPUs, and its GPUs so far
+    printout, printed_devices = -1, set[int]()  # the number of the current printout of all GPUs, and its GPUs so far
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()
         if header := _HEADER.match(line):
@@ -37,13 +37,13 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             continue
         match = _ROW.match(line)
         if match is None:
-            times.take_if_date(line)  # Other lines, such as the ``ID`` line, blank lines and messages, are ignored.
+            times.set_if_date(line)  # Other lines, such as the ``ID`` line, blank lines and messages, are ignored.
             continue
         if match.group(1) != "GPU":
             table.note(
                 "instances_left_out",
                 "data_loss",
-                "Rows of MIG instances were left out; those of whole GPUs were read.",
+                "Rows of MIG instances were left out. Only rows of whole GPUs were read.",
                 example=line,
             )
             continue
@@ -52,14 +52,18 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
         device = int(match.group(2))
-        if device in seen:
-            seen.clear()
-        if not seen:
+        if device in printed_devices:
+            printed_devices.clear()
+        if not printed_devices:
             printout += 1
-        seen.add(device)
+        printed_devices.add(device)
         row = dict(zip(names, cells, strict=True))
         table.devices.setdefault(device, {})
-        table.add(device, times.ns(printout), {FIELDS[n][0]: number(c, FIELDS[n][1]) for n, c in row.items() if n in FIELDS})
+        table.add(
+            device,
+            times.ns(printout),
+            {FIELDS[name][0]: number(cell, FIELDS[name][1]) for name, cell in row.items() if name in FIELDS},
+        )
     return table.telemetry()
 
 

@@ -28,26 +28,25 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every query; without dated lines, a repeated GPU begins the next query."""
+    """Read every query. Without dated lines, a repeated GPU begins the next query."""
     printouts = Printouts(COLUMNS, NAME)
-    seen: set[int] = set()
+    printed_devices: set[int] = set()
     for line in _text(lines):
         if (host := _HOST.fullmatch(line)) is not None:
             printouts.table.host, printouts.table.driver_version = host[1], host[3] or printouts.table.driver_version
-            printouts.take_if_date(host[2])
-            seen.clear()
+            printouts.set_if_date(host[2])
+            printed_devices.clear()
         elif (gpu := _GPU.match(line)) is not None:
             device = int(gpu[1])
-            if not seen or device in seen:
+            if not printed_devices or device in printed_devices:
                 printouts.begin()
-                seen.clear()
-            seen.add(device)
+                printed_devices.clear()
+            printed_devices.add(device)
             printouts.table.devices.setdefault(device, {"name": gpu[2]})
             values = gpu.groups()[2:]
-            printouts.add(
-                device,
-                [float(v) * f if v and v.isdigit() else math.nan for v, f in zip(values, FACTORS, strict=True)],
-            )
+            cells = zip(values, FACTORS, strict=True)
+            numbers = [float(text) * factor if text and text.isdigit() else math.nan for text, factor in cells]
+            printouts.add(device, numbers)
     return printouts.telemetry()
 
 

@@ -12,9 +12,9 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.values import cells
 
 NAME = "table of jtop"
-# By jtop's title: a title that header_of knows.
+# Titles that parse_header knows, by jtop's title.
 TITLES = {"time": "timestamp", "GPU": "gpu_utilization (%)", "EMC": "memory_utilization (%)", "Temp GPU": "temperature (C)"}
-# Power rails, in order of preference: the first one that exists measures the fewest parts besides the GPU.
+# Power rails, in order of preference. The first rail that exists measures the fewest parts besides the GPU.
 RAILS = ("Power GPU", "Power VDD_GPU_SOC", "Power VDD_CPU_GPU_CV", "Power VDD_GPU")
 
 
@@ -28,9 +28,9 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the rows; columns of the host are left out."""
     titles = cells(next(text_of(lines)).strip())
     rail = next((rail for rail in RAILS if rail in titles), None)
-    known = TITLES | ({rail: "power.draw [mW]"} if rail else {})
+    known_titles = TITLES | ({rail: "power.draw [mW]"} if rail else {})
     header = io.StringIO()
-    csv.writer(header).writerow([known.get(title, f"other {position}") for position, title in enumerate(titles)])
+    csv.writer(header).writerow([known_titles.get(title, f"other {position}") for position, title in enumerate(titles)])
     telemetry = read_delimited(_with_header(header.getvalue().strip().encode(), lines), NAME)
     telemetry.devices = [device | {"name": "NVIDIA Jetson"} for device in telemetry.devices]
     return telemetry

@@ -11,7 +11,7 @@ from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
 from sawtooth.ingest.telemetry.device_numbers import DeviceNumbers
 from sawtooth.ingest.telemetry.find_header import find_header, text_of
-from sawtooth.ingest.telemetry.headers import Header, SourceColumn, quantity_of
+from sawtooth.ingest.telemetry.headers import Header, SourceColumn, find_quantity
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
@@ -37,20 +37,18 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     text = text_of(lines)
     header, _ = find_header(text)
     if header is None or header.time is None or header.metric is None or header.value is None:
-        raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
+        raise SourceError("E-TYPE", "This table has no header line, so its columns have no names. Add the header line.")
     table = SampleTable()
-    times, known_titles, unknown = (
-        Timestamps(table, utc=header.utc, unit_s=header.unit_s),
-        dict[str, SourceColumn | None](),
-        dict[str, None](),
-    )
+    times = Timestamps(table, utc=header.utc, unit_s=header.unit_s)
+    known_titles: dict[str, SourceColumn | None] = {}
+    unknown: dict[str, None] = {}
     rows = [row for line in text if line.strip() and (row := cells(line, header.delimiter)) != header.titles]
     numbers = DeviceNumbers(header, table, rows[:DECIDING_ROWS])
     whole = [row for row in rows if len(row) == len(header.titles)]
     if len(whole) < len(rows):
         table.note("line_unreadable", "data_loss", UNREADABLE, count=len(rows) - len(whole))
     cells_of = list(zip(*whole, strict=True)) if whole else [()] * len(header.titles)
-    for row, number_of in zip(whole, numbers.numbers(whole, cells_of), strict=True):
+    for row, row_device in zip(whole, numbers.numbers(whole, cells_of), strict=True):
         title = row[header.metric].strip()
         if title not in known_titles:
             known_titles[title] = _column(title)
@@ -59,28 +57,28 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             unknown.setdefault(title)
             continue
         time_ns, value = times.ns(row[header.time]), number(row[header.value], column.factor)
-        device = column.device if column.device is not None else number_of
+        device = column.device if column.device is not None else row_device
         if time_ns is None or device is None:
             table.note("line_unreadable", "data_loss", UNREADABLE, example=header.delimiter.join(row)[:200])
         elif value is not None:
             table.devices.setdefault(device, {})
             table.add(device, time_ns, {column.column: value})
     if table.is_empty():
-        raise SourceError("E-TYPE", _no_known_quantity(header, [title for title in unknown if title]))
-    left_out = [title for title in unknown if title not in _REASONS]
-    if left_out:
+        raise SourceError("E-TYPE", _no_quantity_message(header, [title for title in unknown if title]))
+    skipped = [title for title in unknown if title not in _REASONS]
+    if skipped:
         sentence = "Unknown quantities were left out."
-        table.note("series_unknown", "info", sentence, example=", ".join(left_out[:NAMES_SHOWN]), count=len(left_out))
+        table.note("series_unknown", "info", sentence, example=", ".join(skipped[:NAMES_SHOWN]), count=len(skipped))
     return table.telemetry()
 
 
 def _column(title: str) -> SourceColumn | None:
-    quantity = quantity_of(title.removeprefix("system/")) or quantity_of(title.rsplit("/", 1)[-1])
+    quantity = find_quantity(title.removeprefix("system/")) or find_quantity(title.rsplit("/", 1)[-1])
     return quantity[1] if quantity is not None else None
 
 
-def _no_known_quantity(header: Header, unknown: list[str]) -> str:
-    """Return the error message: which names are unknown, and how to make a table that can be read."""
+def _no_quantity_message(header: Header, unknown: list[str]) -> str:
+    """Return the error message for a table with ``unknown`` names, and how to change the table."""
     metric, value, time = (
         header.titles[position] for position in (header.metric, header.value, header.time) if position is not None
     )

@@ -17,7 +17,7 @@ from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 
-FIELDS = names_in("mlflow")  # By the text after ``gpu_<i>_``: the column and the factor.
+FIELDS = names_in("mlflow")  # The column and the factor, by the text after ``gpu_<i>_``.
 _KEY = re.compile(r"(?:system/)?gpu_(\d{1,4})_(\w+)")
 _SIGNATURE = re.compile(rb'"key"\s*:\s*"system/')
 
@@ -72,11 +72,14 @@ def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, A
 
 
 def _records_in(content: Any) -> Iterator[dict[str, Any]]:
-    listed: Iterable[Any] = content if isinstance(content, list) else [content]
-    for each in listed:
-        if isinstance(each, dict):
-            history = each.get("metrics")
-            yield from (record for record in history if isinstance(record, dict)) if isinstance(history, list) else [each]
+    entries: Iterable[Any] = content if isinstance(content, list) else [content]
+    for entry in entries:
+        if isinstance(entry, dict):
+            history = entry.get("metrics")
+            if isinstance(history, list):
+                yield from (record for record in history if isinstance(record, dict))
+            else:
+                yield entry
 
 
 def _number(value: Any) -> float | None:

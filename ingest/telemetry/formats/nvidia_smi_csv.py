@@ -26,8 +26,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     """
     telemetry = read_delimited(lines, NAME)
     if "assumed_interval_ns" in json.loads(telemetry.metadata):  # The file has no times.
-        problem = "This nvidia-smi log has no timestamp column, so its samples cannot be placed in time. Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1."
-        raise SourceError("E-TYPE", problem)
+        sentence = "This nvidia-smi log has no timestamp column. Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1."
+        raise SourceError("E-TYPE", sentence)
     return telemetry
 
 

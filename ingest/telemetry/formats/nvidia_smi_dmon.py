@@ -12,9 +12,9 @@ from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import LocalTimes, number
 
-# By title: the column and the factor. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
+# The column and the factor, by title. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
 FIELDS = names_in("nvidia_smi_dmon")
-WITHOUT_VALUES = "Rows without any value were left out: nvidia-smi could not measure at these times."
+WITHOUT_VALUES = "Rows without any value were left out, because nvidia-smi could not measure at these times."
 # The sum over a GPU's processes in pmon is limited to this value, because processes can use the GPU at the same time.
 LIMITS = {"util_pct": 100.0, "mem_busy_pct": 100.0}
 
@@ -29,7 +29,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read the rows; the header above them is repeated and may change."""
+    """Read the rows. The header is repeated between rows, and may change."""
     table = SampleTable()
     names: list[str] = []
     local, stamps = LocalTimes(table), Timestamps(table)
@@ -40,7 +40,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             names = header if "gpu" in header else names  # The second # line has the units.
             continue
         cells = _cells(line)
-        if len(cells) != len(names) and printouts.times.take_if_date(line):
+        if len(cells) != len(names) and printouts.times.set_if_date(line):
             continue
         if not cells or not names:
             continue
@@ -51,13 +51,13 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if len(cells) != len(names) or device is None:
             table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
-        values = {FIELDS[n][0]: number(cell, FIELDS[n][1]) for n, cell in row.items() if n in FIELDS}
+        values = {FIELDS[name][0]: number(cell, FIELDS[name][1]) for name, cell in row.items() if name in FIELDS}
         time_ns = stamps.ns(row["time"]) if "time" in row and "date" not in row else _time(row, local)
         printouts.add(int(device), row.get("pid"), time_ns, values)
     printouts.end()
     if not names:
         raise SourceError(
-            "E-TYPE", "This looks like nvidia-smi dmon, but its header line is missing, so its columns have no names."
+            "E-TYPE", "This nvidia-smi dmon log has no header line, so its columns have no names. Add the header line."
         )
     return table.telemetry()
 
@@ -69,37 +69,39 @@ class _MonitorPrintouts:
         self._table = table
         self.times = PrintoutTimes(table, "nvidia-smi dmon")
         self._index = -1
-        self._seen: set[tuple[int, str | None]] = set()
-        self._own_time: int | None = None
-        self._time = 0
-        self._of_gpu: dict[int, dict[str, float | None]] = {}
+        self._rows: set[tuple[int, str | None]] = set()  # device and process of the printout's rows so far
+        self._row_time: int | None = None  # the time in the row, if there is one
+        self._time = 0  # the printout's time
+        self._values: dict[int, dict[str, float | None]] = {}  # the printout's values by GPU
 
     def add(self, device: int, pid: str | None, time_ns: int | None, values: dict[str, float | None]) -> None:
         """Add a row; ``pid`` is None in dmon, and "-" in pmon for a GPU without a process."""
-        is_repeated = (device, pid) in self._seen or (pid is not None and device < max(self._of_gpu, default=0))
-        if not self._seen or is_repeated or time_ns != self._own_time:
+        is_repeated = (device, pid) in self._rows or (pid is not None and device < max(self._values, default=0))
+        if not self._rows or is_repeated or time_ns != self._row_time:
             self.end()
             self._index += 1
-            self._own_time, self._time = time_ns, time_ns if time_ns is not None else self.times.ns(self._index)
-        self._seen.add((device, pid))
+            self._row_time, self._time = time_ns, time_ns if time_ns is not None else self.times.ns(self._index)
+        self._rows.add((device, pid))
         if pid is None:
-            self._of_gpu[device] = values
+            self._values[device] = values
             return
-        sums = self._of_gpu.setdefault(device, {"process_count": 0.0})
+        sums = self._values.setdefault(device, {"process_count": 0.0})
         sums["process_count"] = (sums["process_count"] or 0.0) + (pid != "-")
         for column, value in values.items():  # A value is None if pmon wrote "-", because the process did nothing.
             sums[column] = (sums.get(column) or 0.0) + (value or 0.0)
 
     def end(self) -> None:
         """Store the printout that is being read."""
-        for device, values in self._of_gpu.items():
+        for device, values in self._values.items():
             self._table.devices.setdefault(device, {})
             if all(value is None for value in values.values()):
                 self._table.note("rows_blank", "data_loss", WITHOUT_VALUES)
-            self._table.add(
-                device, self._time, {c: min(v, LIMITS[c]) if v is not None and c in LIMITS else v for c, v in values.items()}
-            )
-        self._of_gpu, self._seen = {}, set()
+            self._table.add(device, self._time, {column: _limited(column, value) for column, value in values.items()})
+        self._values, self._rows = {}, set()
+
+
+def _limited(column: str, value: float | None) -> float | None:
+    return min(value, LIMITS[column]) if value is not None and column in LIMITS else value
 
 
 def _header(line: str) -> list[str] | None:

@@ -16,7 +16,7 @@ from sawtooth.ingest.telemetry.values import number
 NAME = "nvidia-smi -q"
 FIELDS = names_in("nvidia_smi")
 Path = tuple[str, ...]
-# By (section, name) in text and in XML: the field of --query-gpu. If several fields have one quantity, the first with a value is used.
+# Fields of --query-gpu, by (section, name) in text and in XML. If several fields have one quantity, the first with a value is used.
 LINES = {
     ("utilization", "gpu"): "utilization.gpu", ("utilization", "gpu_util"): "utilization.gpu",
     ("utilization", "memory"): "utilization.memory", ("utilization", "memory_util"): "utilization.memory",
@@ -41,7 +41,7 @@ LINES = {
 }  # fmt: skip
 REASONS = {reason.nvidia_smi: reason.bit for reason in THROTTLE_REASONS if reason.nvidia_smi}
 REASON_SECTIONS = ("clocks_event_reasons", "clocks_throttle_reasons")
-MAX_DEPTH = 20  # Nested elements are followed to this depth. nvidia-smi's are six deep.
+MAX_DEPTH = 20  # At most this many levels of elements are stored. nvidia-smi writes six levels.
 _XML = re.compile(r"<(\w+)([^>/]*)>(?:([^<]*)</\1>)?")
 _XML_ID = re.compile(r'id="([^"]+)"')
 _TEXT = re.compile(r"( *)(\S.*?)(?:\s*:\s(.*))?$")
@@ -56,7 +56,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every query; GPUs are numbered in the order of the first query.
+    """Read every query. GPUs are numbered in the order of the first query.
 
     Raises SourceError if there are fewer than two different timestamps.
     """
@@ -67,8 +67,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         log.add(path, value)
     log.finish_gpu()
     if len(log.timestamps) < 2:
-        problem = "This is nvidia-smi's human-readable output of one moment. Record a series: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv."
-        raise SourceError("E-TYPE", problem)
+        sentence = "This is nvidia-smi's human-readable output of one moment. Record a series with nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv."
+        raise SourceError("E-TYPE", sentence)
     log.times.finish()
     return log.table.telemetry()
 

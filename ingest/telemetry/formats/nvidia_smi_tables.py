@@ -13,7 +13,7 @@ from sawtooth.ingest.telemetry.values import UNITS
 NAME = "nvidia-smi tables"
 COLUMNS = ["util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "power_limit_w", "temp_c"]
 MIN_TABLES = 2  # A single table is not a series.
-_BANNER = re.compile(rb"(?:\||\xe2\x94\x82) (?:NVIDIA-SMI|NVITOP) \d+")  # nvitop draws its boxes with U+2502.
+_BANNER = re.compile(rb"(?:\||\xe2\x94\x82) (?:NVIDIA-SMI|NVITOP) \d+")  # nvitop draws boxes with U+2502.
 _GPU = re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s")
 _MEMORY = re.compile(r"([\d.]+)([KMG])iB\s*/\s*([\d.]+)([KMG])iB")
 _POWER = re.compile(r"(\d+|N/A)W?\s*/\s*(\d+|N/A)W?\s*\|")
@@ -27,7 +27,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every table; its time is the dated line before it."""
+    """Read every table. The dated line before a table is the table's time."""
     printouts = Printouts(COLUMNS, "nvidia-smi")
     device: int | None = None
     for raw in lines:
@@ -36,7 +36,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             printouts.begin()
             device = None
         elif not line.startswith(("|", "+")):
-            printouts.take_if_date(line)
+            printouts.set_if_date(line)
         elif (gpu := _GPU.match(line)) is not None:
             device = int(gpu.group(1))
             printouts.table.devices.setdefault(device, {"name": gpu.group(2)})

@@ -1,4 +1,4 @@
-"""JSON lines of NVML samples: the first line describes the device, each further line is a sample.
+"""JSON lines of NVML samples. The first line describes the device, and each further line is a sample.
 
 NaN means not recorded.
 """
@@ -18,7 +18,7 @@ from sawtooth.ingest.quantities.registry import names_in, possible_ones, possibl
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
 from sawtooth.ingest.telemetry.table import BLANK_NOTE, SampleTable, host_columns
 
-FIELDS = names_in("nvml_jsonl")  # By the field of the file: the column of samples and the factor.
+FIELDS = names_in("nvml_jsonl")  # The column and the factor, by the file's field.
 END_NS = 1 << 62  # This time is in the year 2116. Later times are impossible.
 MAX_DEVICES = 1024  # Larger device numbers are damage.
 UNREADABLE = "Lines that are not samples were left out."
@@ -28,9 +28,9 @@ SIGNATURE = re.compile(rb'"t_ns"\s*:')
 def sniff(head: bytes) -> bool:
     """Return whether ``head`` begins with the device line or a sample of this format."""
     first, _, rest = head.lstrip(b"\xef\xbb\xbf \r\n").partition(b"\n")
-    return (b'"meta"' in first and (not rest.strip() or SIGNATURE.search(rest[:4096]) is not None)) or SIGNATURE.search(
-        first[:64]
-    ) is not None
+    begins_with_sample = SIGNATURE.search(first[:64]) is not None
+    samples_follow = not rest.strip() or SIGNATURE.search(rest[:4096]) is not None
+    return begins_with_sample or (b'"meta"' in first and samples_follow)
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
@@ -54,7 +54,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         elif record.get("meta"):
             meta = record
         elif "event" in record:
-            continue  # The event is of the sampler, not of the GPU.
+            continue  # An event describes the sampler, not the GPU.
         elif isinstance(record.get("machine"), dict):
             _add_host(host, record)
         elif _is_sample(record):
@@ -72,7 +72,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         counts = ", ".join(f"{name}: {count}" for name, count in impossible.items())
         result.diagnostics.append(ImportDiagnostic(*BLANK_NOTE, sum(impossible.values()), counts))
     if unreadable:
-        sentence = UNREADABLE.removesuffix(".") + "; the last one was cut off." if cut_off else UNREADABLE
+        sentence = f"{UNREADABLE} The last line was cut off." if cut_off else UNREADABLE
         result.diagnostics.append(ImportDiagnostic("line_unreadable", "data_loss", sentence, unreadable, example or None))
     return result
 
@@ -95,11 +95,13 @@ def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, NDArray[Any]], dict[
     columns["time_ns"] = column([int(r["t_ns"]) for r in rows], "time_ns")
     impossible: dict[str, int] = {}
     for key, (name, factor) in FIELDS.items():
-        if any(key in r for r in rows):
-            valid, refused = possible_ones(name, [None if (v := _number(r.get(key))) is None else v * factor for r in rows])
-            columns[name] = column(valid, name)
-            if refused:
-                impossible[name] = refused
+        if any(key in row for row in rows):
+            numbers = [_number(row.get(key)) for row in rows]
+            values = [None if number is None else number * factor for number in numbers]
+            possible_values, impossible_count = possible_ones(name, values)
+            columns[name] = column(possible_values, name)
+            if impossible_count:
+                impossible[name] = impossible_count
     return columns, impossible
 
 
@@ -112,8 +114,8 @@ def _devices(meta: dict[str, Any], numbers: list[int], rows: list[dict[str, Any]
     gpus = meta["gpus"] if isinstance(meta.get("gpus"), list) else []
     devices = []
     for number in numbers:
-        named = next((g for g in gpus if isinstance(g, dict) and g.get("gpu") == number), {})
-        name, uuid, driver = named.get("name") or meta.get("name"), named.get("uuid"), meta.get("driver")
+        description = next((gpu for gpu in gpus if isinstance(gpu, dict) and gpu.get("gpu") == number), {})
+        name, uuid, driver = description.get("name") or meta.get("name"), description.get("uuid"), meta.get("driver")
         texts = {"name": _text(name), "uuid": _text(uuid), "driver": _text(driver)}
         devices.append({"device": number, **texts, "memory_bytes": memory.get(number)})
     return devices

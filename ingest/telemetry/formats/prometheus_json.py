@@ -1,7 +1,7 @@
 """Prometheus' response to a range query on an exporter of GPU metrics.
 
 The exporters are dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter and ``sawtooth sample --prometheus``. The query is
-``/api/v1/query_range``. A file may have several responses, one per line or in a list; they become one recording.
+``/api/v1/query_range``. Several responses in one file, one per line or in a list, become one recording.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     for response in _responses(content):
         data = response.get("data")
         if not isinstance(data, dict) or data.get("resultType") != "matrix":
-            problem = "This is not a range query of Prometheus (resultType matrix). Query /api/v1/query_range with start, end and step."
-            raise SourceError("E-TYPE", problem)
+            sentence = "This is not a range query of Prometheus (resultType matrix). Query /api/v1/query_range with start, end and step."
+            raise SourceError("E-TYPE", sentence)
         for series in data.get("result") or []:
             read_series(series, table, numbers, unknown)
     leave_out_split(table)
@@ -71,19 +71,19 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             "Query a metric by itself, for example DCGM_FI_DEV_GPU_UTIL, so that its series keep __name__.",
         )
     if table.is_empty():
-        named = ", ".join(sorted(unknown)[:4]) or "none at all"
+        names = ", ".join(sorted(unknown)[:4]) or "no series"
         raise SourceError(
             "E-NOEV",
-            f"The response has no GPU series of dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter or Sawtooth (it has: {named}).",
+            f"The response has no GPU series of dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter or Sawtooth, but {names}. Query these exporters.",
         )
     if len({host for host, _ in numbers}) > 1:
         table.host = None
-        table.note("several_hosts", "info", "The response has several hosts; their GPUs are numbered one after the other.")
+        table.note("several_hosts", "info", "The response has several hosts. Their GPUs are numbered one after the other.")
     return table.telemetry()
 
 
-def field_of(name: str) -> tuple[str, float] | None:
-    """Return a metric's column and its factor; None if it is unknown."""
+def find_field(name: str) -> tuple[str, float] | None:
+    """Return a metric's column and factor; None if the metric is unknown."""
     if name.startswith("nvidia_smi_"):
         unit = next(unit for unit in _SMI_UNITS if name.endswith(unit))
         column, factor = _SMI_FIELDS.get(name.removesuffix(unit), ("", 1.0))
@@ -106,7 +106,8 @@ def _responses(content: bytes) -> list[dict[str, Any]]:
 def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], int], unknown: set[str]) -> None:
     """Add one series to ``table``.
 
-    ``numbers`` are the GPU numbers by (host, UUID or index). Names of unknown series are added to ``unknown``."""
+    ``numbers`` are the GPU numbers by (host, UUID or index). Names of unknown series are added to ``unknown``.
+    """
     if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
         return
     labels = {str(k): str(v) for k, v in series["metric"].items()}
@@ -114,7 +115,7 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
     if name == GPU_INFO:
         table.devices[_device(labels, table, numbers)]["name"] = labels.get("name")
         return
-    field = field_of(name)
+    field = find_field(name)
     if field is None:
         unknown.add(name or WITHOUT_NAME)
         return
@@ -122,7 +123,7 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
         table.note(
             "instances_left_out",
             "info",
-            "Series of MIG instances and single links were left out; those of whole GPUs were read.",
+            "Series of MIG instances and single links were left out. Only series of whole GPUs were read.",
         )
         if "link" not in labels:
             split = table.metadata.setdefault("split_gpus", [])
@@ -146,7 +147,7 @@ def leave_out_split(table: SampleTable) -> None:
         util = table.polled.get((device, "util_pct"))
         if util is not None and max(util.values) < SPLIT_UTIL_PCT:
             del table.polled[device, "util_pct"]
-            note = "The driver reports no utilization for GPUs with MIG instances. The activity of an instance is DCGM_FI_PROF_GR_ENGINE_ACTIVE with its GPU_I_ID."
+            note = "The driver reports no utilization for GPUs with MIG instances. Record DCGM_FI_PROF_GR_ENGINE_ACTIVE for the activity of each instance."
             table.note("split_gpu", "info", note)
 
 
@@ -158,7 +159,7 @@ def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str,
     key = (host, uuid or index or "")
     if key not in numbers:
         if len(numbers) >= MAX_DEVICES:
-            raise SourceError("E-LIMIT", f"The response has more than {MAX_DEVICES:,} GPUs. Query only those of the run.")
+            raise SourceError("E-LIMIT", f"The response has more than {MAX_DEVICES:,} GPUs. Query only the run's GPUs.")
         number = int(index) if index is not None and index.isdecimal() else len(numbers)
         numbers[key] = number if number not in table.devices else len(table.devices)
         while numbers[key] in table.devices:

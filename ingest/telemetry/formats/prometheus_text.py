@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.telemetry.formats.prometheus_json import GPU_INFO, field_of, leave_out_split, read_series
+from sawtooth.ingest.telemetry.formats.prometheus_json import GPU_INFO, find_field, leave_out_split, read_series
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.rows import PrintoutTimes
 from sawtooth.ingest.telemetry.table import SampleTable
@@ -34,14 +34,14 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     numbers: dict[tuple[str, str], int] = {}
     unknown: set[str] = set()
     times = PrintoutTimes(table, "The exporter", SCRAPE_INTERVAL_NS)
-    seen: set[str] = set()
+    scraped_series: set[str] = set()  # the series of the current scrape so far
     scrape, samples = 0, 0
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()
         if not line or line.startswith("#"):
             continue
         if (match := _LINE.fullmatch(line)) is None:
-            if times.take_if_date(line):
+            if times.set_if_date(line):
                 continue
             table.note("line_unreadable", "data_loss", "Lines that are not samples were left out.", example=line)
             continue
@@ -49,11 +49,11 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         samples += 1
         key = f"{name}{{{labels or ''}}}"
         if stamp is None:
-            if key in seen:
-                seen.clear()
+            if key in scraped_series:
+                scraped_series.clear()
                 scrape += 1
-            seen.add(key)
-        if field_of(name) is None and name != GPU_INFO:
+            scraped_series.add(key)
+        if find_field(name) is None and name != GPU_INFO:
             unknown.add(name)
             continue
         seconds = times.ns(scrape) / 1e9 if stamp is None else int(stamp) / 1e3
@@ -64,15 +64,15 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         read_series(series, table, numbers, unknown)
     leave_out_split(table)
     if table.is_empty():
-        named = ", ".join(sorted(unknown)[:4]) or "none at all"
+        names = ", ".join(sorted(unknown)[:4]) or "no name"
         raise SourceError(
             "E-NOEV",
-            f"None of the {samples:,} samples of this scrape is of a GPU quantity that Sawtooth knows. It has: {named}. "
+            f"None of the {samples:,} samples of this scrape has a known GPU quantity. Their names are, for example, {names}. "
             "Scrape dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter or Sawtooth's own exporter.",
         )
     if len({host for host, _ in numbers}) > 1:
         table.host = None
-        table.note("several_hosts", "info", "The scrape has several hosts; their GPUs are numbered one after the other.")
+        table.note("several_hosts", "info", "The scrape has several hosts. Their GPUs are numbered one after the other.")
     return table.telemetry()
 
 

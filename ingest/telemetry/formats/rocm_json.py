@@ -16,7 +16,7 @@ from sawtooth.ingest.telemetry.values import CountedTimes, number
 
 ASSUMED_INTERVAL_NS = 1_000_000_000  # Samples without times are assumed to have this distance, which is usual for these tools.
 FIELDS = names_in("table")
-RANK_OF_NAME = {name: n for n, name in enumerate(FIELDS)}  # If several names have one quantity, the lowest rank is used.
+NAME_RANKS = {name: rank for rank, name in enumerate(FIELDS)}  # Of several names of one quantity, the lowest rank is used.
 CARD = re.compile(r"card(\d+)")
 ROCM_SMI_SIGNATURE = re.compile(rb'"card\d+"\s*:\s*\{')
 AMD_SMI_SIGNATURE = re.compile(rb'"gpu"\s*:\s*\d+')
@@ -41,7 +41,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every sample; samples without times are counted from 0."""
+    """Read every sample. Samples without times are counted from 0."""
     table = SampleTable()
     times, printouts = Timestamps(table), _CountedPrintouts(table)
     for document in documents(lines, table):
@@ -61,20 +61,20 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 class _CountedPrintouts:
-    """Times for samples without times, by counting printouts: a repeated GPU begins the next printout."""
+    """Times for samples without times, by counting printouts. A repeated GPU begins the next printout."""
 
     def __init__(self, table: SampleTable) -> None:
         self._table = table
         self._counted_times: CountedTimes | None = None
-        self._seen: set[int] = set()
+        self._printed_devices: set[int] = set()
         self._printout = -1
 
     def ns(self, device: int) -> int:
         """Return the time of a device's next sample."""
-        if device in self._seen:
-            self._seen.clear()
-        self._printout += not self._seen
-        self._seen.add(device)
+        if device in self._printed_devices:
+            self._printed_devices.clear()
+        self._printout += not self._printed_devices
+        self._printed_devices.add(device)
         self._counted_times = self._counted_times or CountedTimes(ASSUMED_INTERVAL_NS, self._table, "The tool")
         return self._counted_times.ns(self._printout)
 
@@ -95,12 +95,12 @@ def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         else:
             for key, entry in document.items():
                 if (card := CARD.fullmatch(key)) is not None and isinstance(entry, dict):
-                    percentages = {k: v for k, v in entry.items() if plain(k)[0] not in RUNNING_COUNTERS}
+                    percentages = {name: cell for name, cell in entry.items() if plain(name)[0] not in RUNNING_COUNTERS}
                     yield int(card.group(1)), percentages
 
 
 def _values(gpu: dict[str, Any]) -> dict[str, float | None]:
-    """Return the known quantities in a GPU's nested values; the name with the lowest RANK_OF_NAME is used."""
+    """Return the known quantities in a GPU's nested values; the name with the lowest NAME_RANKS is used."""
     chosen: dict[str, tuple[int, float]] = {}
     for path, cell, unit in _leaves(gpu, ()):
         for depth in range(len(path)):
@@ -109,8 +109,8 @@ def _values(gpu: dict[str, Any]) -> dict[str, float | None]:
                 continue
             column, factor = FIELDS[name]
             value = number(str(cell), BRACKET_UNITS.get((unit or bracket).lower(), factor))
-            if value is not None and (column not in chosen or RANK_OF_NAME[name] < chosen[column][0]):
-                chosen[column] = RANK_OF_NAME[name], value
+            if value is not None and (column not in chosen or NAME_RANKS[name] < chosen[column][0]):
+                chosen[column] = NAME_RANKS[name], value
             break
     return {column: value for column, (_, value) in chosen.items()}
 

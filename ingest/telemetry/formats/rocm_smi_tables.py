@@ -26,7 +26,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every table; its time is the dated line before it."""
+    """Read every table. The dated line before a table is the table's time."""
     printouts = Printouts(COLUMNS, "rocm-smi")
     for line in _text(lines):
         if _BANNER.search(line.encode()):
@@ -36,7 +36,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             printouts.table.devices.setdefault(device, {"name": "AMD GPU"})
             printouts.add(device, [math.nan if cell == "N/A" else float(cell.rstrip("W")) for cell in row.groups()[1:]])
         elif not line.startswith("="):
-            printouts.take_if_date(line)
+            printouts.set_if_date(line)
     return printouts.telemetry()
 
 

@@ -35,7 +35,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if record.get("k") == "head":
             session = session or record.get("session")
             if record.get("session") != session:
-                note = "The file has more than one session; only the first was read. Add the others as separate files."
+                note = "The file has several sessions, of which only the first was read. Add the others as separate files."
                 collected.samples.note("several_sessions", "data_loss", note)
                 break
         collected.add([record])

@@ -18,19 +18,16 @@ def sniff(head: bytes) -> bool:
         return False
     lines = head.split(b"\n")
     header, _ = find_header(text_of(iter(lines)))
-    return (
-        header is not None
-        and header.has_quantity
-        and not header.by_nvidia_smi
-        and (
-            header.time is not None or header.device is not None or time_position(header, rows_below(header, lines)) is not None
-        )
-        and not wandb_events.sniff(head)
-    )
+    if header is None or not header.has_quantity or header.by_nvidia_smi:
+        return False
+    has_time_or_device = header.time is not None or header.device is not None
+    if not has_time_or_device and time_position(header, rows_below(header, lines)) is None:
+        return False
+    return not wandb_events.sniff(head)
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read the rows; rows without times are counted from 0."""
+    """Read the rows. Rows without times are counted from 0."""
     return read_delimited(lines, NAME)
 
 

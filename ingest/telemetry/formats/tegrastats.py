@@ -28,7 +28,7 @@ _RAM = re.compile(r"\bRAM (\d+)/(\d+)MB", re.IGNORECASE)
 _LOAD = re.compile(r"\b(GR3D(?:_FREQ)?|EMC(?:_FREQ)?) (\d+)%(?:@\[?(\d+)(?:,\d+)*\]?)?", re.IGNORECASE)
 _TEMPERATURE = re.compile(r"\bgpu@(-?\d+(?:\.\d+)?)C", re.IGNORECASE)
 _RAIL = re.compile(r"\b((?:VDD|POM|VIN)_\w+) (\d+)(?:mW)?/\d+(?:mW)?", re.IGNORECASE)
-# Power rails, in order of preference: the first one that a board has measures the fewest parts besides the GPU.
+# Power rails, in order of preference. The first rail that a board has measures the fewest parts besides the GPU.
 GPU_RAILS = ("VDD_GPU_SOC", "VDD_CPU_GPU_CV", "POM_5V_GPU", "VDD_GPU", "VDD_SYS_GPU")
 
 
@@ -38,7 +38,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every line. The memory is shared by GPU and CPU."""
+    """Read every line. GPU and CPU share the memory."""
     table = SampleTable()
     times, rows = Timestamps(table), SampleRows(COLUMNS)
     dated = PrintoutTimes(table, "tegrastats")
@@ -48,7 +48,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         ram = _RAM.search(line)
         stamp = _STAMP.match(line)
         time_ns = times.ns(stamp.group(1)) if stamp else None
-        if ram is None and dated.take_if_date(line):
+        if ram is None and dated.set_if_date(line):
             continue
         if ram is None or (stamp is not None and time_ns is None):
             table.note("line_unreadable", "data_loss", UNREADABLE, example=line)

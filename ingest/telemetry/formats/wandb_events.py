@@ -18,7 +18,7 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import cells
 
-FIELDS = names_in("wandb")  # By the text after ``gpu.<i>.``: the column and the factor.
+FIELDS = names_in("wandb")  # The column and the factor, by the text after ``gpu.<i>.``.
 _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:/l:.*)?$")
 _SIGNATURE = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")
@@ -66,7 +66,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
                     )
     shares.add_to(table)
     if count == THINNED_ROWS:
-        note = "The export has exactly 500 rows, to which history() reduces longer histories by default. Export with run.history(stream='events', samples=100000)."
+        note = "The export has exactly 500 rows, so history() has probably left rows out. Export with run.history(stream='events', samples=100000)."
         table.note("thinned", "data_loss", note)
     if table.is_empty():
         raise SourceError(
@@ -137,7 +137,7 @@ def _json_lines(first: str, text: Iterator[str], table: SampleTable) -> Iterator
         whole = json.loads(first)
     except (ValueError, RecursionError):
         whole = None
-    if isinstance(whole, dict) and all(isinstance(v, dict) for v in whole.values()) and whole:
+    if isinstance(whole, dict) and whole and all(isinstance(column, dict) for column in whole.values()):
         yield from _transpose(whole)  # pandas' default orient: column → row → value
         return
     for line in (first, *text):
@@ -167,7 +167,7 @@ def _time(record: dict[str, Any], table: SampleTable) -> int | None:
         if (seconds := _number(record.get(key))) is not None:
             table.clock = "unknown"
             if "no_times" not in table.diagnostics:
-                note = "The export has only times since the run's start. Keep _timestamp in the export, or enter the start to show it with a trace."
+                note = "The export has only times since the run's start. Export _timestamp, or enter the start to show the samples with a trace."
                 table.note("no_times", "info", note)
             return round(seconds * 1e6) * 1000
     return None

@@ -85,13 +85,15 @@ class Database:
         with _source_errors():
             return cursor.fetchmany(BATCH_ROWS)
 
-    def text(self, number: int, longest: int) -> str | None:
-        """Return the first ``longest`` + 1 characters of a text of table StringIds; None if it is missing."""
+    def text(self, number: int, max_length: int) -> str | None:
+        """Return the first ``max_length`` + 1 characters of a text of table StringIds; None if it is missing."""
         if "StringIds" not in self.tables:
             return None
-        values = self._all(f"SELECT substr(value, 1, {longest + 1}) FROM StringIds WHERE id = {number} LIMIT 1")
+        values = self._all(f"SELECT substr(value, 1, {max_length + 1}) FROM StringIds WHERE id = {number} LIMIT 1")
         value = values[0][0] if values else None
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else None if value is None else str(value)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return None if value is None else str(value)
 
     def _all(self, statement: str) -> list[tuple[Any, ...]]:
         with _source_errors():
@@ -102,7 +104,7 @@ class Database:
 def opened_database(path: Path) -> Iterator[Database]:
     """Open ``path``.
 
-    Raises SourceError if it is truncated, damaged, or not an export of Nsight Systems.
+    Raises SourceError if the file is truncated, damaged, or not an export of Nsight Systems.
     """
     check_header(path)
     with _source_errors():
@@ -119,7 +121,7 @@ def opened_database(path: Path) -> Iterator[Database]:
 
 
 def check_header(path: Path) -> None:
-    """Raise SourceError if the header is damaged, or the file is shorter than the size in its header.
+    """Raise SourceError if the header is damaged, or if the file is shorter than its header says.
 
     SQLite may not notice a short file.
     """
@@ -133,8 +135,7 @@ def check_header(path: Path) -> None:
     if size < expected:
         raise SourceError(
             "E-TRUNC",
-            f"The Nsight Systems export is cut off: {size:,} of its {expected:,} bytes are here. Copy it again, or: "
-            f"{HOW_TO_EXPORT}",
+            f"The Nsight Systems export is cut off, because the file has only {size:,} of {expected:,} bytes. Copy it again. {HOW_TO_EXPORT}",
         )
 
 
@@ -155,8 +156,7 @@ def _source_errors() -> Iterator[None]:
         if "interrupted" in str(error):
             raise SourceError(
                 "E-LIMIT",
-                f"The Nsight Systems export takes longer than {MAX_BATCH_S:.0f} s to give some of its rows: it looks damaged. "
-                f"{HOW_TO_EXPORT}",
+                f"Reading some rows of the Nsight Systems export takes longer than {MAX_BATCH_S:.0f} s, so it is probably damaged. {HOW_TO_EXPORT}",
             ) from error
         if "too big" in str(error):
             raise SourceError(

@@ -45,7 +45,7 @@ EARLY_DEVICE_COLUMNS = (
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
 # Other values are not stored, because exports contain environment variables, which may contain secrets.
 STORED_KEYS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-IGNORED_TABLES = {  # By table: its content in words.
+IGNORED_TABLES = {  # The content of each table, in words.
     "SCHED_EVENTS": "switches of threads",
     "COMPOSITE_EVENTS": "samples of the CPU",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations",
@@ -58,49 +58,52 @@ SENTENCES = {
     "time_negative": ("data_loss", "Events that end before they start were left out."),
     "time_absurd": ("data_loss", "Events that claim to last more than 7 days were left out."),
     "name_cut": ("info", "Very long names were cut."),
-    "not_ranges": ("info", "NVTX marks, categories and names are not stored: Sawtooth measures nothing with them."),
+    "not_ranges": ("info", "NVTX marks, categories and names are not stored, because Sawtooth does not use them."),
     "samples_many": (
         "data_loss",
-        "There are more samples of GPU metrics than can be shown, so none are kept: record with a lower --gpu-metrics-frequency.",
+        "Samples of GPU metrics are not stored, because there are too many. Record with a lower --gpu-metrics-frequency.",
     ),
     "overrun": (
         "data_loss",
-        "GPU operations ran into the next one of their stream, which a stream does not allow: they were cut off where that begins.",
+        "GPU operations end after the next operation of their stream began, which is impossible. They were cut off where the next operation begins.",
     ),
-    "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
+    "duplicate": (
+        "data_loss",
+        "GPU operations that were recorded twice (equal stream, times, name and correlation) are stored once.",
+    ),
     "correlation_repeated": (
         "info",
-        "Launches share a correlation id with another; GPU operations went to the last one before them.",
+        "Several launches share a correlation id. GPU operations were linked to the last of these launches before them.",
     ),
     "graphs_whole": (
         "info",
-        "CUDA graphs were traced as a whole, so their kernels are not known; record with nsys profile --cuda-graph-trace=node.",
+        "CUDA graphs were traced as a whole, so their kernels are not known. Record with nsys profile --cuda-graph-trace=node.",
     ),
-    "no_gpu": ("info", "The export holds no GPU operation: record with nsys profile --trace=cuda,nvtx."),
+    "no_gpu": ("info", "The export has no GPU operation. Record with nsys profile --trace=cuda,nvtx."),
     "no_host": (
         "info",
-        "The export holds no CUDA call and no range, so GPU operations cannot be linked to what launched them.",
+        "The export has no CUDA call and no range, so the launches of GPU operations are not known.",
     ),
     "no_ranges": (
         "info",
-        "The export holds no NVTX range: mark steps and phases with torch.cuda.nvtx.range, and record with nsys profile --trace=cuda,nvtx.",
+        "The export has no NVTX range. Mark steps and phases with torch.cuda.nvtx.range, and record with nsys profile --trace=cuda,nvtx.",
     ),
     "no_operators": (
         "info",
-        "Nsight Systems records no PyTorch operators: run the steps under torch.autograd.profiler.emit_nvtx(), or record with torch.profiler.",
+        "Nsight Systems records no PyTorch operators. Run the steps under torch.autograd.profiler.emit_nvtx(), or record with torch.profiler.",
     ),
     "no_shapes": (
         "info",
-        "The shapes of inputs are not recorded, so FLOPs and advice on sizes are left out: emit_nvtx(record_shapes=True) or torch.profiler records them.",
+        "The shapes of inputs are not recorded, so FLOPs and advice on sizes are missing. Record them with emit_nvtx(record_shapes=True) or torch.profiler.",
     ),
-    "processes": ("info", "The export holds several processes; steps are those of the process that marked the most."),
+    "processes": ("info", "The export has several processes. The steps of the process with the most marked steps are used."),
 }
 
 
 def facts(trace: NsightTrace, numbering: DeviceNumbering) -> Facts:
     """Return the facts of the export.
 
-    Raises SourceError if nothing in it can be used.
+    Raises SourceError if the export has no usable events.
     """
     if not any(trace.tables[key].rows for key in TABLES):
         raise _no_events_error(trace)
@@ -130,11 +133,11 @@ def _no_events_error(trace: NsightTrace) -> SourceError:
     if timeless := sum(trace.notes[f"time_{key}"] for key in ("open", "negative", "absurd")):
         return SourceError(
             "E-NOEV",
-            f"None of the {timeless:,} events of this Nsight Systems export has times that can be used. {HOW_TO_EXPORT}",
+            f"None of the {timeless:,} events of this Nsight Systems export has valid times. {HOW_TO_EXPORT}",
         )
     return SourceError(
         "E-NOEV",
-        "The Nsight Systems export holds no GPU operation, CUDA call or NVTX range. Record with nsys profile --trace=cuda,nvtx.",
+        "The Nsight Systems export has no GPU operation, CUDA call or NVTX range. Record with nsys profile --trace=cuda,nvtx.",
     )
 
 
@@ -169,7 +172,7 @@ def _devices(trace: NsightTrace, numbering: DeviceNumbering) -> Iterator[dict[st
             values = [None if v == NULL else int(v) for v in small_integers([*row[:2], *row[4:]])]
             gpu, cuda, major, minor, sms, warp, warps, registers, shared = values
             default = cuda if cuda is not None and not numbering.ambiguous else gpu
-            device = numbering.number_of.get(gpu if gpu is not None else -1, default)
+            device = numbering.cuda_numbers.get(gpu if gpu is not None else -1, default)
             if device is None or device in seen:
                 continue
             seen.add(device)
@@ -219,5 +222,5 @@ def _diagnostics(trace: NsightTrace) -> Iterator[ImportDiagnostic]:
         yield ImportDiagnostic(key, severity, sentence, count, example)
     for table, content in IGNORED_TABLES.items():
         if count := trace.database.count(table):
-            sentence = f"The export holds {content}, which are not stored: Sawtooth measures nothing with them yet."
+            sentence = f"The export has {content}, which are not stored, because Sawtooth does not use them yet."
             yield ImportDiagnostic(f"not_stored_{table.lower()}", "info", sentence, count)

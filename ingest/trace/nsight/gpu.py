@@ -30,37 +30,34 @@ KERNEL_COLUMNS = (
     "dynamicSharedMemory",
 )
 KERNEL_NAMES = ("demangledName", "shortName", "mangledName", "name")
-STREAM_NUMBER_STEP = 1 << 16  # It is added to a stream's number if another stream of the same GPU already has this number.
+STREAM_NUMBER_STEP = 1 << 16  # This is added to a stream's number if another stream of the GPU already has the number.
 
 
 class DeviceNumbering:
-    """Numbers of devices and streams that mean the same in every process of the file.
+    """Numbers of devices and streams that are unique in the whole file.
 
     Each process numbers its visible GPUs and its streams from 0. If two processes use one number for different GPUs, the host's own
     GPU numbers are used. If two processes or contexts use the same stream number on one GPU, the later stream gets another number.
     """
 
     def __init__(self, trace: NsightTrace) -> None:
-        self.gpu_of: dict[tuple[int, int], int] = {}
+        self.gpu_numbers: dict[tuple[int, int], int] = {}
         for batch in trace.database.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId")):
             pids, cudas, gpus = (small_integers([row[index] for row in batch]).tolist() for index in range(3))
-            self.gpu_of |= {
+            self.gpu_numbers |= {
                 (pid, cuda): gpu for pid, cuda, gpu in zip(pids, cudas, gpus, strict=True) if NULL not in (cuda, gpu)
             }
-        meanings: dict[int, set[int]] = {}
-        for (_, cuda), gpu in self.gpu_of.items():
-            meanings.setdefault(cuda, set()).add(gpu)
-        self.ambiguous = any(len(gpus) > 1 for gpus in meanings.values())
-        self.number_of = {} if self.ambiguous else {gpu: cuda for (_, cuda), gpu in self.gpu_of.items()}
+        gpus_by_cuda: dict[int, set[int]] = {}
+        for (_, cuda), gpu in self.gpu_numbers.items():
+            gpus_by_cuda.setdefault(cuda, set()).add(gpu)
+        self.ambiguous = any(len(gpus) > 1 for gpus in gpus_by_cuda.values())
+        self.cuda_numbers = {} if self.ambiguous else {gpu: cuda for (_, cuda), gpu in self.gpu_numbers.items()}
         self._streams: dict[tuple[int, ...], int] = {}
         self._taken: set[tuple[int, int]] = set()
 
     def device_of(self, gpu: int) -> int | None:
-        """Return the device number that operations use for the host's GPU ``gpu``.
-
-        None if the processes list their GPUs without this GPU.
-        """
-        return self.number_of.get(gpu) if self.number_of else gpu
+        """Return the device number that operations use for the host's GPU ``gpu``; None for an unlisted GPU."""
+        return self.cuda_numbers.get(gpu) if self.cuda_numbers else gpu
 
     def find(self, batch: list[tuple[Any, ...]]) -> tuple[I64, I64]:
         """Return device and stream of rows with start, end and the first four columns of COMMON_COLUMNS."""
@@ -73,7 +70,7 @@ class DeviceNumbering:
 
     def _device_and_stream(self, device: int, process: int, context: int, stream: int) -> tuple[int, int]:
         if self.ambiguous:
-            device = self.gpu_of.get(((process >> PROCESS_SHIFT) & PART_MASK, device), device)
+            device = self.gpu_numbers.get(((process >> PROCESS_SHIFT) & PART_MASK, device), device)
         stream = 0 if stream in (NULL, NO_STREAM) else stream
         key = (device, process, context, stream)
         if key not in self._streams:
@@ -88,14 +85,15 @@ class DeviceNumbering:
 def read_kernels(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read kernels into table gpu."""
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_KERNEL", (*COMMON_COLUMNS, *KERNEL_NAMES, *KERNEL_COLUMNS)):
-        at = 2 + len(COMMON_COLUMNS)
-        names = {numbers: _kernel_name(trace, numbers) for numbers in {row[at : at + 4] for row in batch}}
-        first = at + len(KERNEL_NAMES)
-        registers = first - 2 + 6  # index of the column after the grid and the block
+        name_index = 2 + len(COMMON_COLUMNS)
+        shape_index = name_index + len(KERNEL_NAMES)
+        name_slice, shape_slice = slice(name_index, shape_index), slice(shape_index, shape_index + 6)
+        names = {numbers: _kernel_name(trace, numbers) for numbers in {row[name_slice] for row in batch}}
+        registers = shape_slice.stop - 2  # ``column`` does not count start and end.
         static, dynamic = column(batch, registers + 1), column(batch, registers + 2)
         columns: Columns = {
-            "name_id": np.array([names[row[at : at + 4]] for row in batch], np.int32),
-            "shape": np.array([trace.shape(row[first : first + 6]) for row in batch], np.int32),
+            "name_id": np.array([names[row[name_slice]] for row in batch], np.int32),
+            "shape": np.array([trace.shape(row[shape_slice]) for row in batch], np.int32),
             "registers_per_thread": small_integers(column(batch, registers).tolist()),
             "shared_memory_bytes": np.where((static == NULL) | (dynamic == NULL), NULL, static + dynamic),
         }
@@ -111,23 +109,23 @@ def read_copies(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     for batch, start, dur in trace.batches(
         "CUPTI_ACTIVITY_KIND_MEMCPY", (*COMMON_COLUMNS, "bytes", "copyKind", "srcKind", "dstKind")
     ):
-        at = 2 + len(COMMON_COLUMNS)
-        names = {kinds: trace.name(_copy_name(*kinds)) for kinds in {row[at + 1 :] for row in batch}}
+        bytes_index = 2 + len(COMMON_COLUMNS)
+        names = {kinds: trace.name(_copy_name(*kinds)) for kinds in {row[bytes_index + 1 :] for row in batch}}
         columns: Columns = {
-            "name_id": np.array([names[row[at + 1 :]] for row in batch], np.int32),
-            "bytes": column(batch, at - 2),
+            "name_id": np.array([names[row[bytes_index + 1 :]] for row in batch], np.int32),
+            "bytes": column(batch, bytes_index - 2),
         }
         _add(trace=trace, numbering=numbering, kind="memcpy", batch=batch, times=(start, dur), own_columns=columns)
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMSET", (*COMMON_COLUMNS, "bytes", "memKind")):
-        at = 2 + len(COMMON_COLUMNS)
-        sets = [trace.name(f"Memset ({MEMORY_KINDS.get(row[at + 1], 'Unknown')})") for row in batch]
+        bytes_index = 2 + len(COMMON_COLUMNS)
+        set_names = [trace.name(f"Memset ({MEMORY_KINDS.get(row[bytes_index + 1], 'Unknown')})") for row in batch]
         _add(
             trace=trace,
             numbering=numbering,
             kind="memset",
             batch=batch,
             times=(start, dur),
-            own_columns={"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)},
+            own_columns={"name_id": np.array(set_names, np.int32), "bytes": column(batch, bytes_index - 2)},
         )
 
 

@@ -1,8 +1,8 @@
 """The host's events: NVTX ranges, calls of CUDA libraries, CUDA API calls, and profiler overhead.
 
 PyTorch's emit_nvtx writes each operator as a range called ``aten::mm, seq = 3, op_id = 7, sizes = [[8, 8], [8, 8]]``. These ranges
-become operators. Ranges that NVIDIA's libraries open in their own domains become operators too. All other ranges become annotations,
-like those of record_function.
+become operators. Ranges in the domains of NVIDIA's libraries become operators too. All other ranges become annotations, like the ranges
+of record_function.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Val
 MAX_PAYLOAD_CHARACTERS = 1000  # Longer payloads are cut, because a person reads them next to the range.
 MAX_PAYLOADS = 1 << 18  # Further different payloads are not stored, to limit memory.
 SYSTEM_CALL = "{} (operating system)"
-MIN_SYSTEM_CALL_NS = 10_000  # Shorter calls are left out. They explain no wait, and there are thousands per second.
+MIN_SYSTEM_CALL_NS = 10_000  # Shorter calls are not stored. They explain no wait, and there are thousands per second.
 # Cached meanings of texts. emit_nvtx numbers each range, so its texts never repeat and would fill the memory.
 MAX_CACHED_MEANINGS = 1 << 16
-# By table: the column with the names of calls. MPI's calls are treated like NCCL's ranges.
+# The column with the names of calls, for each table. MPI's calls are treated like NCCL's ranges.
 LIBRARY_TABLES = {
     **dict.fromkeys(("CUBLAS_EVENTS", "CUDNN_EVENTS"), "nameId"),
     **dict.fromkeys(("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"), "textId"),
@@ -54,7 +54,7 @@ EMITTED_TEXT = re.compile(
 OPERATOR_NAME = re.compile(r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?")
 # Matches the API version in a name: cudaMemcpyAsync_v3020 exists since version 3.2.
 VERSION_SUFFIX = re.compile(r"_v\d+$|_ptsz$|_ptds$")
-# By call: the kind of synchronization. Names are used because the numbers of calls differ between versions of exports.
+# The kind of synchronization of each call. Names are used because the numbers of calls differ between versions of exports.
 WAIT_CALLS = {
     "cudaStreamSynchronize": "Stream Sync",
     "cuStreamSynchronize": "Stream Sync",
@@ -77,9 +77,9 @@ OVERHEADS = {
 
 
 class NvtxRange(NamedTuple):
-    """The meaning of a range's text.
+    """The parts of a range's text.
 
-    A ``signature_id`` of -1 means no inputs. An ``extra`` of -1 means no further facts. NULL means no sequence number.
+    A ``signature_id`` of -1 means no inputs. An ``extra`` of -1 means no further facts. A ``sequence`` of NULL means no sequence number.
     """
 
     name_id: int
@@ -125,7 +125,7 @@ def _add(trace: NsightTrace, ranges: list[NvtxRange], threads: Any, start: I64, 
 
 
 def _payload(trace: NsightTrace, text: Any, text_id: Any, *numbers: Any) -> str:
-    """Return a range's payload (a number or a text that is stored besides its name); empty for none."""
+    """Return a range's payload, which is a number or a text besides the name; "" without one."""
     payload = text if isinstance(text, str) else trace.text(text_id)
     return payload or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
 
@@ -192,7 +192,7 @@ def read_calls(trace: NsightTrace) -> None:
 
 
 def _without_inner_copies(calls: Columns) -> Any:
-    """Return which calls to keep. Some exports store each call twice, the copy inside the original."""
+    """Return a mask without copies. Some exports store each call twice, the copy inside the original."""
     end = calls["start"] + calls["dur"]
     order = np.lexsort((-calls["dur"], calls["start"], calls["correlation"], calls["name_id"], calls["thread_id"]))
     before, after = order[:-1], order[1:]
@@ -207,12 +207,11 @@ def _without_inner_copies(calls: Columns) -> Any:
 def read_system_calls(trace: NsightTrace) -> None:
     """Read operating-system calls of the threads with ranges or CUDA calls into table python.
 
-    These calls show what the host did between its ranges and CUDA calls. Other threads are left out, because they poll and sleep
-    all the time.
+    These calls show what the host did between ranges and CUDA calls. Other threads are not read, because they poll and sleep all the time.
     """
     for batch, start, dur in trace.batches("OSRT_API", ("nameId", "globalTid")):
         thread = column(batch, 1)
-        keep = np.flatnonzero((dur >= MIN_SYSTEM_CALL_NS) & trace.seen(thread))
+        keep = np.flatnonzero((dur >= MIN_SYSTEM_CALL_NS) & trace.has_threads(thread))
         names = [trace.name(SYSTEM_CALL.format(trace.text(batch[i][2]) or "call")) for i in keep.tolist()]
         columns = {"name_id": np.array(names, np.int32), "thread_id": trace.threads(thread[keep])}
         trace.add("python", {**columns, "start": start[keep], "dur": dur[keep]})

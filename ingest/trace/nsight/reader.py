@@ -21,13 +21,13 @@ MAGIC = b"SQLite format 3\x00"
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether ``head`` begins a SQLite database; its tables are checked by ``opened_database``."""
+    """Return whether ``head`` begins a SQLite database. ``opened_database`` checks the tables."""
     return head.startswith(MAGIC)
 
 
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
-    """Read the tables that Sawtooth knows; all others are ignored."""
+    """Read the tables that Sawtooth knows, and ignore all other tables."""
     spool = Spool(folder)
     try:
         with _plain_file(opened, folder) as path, opened_database(path) as database:
@@ -48,7 +48,7 @@ def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Itera
 def _plain_file(opened: Source, folder: Path) -> Iterator[Path]:
     """Provide the database as a file, decompressed if the source is compressed.
 
-    Every byte is read, because its hash is the recording's id.
+    Every byte is read, because the hash of all bytes is the recording's id.
     """
     if not opened.gzipped:
         check_header(opened.path)

@@ -18,17 +18,17 @@ from sawtooth.ingest.trace.nsight.trace import NsightTrace
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MAX_DEVICES
 
-GPU_MASK = 0xFF  # The lowest byte of typeId is the number of the GPU. The other bytes show that the metric is of a GPU.
+GPU_MASK = 0xFF  # The lowest byte of typeId is the number of the GPU.
 UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # Matches the unit in "SMs Active [Throughput %]". Older exports write no unit.
 PERCENT_UNITS: Final = (None, "Throughput %", "%")
 MIN_HERTZ = 100_000  # Larger values of clocks are in Hz, others in MHz. The title says MHz, but exports since 2022 have Hz.
 WRAP_HZ = 1 << 32  # This number is added to negative values, because exports store 2^31 Hz and more as negative numbers.
-# Number of values. Seven metrics at 10 kHz reach it after four minutes of one GPU, or half a minute of eight GPUs.
+# Seven metrics at 10 kHz have this number of values after four minutes of one GPU, or half a minute of eight GPUs.
 MAX_SAMPLES = 1 << 24
 
 
 def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:
-    """Return the columns of table ``samples`` on the trace's clock; None if there are none, or too many.
+    """Return the columns of table ``samples`` on the trace's clock; None without samples or with too many.
 
     ``device_of`` maps the host's number of a GPU to the device number of GPU operations, or to None if the program did not use
     the GPU. Quantities that are measured in two parts (reads and writes) are summed.
@@ -57,7 +57,7 @@ def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> 
 def _known_columns(trace: NsightTrace) -> dict[tuple[int, int], str]:
     """Return the columns of the known metrics, by (typeId, metricId)."""
     columns = {name: column for name, (column, _) in names_in("nsight_systems").items()}
-    column_of: dict[tuple[int, int], str] = {}
+    columns_by_metric: dict[tuple[int, int], str] = {}
     for batch in trace.database.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName")):
         for kind, metric, name in batch:
             if not isinstance(kind, int) or not isinstance(metric, int) or not isinstance(name, str):
@@ -66,8 +66,8 @@ def _known_columns(trace: NsightTrace) -> dict[tuple[int, int], str]:
             unit = UNIT.search(name)
             is_known = column and (column.startswith("clock") or (unit and unit["unit"]) in PERCENT_UNITS)
             if column and is_known and kind & GPU_MASK < MAX_DEVICES:
-                column_of[kind, metric] = column
-    return column_of
+                columns_by_metric[kind, metric] = column
+    return columns_by_metric
 
 
 def _scale(column: str, value: I64) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from sawtooth.ingest.trace.nsight.database import Database
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.tables import EventTables
 
-MAX_DURATION_NS = 7 * 86400 * 10**9  # No event lasts a week. A longer record was never closed.
+MAX_DURATION_NS = 7 * 86400 * 10**9  # No event lasts a week. The end of a longer event was not recorded.
 PROCESS_SHIFT = 24  # A globalTid consists of machine, process (24 bits) and thread (24 bits).
 PART_MASK = (1 << PROCESS_SHIFT) - 1  # The mask of one part of a globalTid, the process or the thread.
 CORRELATION_BITS = 40  # CUPTI's correlation ids have 32 bits. The bits above these 40 are the number of the process.
@@ -26,7 +26,7 @@ class NsightTrace(EventTables):
     def __init__(self, database: Database, limits: Limits, spool: Spool) -> None:
         super().__init__(spool, limits)
         self.database = database
-        self.waits: dict[int, str] = {}  # by the correlation of a call: the kind of synchronization
+        self.waits: dict[int, str] = {}  # the kind of synchronization, by the correlation of the call
         self._texts: dict[int, str] = {}
         self._threads: dict[int, int] = {}
         self._processes: dict[int, int] = {}
@@ -36,7 +36,7 @@ class NsightTrace(EventTables):
     ) -> Iterator[tuple[list[tuple[Any, ...]], I64, I64]]:
         """Yield rows of ``start``, ``end`` and ``columns`` with usable times.
 
-        Each batch comes with its starts and durations in nanoseconds. With ``only``, a row is left out if its first value of
+        Each batch comes with its starts and durations in nanoseconds. With ``only``, a row is skipped if its value in the first of
         ``columns`` is not in ``only``.
         """
         for rows in self.database.rows(table, ("start", "end", *columns), needed=("start", "end")):
@@ -46,9 +46,9 @@ class NsightTrace(EventTables):
             missing = (np.minimum(start, end) <= -LARGEST) | (np.maximum(start, end) >= LARGEST)
             dur = np.where(missing, 0, end - np.where(missing, 0, start))
             wrong = {"open": missing, "negative": dur < 0, "absurd": dur > MAX_DURATION_NS}
-            for key, rows_with_fault in wrong.items():
-                if count := int(rows_with_fault.sum()):
-                    self.note(f"time_{key}", table, count)
+            for fault, mask in wrong.items():
+                if count := int(mask.sum()):
+                    self.note(f"time_{fault}", table, count)
             good = np.flatnonzero(~(wrong["open"] | wrong["negative"] | wrong["absurd"]))
             if len(good):
                 yield [batch[i] for i in good] if len(good) < len(batch) else batch, start[good], dur[good]
@@ -65,7 +65,7 @@ class NsightTrace(EventTables):
         """Return the ids of the threads with these ``numbers`` (globalTid)."""
         return np.fromiter(map(self._thread, numbers.tolist()), np.int32, len(numbers))
 
-    def seen(self, numbers: I64) -> NDArray[np.bool_]:
+    def has_threads(self, numbers: I64) -> NDArray[np.bool_]:
         """Return which of ``numbers`` (globalTid) are threads that were read already."""
         return np.isin(numbers, np.fromiter(self._threads, np.int64, len(self._threads)))
 

@@ -39,8 +39,8 @@ class GpuArgs(msgspec.Struct, gc=False):
 class GraphAnnotationArgs(msgspec.Struct, gc=False):
     """Arguments that ``torch.cuda.graph(enable_annotations=True)`` adds to the operations of a graph.
 
-    ``name`` is the name of the innermost ``mark_kernels``. If the value is not a dict, Cuspy writes it as ``annotation``, and
-    torch 2.12 wrote a text as ``str``. ``phase`` is "backward" for the work of autograd nodes that the marked code created.
+    ``name`` is the name of the innermost ``mark_kernels``. Cuspy writes a name without a dict as ``annotation``, and torch 2.12 wrote it as
+    ``str``. ``phase`` is "backward" for the work of autograd nodes that the marked code created.
     """
 
     graph: Number = field(name="graph id", default=NULL)
@@ -52,9 +52,11 @@ class GraphAnnotationArgs(msgspec.Struct, gc=False):
 
     @property
     def label(self) -> str:
-        """The name; empty for an operation outside a graph or without a name."""
+        """The name; "" for an operation outside a graph or without a name."""
+        if self.node in (NULL, 0, None):
+            return ""
         names = (self.name, self.annotation, self.text)
-        return next((str(name) for name in names if name not in (None, "")), "") if self.node not in (NULL, 0, None) else ""
+        return next((str(name) for name in names if name not in (None, "")), "")
 
 
 class CallArgs(msgspec.Struct, gc=False):

@@ -16,11 +16,11 @@ def pair_edges(trace: TorchTrace) -> None:
     """Add complete events for begin and end events ('B', 'E')."""
     if not trace.tables["edges"].rows:
         return
-    open_: dict[int, list[tuple[int, int, int]]] = {}
+    stacks: dict[int, list[tuple[int, int, int]]] = {}  # events of each thread that have begun
     pairs: dict[int, list[tuple[int, int, int, int]]] = {}
     unmatched = 0
     for thread, time, name, kind in _edges(trace.tables["edges"]):
-        stack = open_.setdefault(thread, [])
+        stack = stacks.setdefault(thread, [])
         if name >= 0:
             stack.append((time, name, kind))
         elif stack:
@@ -28,7 +28,7 @@ def pair_edges(trace: TorchTrace) -> None:
             pairs.setdefault(kind, []).append((name, thread, begin, time - begin))
         else:
             unmatched += 1
-    if unmatched := unmatched + sum(map(len, open_.values())):
+    if unmatched := unmatched + sum(map(len, stacks.values())):
         trace.note("edge_unmatched", "", unmatched)
     for kind, rows in pairs.items():
         names, threads, starts, durs = (np.array(values, np.int64) for values in zip(*rows, strict=True))
@@ -49,17 +49,17 @@ def _edges(table: SpooledTable) -> Iterator[tuple[int, int, int, int]]:
 
 def _add_pairs(trace: TorchTrace, kind: str, columns: Columns) -> None:
     count = len(columns["start"])
-    null, none = np.full(count, NULL), np.full(count, -1, np.int32)
+    null, no_id = np.full(count, NULL), np.full(count, -1, np.int32)
     if kind in ("op", "annotation"):
-        more = {
+        empty_columns = {
             "external_id": null,
             "sequence_number": null,
             "forward_thread": null,
-            "signature_id": none,
-            "extra": none,
-            "collective": none,
+            "signature_id": no_id,
+            "extra": no_id,
+            "collective": no_id,
         }
-        trace.tables["ops"].add({"annotation": np.full(count, kind == "annotation"), **columns, **more})
+        trace.tables["ops"].add({"annotation": np.full(count, kind == "annotation"), **columns, **empty_columns})
     elif kind == "call":
         trace.tables["calls"].add({**columns, "correlation": null})
     else:

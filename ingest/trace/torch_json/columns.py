@@ -35,7 +35,7 @@ class BlockColumns:
 
     events: int = 0
     columns: list[tuple[str, Columns]] = field(default_factory=list)
-    # By kind of id (names, threads, …): the values that got an id in this block.
+    # The values that got an id in this block, by kind of id (names, threads, …).
     new_keys: dict[str, list[Any]] = field(default_factory=dict)
     collectives: list[CollectiveArgs] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
@@ -43,7 +43,7 @@ class BlockColumns:
     other: Counter[str] = field(default_factory=Counter)  # Events that are not stored, by category or phase.
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
     process_names: dict[str, str] = field(default_factory=dict)
-    whole_microseconds: bool = True  # Whether all times are whole microseconds. Then both ends of an event are rounded.
+    whole_microseconds: bool = True  # Whether all times are whole microseconds, so that starts and ends are rounded.
     contexts: Counter[tuple[int, int]] = field(default_factory=Counter)  # GPU operations by CUDA context and device.
 
 
@@ -93,7 +93,7 @@ class BlockSorter:
     def add(self, events: list[Event]) -> None:
         """Sort one block of events."""
         self._block.events += len(events)
-        # In most blocks, all events are complete events, or arrows, which are not stored. Such blocks need no further look.
+        # Most blocks have only complete events, and arrows, which are not stored.
         if not USUAL_FORMS.issuperset(map(type, events)):
             self._add_other_phases([e for e in events if e.ph != "X"])
             events = [e for e in events if e.ph == "X"]
@@ -126,7 +126,7 @@ class BlockSorter:
             self._note_bad(events, ~no_start & (dur < 0) & ~no_dur, "duration_negative")
             self._note_bad(events, ~no_start & (dur > MAX_EVENT_NS), "duration_absurd")
             self._note_bad(events, lost, "time_zero")
-            events = [e for e, b in zip(events, bad, strict=True) if not b]
+            events = [event for event, is_bad in zip(events, bad, strict=True) if not is_bad]
             start, dur = start[~bad], dur[~bad]
         if self._block.whole_microseconds:
             self._block.whole_microseconds = whole_microseconds(start) and whole_microseconds(dur)
@@ -289,8 +289,8 @@ class BlockSorter:
 
 
 def _fill(values: I64, events: list[Event], field: str) -> I64:
-    """Fill NULLs of ``values`` (device, stream) with the number in ``field`` ("stream 7"), else 0."""
-    for i in np.flatnonzero(values == NULL):
-        digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))
-        values[i] = int(digits.group()) if digits else 0
+    """Replace NULL in ``values`` by the number in the event's ``field``, such as "stream 7", else by 0."""
+    for index in np.flatnonzero(values == NULL):
+        digits = re.search(r"-?\d{1,9}", str(getattr(events[index], field)))
+        values[index] = int(digits.group()) if digits else 0
     return values

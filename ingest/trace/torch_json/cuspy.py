@@ -27,7 +27,7 @@ from sawtooth.ingest.trace.torch_json.text.events import Event
 ARGUMENT_KEYS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
 COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # The process with the counters of a GPU has this name.
 COLUMN_NUMBERS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
-MAX_SAMPLES = 1 << 24  # Number of values. The limit is the same as MAX_SAMPLES in nsight/samples.py.
+MAX_SAMPLES = 1 << 24  # The number of values, as in nsight/samples.py.
 # The names of CUpti_ActivityMemoryKind in its order.
 MEMORY_KINDS = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 # Matches the counters that Cuspy reads from NVML. All other counters are PM samples.
@@ -72,7 +72,7 @@ def _memory(kind: Number) -> str:
 
 
 def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
-    """Return ``streams`` with the real stream for each operation that Cuspy moved to an invented one."""
+    """Return ``streams`` with the real stream of each operation that Cuspy moved to an invented stream."""
     if ARGUMENT_KEYS[2] not in text:
         return streams
     real = integers([args.stream for args in decode_arguments(events, CopyArgs, text)])
@@ -85,18 +85,19 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     counter_events = [
         (event, int(match[1])) for event, match in matches if event.name in COLUMN_NUMBERS and int(match[1]) < MAX_DEVICES
     ]
-    chosen = [event for event, _ in counter_events]
-    time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decode_arguments(chosen, CounterArgs)])
+    known = [event for event, _ in counter_events]
+    time, value = decimal_ns([e.ts for e in known]), floats([a.value for a in decode_arguments(known, CounterArgs)])
     usable = (time != NULL) & (np.abs(time) < LARGEST) & np.isfinite(value)
     columns: Columns = {
         "start": time[usable],
         "device": np.array([device for _, device in counter_events], np.int64)[usable],
-        "column": np.array([COLUMN_NUMBERS[event.name] for event in chosen], np.int64)[usable],
+        "column": np.array([COLUMN_NUMBERS[event.name] for event in known], np.int64)[usable],
         "value": value[usable],
     }
-    read = set(map(id, chosen))
-    sampled = sum(not NVML_COUNTER.search(event.name) for event, _ in matches)
-    return columns, [e for e in events if id(e) not in read], Counter(pm_sampling=sampled) if sampled else Counter()
+    known_ids = set(map(id, known))
+    pm_samples = sum(not NVML_COUNTER.search(event.name) for event, _ in matches)
+    notes = Counter(pm_sampling=pm_samples) if pm_samples else Counter[str]()
+    return columns, [event for event in events if id(event) not in known_ids], notes
 
 
 def samples(table: SpooledTable) -> dict[str, NDArray[np.float64]] | None:
@@ -106,7 +107,7 @@ def samples(table: SpooledTable) -> dict[str, NDArray[np.float64]] | None:
     parts: SampleParts = {}
     for (rows,) in slices(table):
         for device, column in {*zip(rows["device"].tolist(), rows["column"].tolist(), strict=True)} if rows else ():
-            here = (rows["device"] == device) & (rows["column"] == column)
+            mask = (rows["device"] == device) & (rows["column"] == column)
             pieces = parts.setdefault((device, SAMPLE_COLUMNS[column]), {}).setdefault(0, [])
-            pieces.append((rows["start"][here], rows["value"][here]))
+            pieces.append((rows["start"][mask], rows["value"][mask]))
     return sample_table(parts)

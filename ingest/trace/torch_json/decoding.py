@@ -34,18 +34,17 @@ def decode_arguments(events: Sequence[Event], form: Any, text: bytes | None = No
 
 
 def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs]) -> NDArray[np.int32]:
-    """Append the events' collectives to ``arguments``; return for each event the index of its collective.
+    """Append the events' collectives to ``arguments``; return each event's index of a collective, or -1.
 
-    -1 for an event without a collective. ``text`` is ``text_of(events)``.
+    ``text`` is ``text_of(events)``.
     """
     result = np.full(len(events), -1, np.int32)
     if COLLECTIVE_KEY in text:
         # ``ends`` are the positions in ``text`` after each event's arguments and comma.
         ends = np.cumsum(np.fromiter(map(len, [event.args for event in events]), np.int64, len(events)) + 1)
-        keys_at = (
-            np.cumsum([len(part) + len(COLLECTIVE_KEY) for part in text.split(COLLECTIVE_KEY)[:-1]]) - len(COLLECTIVE_KEY) - 1
-        )
-        rows = np.unique(np.searchsorted(ends, keys_at, side="right")).tolist()
+        lengths = [len(part) + len(COLLECTIVE_KEY) for part in text.split(COLLECTIVE_KEY)[:-1]]
+        key_positions = np.cumsum(lengths) - len(COLLECTIVE_KEY) - 1
+        rows = np.unique(np.searchsorted(ends, key_positions, side="right")).tolist()
         result[rows] = np.arange(len(arguments), len(arguments) + len(rows))
         arguments += decode_arguments([events[row] for row in rows], CollectiveArgs)
     return result
@@ -54,19 +53,19 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
 def graph_annotations(events: list[Event], text: bytes, start: I64, names: Mapping[str, int]) -> Columns:
     """Return the named operations of CUDA graphs as rows of table ``graph_annotations``."""
     args = decode_arguments(events, GraphAnnotationArgs, text) if any(key in text for key in ANNOTATION_KEYS) else []
-    rows = [row for row, each in enumerate(args) if each.label]
-    named = [args[row] for row in rows]
+    rows = [row for row, annotation in enumerate(args) if annotation.label]
+    annotations = [args[row] for row in rows]
     return {
-        "graph_id": integers([each.graph for each in named]),
-        "graph_node_id": integers([each.node for each in named]),
-        "name_id": np.array([names[each.label] for each in named], np.int32),
-        "backward": np.array([each.phase == "backward" for each in named], bool),
+        "graph_id": integers([annotation.graph for annotation in annotations]),
+        "graph_node_id": integers([annotation.node for annotation in annotations]),
+        "name_id": np.array([names[annotation.label] for annotation in annotations], np.int32),
+        "backward": np.array([annotation.phase == "backward" for annotation in annotations], bool),
         "start": start[rows],
     }
 
 
 def object_of(raw: Raw) -> dict[str, Any]:
-    """Return the arguments of one event as a dict; empty if they are not an object."""
+    """Return the arguments of one event as a dict; {} if they are not an object."""
     for repaired in (False, True):
         try:
             value = msgspec.json.decode(repair(bytes(raw))[0] if repaired else raw)

@@ -21,13 +21,13 @@ from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
 from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
-from sawtooth.ingest.trace.torch_json.vendor import vendor_of
+from sawtooth.ingest.trace.torch_json.vendor import find_vendor
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 SEPARATE_KEYS = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
 MAX_METADATA_BYTES = 8 << 20  # Size of the stored metadata. The process groups of 10,000 ranks take some MB.
 MAX_TEXT = 1000  # Characters. Longer names of hosts and versions are cut.
-# By the key of a note on events without usable times: words for the error message.
+# Faults of events without usable times, in words, by the key of the note.
 TIME_FAULTS = {
     "time_missing": "no readable ts or dur",
     "time_zero": "start and duration 0",
@@ -44,14 +44,14 @@ DEVICE_FIELDS = {
     "registers_per_sm": ("regsPerMultiprocessor",),
     "shared_memory_per_sm_bytes": ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
 }
-# By the key of a note: its severity and its sentence.
+# The severity and the sentence of each note, by key.
 SENTENCES = {
     "time_missing": ("data_loss", "Events without a readable ts or dur were left out."),
     "time_zero": ("data_loss", "Events with start 0 and duration 0, which torch 2.12 writes for lost events, were left out."),
     "duration_negative": ("data_loss", "Events with a negative duration were left out."),
     "duration_absurd": (
         "data_loss",
-        "Events that claim to last more than 7 days were left out; CUPTI writes these when a record was never closed.",
+        "Events that claim to last more than 7 days were left out. CUPTI writes them if it did not record an end.",
     ),
     "event_unreadable": ("data_loss", "Events that are not valid JSON, even after repair, were left out."),
     "event_deep": ("data_loss", "Events with too deeply nested brackets were left out."),
@@ -59,44 +59,53 @@ SENTENCES = {
     "edge_unmatched": ("data_loss", "Begins without an end, or ends without a begin, were left out."),
     "name_missing": ("info", "Events without a name are called (unnamed)."),
     "name_cut": ("info", "Very long names were cut."),
-    "metadata_large": ("data_loss", "Parts of the metadata larger than any profiler writes were left out."),
-    "metadata_repaired": ("info", "The part before the events was no valid JSON and was repaired."),
+    "metadata_large": ("data_loss", "Very large parts of the metadata, which no profiler writes, were left out."),
+    "metadata_repaired": ("info", "The part before the events was not valid JSON and was repaired."),
     "tail": ("info", "Text after the end of the trace was ignored."),
     "tail_long": ("info", "A very long text after the events was ignored."),
     "second_events": ("data_loss", "A second traceEvents list was ignored."),
     "overrun": (
         "data_loss",
-        "GPU operations overlapped the next one of their stream, which is impossible. They were cut off where that begins.",
+        "GPU operations end after the next operation of their stream began, which is impossible. They were cut off where the next operation begins.",
     ),
-    "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
+    "duplicate": (
+        "data_loss",
+        "GPU operations that were recorded twice (equal stream, times, name and correlation) are stored once.",
+    ),
     "correlation_repeated": (
         "info",
-        "Launches share a correlation id with another launch; GPU operations went to the last one before them.",
+        "Several launches share a correlation id. GPU operations were linked to the last of these launches before them.",
     ),
     "pm_sampling": (
         "info",
-        "The GPU's counters were sampled (PM sampling), which locks its clocks. Steps may take another time without it.",
+        "The GPU's counters were sampled (PM sampling), which locks the clocks. Steps may take another time without sampling.",
     ),
     "signatures_left_out": (
         "data_loss",
-        "Operators have too many different inputs. The inputs of the later ones are not recorded.",
+        "Operators have too many different inputs. The inputs of later operators are not stored.",
     ),
-    "no_gpu": ("info", "The trace has no GPU operation: it was recorded without a GPU, or without ProfilerActivity.CUDA."),
+    "no_gpu": (
+        "info",
+        "The trace has no GPU operation, because it was recorded without a GPU, or without ProfilerActivity.CUDA.",
+    ),
     "no_host": (
         "info",
-        "The trace has no host event, so GPU operations cannot be linked to what launched them; add ProfilerActivity.CPU.",
+        "The trace has no host event, so the launches of GPU operations are not known. Add ProfilerActivity.CPU.",
     ),
-    "gzip_truncated": ("data_loss", "The gzip file ends too early: the copy or the job was cut off. The part before was read."),
-    "gzip_damaged": ("data_loss", "The gzip data is damaged in the middle. The part before was read."),
-    "gzip_crc": ("data_loss", "The gzip checksum does not match: the data may be damaged."),
+    "gzip_truncated": (
+        "data_loss",
+        "The gzip file ends too early, because the copy or the job was stopped. The part before the end was read.",
+    ),
+    "gzip_damaged": ("data_loss", "The gzip data is damaged in the middle. The part before the damage was read."),
+    "gzip_crc": ("data_loss", "The gzip checksum does not match, so the data may be damaged."),
     "gzip_tail": ("info", "Bytes after the end of the gzip data were ignored."),
     "events_cut": (
         "data_loss",
-        "The file ends within its events, so events are missing; torch.profiler writes the GPU's last.",
+        "The file ends within its events. Mostly GPU events are missing, because torch.profiler writes them last.",
     ),
     "truncated": (
         "data_loss",
-        "The trace ends before its closing bracket: the job was stopped while writing it. The part before was read.",
+        "The trace ends before its closing bracket, because the job was stopped during writing. The part before the end was read.",
     ),
 }
 SENTENCES |= {f"mended_{kind}": ("info", sentence) for kind, sentence in REPAIRS.items()}
@@ -110,7 +119,7 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
     document = trace.document
     pair_edges(trace)
     if not any(trace.tables[key].rows for key in TABLES):
-        raise _no_usable_event(trace)
+        raise _no_usable_event_error(trace)
     for key in damage:
         document.note(key, "")
     gzip_cut = "gzip_truncated" in damage or "gzip_damaged" in damage
@@ -125,24 +134,24 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
         base_ns=base if abs(base) < LARGEST else None,  # A larger base is damaged, and sums with it exceed 64 bits.
         tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
         truncated=truncated,
-        recording=facts_of(trace),
-        devices=list(rows_of_devices(document.metadata.get("deviceProperties"), document.metadata.get(UUIDS_KEY))),
+        recording=_recording_columns(trace),
+        devices=list(device_rows(document.metadata.get("deviceProperties"), document.metadata.get(UUIDS_KEY))),
         shapes=shape_columns(trace.ids["shapes"]),
         diagnostics=lambda: diagnostics(trace),
         samples=samples(trace.tables["counters"]),
     )
 
 
-def _no_usable_event(trace: TorchTrace) -> SourceError:
+def _no_usable_event_error(trace: TorchTrace) -> SourceError:
     """Return the error for a trace whose events are all of other kinds, or have no times."""
     timeless = ", ".join(f"{what} ({count:,})" for key, what in TIME_FAULTS.items() if (count := trace.document.notes[key]))
     if timeless:
-        return SourceError("E-NOEV", f"None of the events has times that can be used: {timeless}. Record the trace again.")
+        return SourceError("E-NOEV", f"No event has valid times. They have {timeless}. Record the trace again.")
     if (refused := other_profiler(trace.process_names.values(), trace.other)) is not None:
         return refused
     kinds = ", ".join(f"{key.strip() or 'no category'} ({count:,})" for key, count in trace.other.most_common(4))
-    what = kinds or "only names of processes and threads"
-    sentence = f"No event of a kind that torch.profiler writes was found; there are: {what}. Add a torch.profiler trace."
+    content = kinds or "only names of processes and threads"
+    sentence = f"The file has no event of a kind that torch.profiler writes, but {content}. Add a torch.profiler trace."
     return SourceError("E-NOEV", sentence)
 
 
@@ -171,11 +180,11 @@ def diagnostics(trace: TorchTrace) -> Iterator[ImportDiagnostic]:
         example = document.examples.get(key, "")[:EXAMPLE_BYTES] or None
         yield ImportDiagnostic(key, severity, sentence, count, example)
     for key, count in sorted((+trace.other).items()):
-        sentence = f"{name_of_events(key)} are not stored, because no screen uses them."
+        sentence = f"{event_name(key)} are not stored, because no screen uses them."
         yield ImportDiagnostic(f"not_stored_{key.replace(' ', '_')[:60]}", "info", sentence, count)
 
 
-def name_of_events(key: str) -> str:
+def event_name(key: str) -> str:
     """Return a readable name of events that are not stored, by category or phase (Chrome's ``ph``)."""
     if not key.startswith("ph "):
         return f"Events of the category “{key}”"
@@ -183,59 +192,58 @@ def name_of_events(key: str) -> str:
     return PHASES.get(phase, f"Events of Chrome's kind “{phase}”")
 
 
-def rows_of_devices(devices: Any, uuids: Any) -> Iterator[dict[str, Any]]:
+def device_rows(devices: Any, uuids: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices``, from deviceProperties and the capture helper's UUIDs."""
-    named = uuids if isinstance(uuids, dict) else {}
-    for i, device in enumerate(devices[:MAX_DEVICES] if isinstance(devices, list) else []):
+    uuid_by_device = uuids if isinstance(uuids, dict) else {}
+    for index, device in enumerate(devices[:MAX_DEVICES] if isinstance(devices, list) else []):
         if not isinstance(device, dict):
             continue
-        number = _or_none(device.get("id"))
+        number = _small_integer(device.get("id"))
         row: dict[str, Any] = {
-            "device": i if number is None else number,
+            "device": index if number is None else number,
             "name": str(device["name"]) if device.get("name") else None,
         }
-        row["uuid"] = _text(named.get(str(row["device"])))
+        row["uuid"] = _text(uuid_by_device.get(str(row["device"])))
         for column, keys in DEVICE_FIELDS.items():
-            read = _integer if column.endswith("_bytes") else _or_none
-            row[column] = next((v for key in keys if (v := read(device.get(key))) is not None), None)
+            read = _integer if column.endswith("_bytes") else _small_integer
+            row[column] = next((value for key in keys if (value := read(device.get(key))) is not None), None)
         yield row
 
 
 def shape_columns(shapes: dict[tuple[bytes, bytes], int]) -> dict[str, NDArray[np.int64]]:
     """Return grid and block sizes by shape id."""
-    columns = {f"{what}_{axis}": np.full(len(shapes), NULL) for what in ("grid", "block") for axis in "xyz"}
+    columns = {f"{unit}_{axis}": np.full(len(shapes), NULL) for unit in ("grid", "block") for axis in "xyz"}
     for texts, number in shapes.items():
-        for what, text in zip(("grid", "block"), texts, strict=True):
+        for unit, text in zip(("grid", "block"), texts, strict=True):
             try:
                 sizes = msgspec.json.decode(text) if text else None
             except DECODE_ERRORS:
                 sizes = None
             if isinstance(sizes, list) and len(sizes) == 3:
                 for axis, value in zip("xyz", small_integers(sizes), strict=True):
-                    columns[f"{what}_{axis}"][number] = value
+                    columns[f"{unit}_{axis}"][number] = value
     return columns
 
 
-def facts_of(trace: TorchTrace) -> dict[str, Any]:
+def _recording_columns(trace: TorchTrace) -> dict[str, Any]:
     """Return the facts of the trace as columns of table ``recording``."""
     metadata = trace.document.metadata
     job = metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
-    flags: dict[str, bool | None] = {}
-    for key in FLAGS:
-        flags[key] = bool(metadata[key]) if key in metadata else (False if "schemaVersion" in metadata else None)
+    default = False if "schemaVersion" in metadata else None  # Traces without a schema version do not record the flags.
+    flags: dict[str, bool | None] = {key: bool(metadata[key]) if key in metadata else default for key in FLAGS}
     tables = trace.tables
-    seen = {
+    recorded = {
         "record_shapes": trace.ids["signatures"],
         "with_stack": tables["python"].rows,
         "profile_memory": tables["memory"].rows,
     }
-    flags |= {key: True for key, value in seen.items() if value}
+    flags |= {key: True for key, value in recorded.items() if value}
     return {
-        "vendor": vendor_of(trace),
+        "vendor": find_vendor(trace),
         "host": _text(metadata.get("host_name")),
-        "rank": _or_none(job.get("rank")),
-        "world_size": _or_none(job.get("world_size")),
+        "rank": _small_integer(job.get("rank")),
+        "world_size": _small_integer(job.get("world_size")),
         "backend": _text(job.get("backend")),
         "nccl_version": _text(job.get("nccl_version")),
         "trace_id": _text(metadata.get("trace_id")),
@@ -267,7 +275,7 @@ def _integer(value: Any) -> int | None:
     return None if number == NULL else number
 
 
-def _or_none(value: Any) -> int | None:
+def _small_integer(value: Any) -> int | None:
     number = int(small_integers([value])[0])
     return None if number == NULL else number
 

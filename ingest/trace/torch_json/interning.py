@@ -33,20 +33,20 @@ class InternedIds(dict[Any, int]):
 class NameIds(InternedIds):
     """Ids of names.
 
-    Empty and too long names are not stored as keys, so every occurrence is counted. All other names need only one look-up.
+    Empty and too long names are not stored as keys, so that every occurrence is counted.
     """
 
-    def __init__(self, longest: int, notes: Counter[str]) -> None:
+    def __init__(self, max_length: int, notes: Counter[str]) -> None:
         super().__init__()
-        self._longest, self._notes = longest, notes
+        self._max_length, self._notes = max_length, notes
 
     def __missing__(self, key: str) -> int:
         if not key:
             self._notes["name_missing"] += 1
             return self[UNNAMED]
-        if len(key) > self._longest:
+        if len(key) > self._max_length:
             self._notes["name_cut"] += 1
-            return self[key[: self._longest]]
+            return self[key[: self._max_length]]
         return super().__missing__(key)
 
 
@@ -64,17 +64,16 @@ class ThreadIds(dict[Any, int]):
 class CanonicalIds(dict[Any, int]):
     """Ids of tuples of JSON texts; texts with equal values share an id.
 
-    After ``limit`` ids, a new value gets -1. ``kind`` is the type of the JSON values. A text with another type is treated as missing,
-    so that readers can rely on the type.
+    After ``limit`` ids, a new value gets -1. A text whose JSON value has another type than ``value_type`` is treated as missing.
     """
 
-    def __init__(self, kind: type, limit: int, notes: Counter[str]) -> None:
+    def __init__(self, value_type: type, limit: int, notes: Counter[str]) -> None:
         self.meanings = InternedIds()
-        self._kind = kind
+        self._value_type = value_type
         self._limit, self._notes = limit, notes
 
     def __missing__(self, key: Any) -> int:
-        meaning = tuple(_compact(part, self._kind) for part in key)
+        meaning = tuple(_compact(part, self._value_type) for part in key)
         if not any(meaning):
             return -1
         if len(self.meanings) >= self._limit and meaning not in self.meanings:
@@ -87,18 +86,18 @@ class CanonicalIds(dict[Any, int]):
 
 
 def plain_id(value: Number) -> str:
-    """Return a pid or tid as text, the same for 7, 7.0 and "7"."""
+    """Return a pid or tid as text. The numbers 7 and 7.0 and the text "7" give one text."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if value is None else str(value)
 
 
-def _compact(text: bytes, kind: type) -> str | None:
+def _compact(text: bytes, value_type: type) -> str | None:
     if not text or text == b"null":
         return None
     for repaired in (False, True):
         try:
-            return msgspec.json.encode(msgspec.json.decode(repair(text)[0] if repaired else text, type=kind)).decode()
+            return msgspec.json.encode(msgspec.json.decode(repair(text)[0] if repaired else text, type=value_type)).decode()
         except DECODE_ERRORS:
             continue
     return None

@@ -34,6 +34,6 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
-EDGE_KINDS = ("op", "annotation", "call", "python")  # Kinds that other tools may write as begin and end events ('B', 'E').
+EDGE_KINDS = ("op", "annotation", "call", "python")  # Other tools may write these kinds as begin and end events ('B', 'E').
 # Matches annotations that had the category of operators before 2022.
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")

@@ -56,8 +56,7 @@ def merge_traces(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes
     yield HEAD % origin_ns
     numbers, first = count(1), True
     for position, rank in enumerate(ranks):
-        one = _Rank(rank, position, len(ranks), origin_ns, numbers)
-        with closing(one.batches()) as batches:
+        with closing(_Rank(rank, position, len(ranks), origin_ns, numbers).batches()) as batches:
             for events in batches:
                 text = msgspec.json.encode(events)[1:-1]
                 if text:
@@ -70,15 +69,14 @@ class _Rank:
     def __init__(self, rank: RankSource, position: int, ranks: int, origin_ns: int, numbers: Iterator[int]) -> None:
         self._rank, self._position, self._ranks = rank, position, ranks
         self._shift_ns = rank.shift_ns - origin_ns
-        self._numbers = (
-            numbers  # shared by all ranks, because Perfetto distinguishes threads with equal numbers only by process
-        )
+        # The ranks share the numbers, because Perfetto distinguishes threads with equal numbers only by process.
+        self._numbers = numbers
         self._processes: dict[bytes, int] = {}
         self._threads: dict[tuple[bytes, bytes], int] = {}
         self._unnamed: dict[tuple[bytes, bytes | None], Fields] = {}
 
     def batches(self) -> Generator[list[Fields]]:
-        """Yield the rank's events, and names of the processes and threads that have none."""
+        """Yield the rank's events, and names for processes and threads without a name."""
         source = Source(self._rank.path, Limits())
         with closing(source.pieces(hashed=False)) as pieces:
             for events in Document(pieces, source.limits, decode=RAW_EVENTS.decode).events():
@@ -99,7 +97,7 @@ class _Rank:
             fields["ts"] = self._time(fields["ts"])
         for key in ("id", "bind_id"):
             if key in fields:
-                fields[key] = _raw_integer(_number_of(bytes(fields[key])) * self._ranks + self._position)
+                fields[key] = _raw_integer(_flow_number(bytes(fields[key])) * self._ranks + self._position)
         if is_metadata and process is not None and "args" in fields:
             self._metadata(fields, bytes(process), bytes(thread) if thread is not None else None)
         return fields
@@ -116,9 +114,9 @@ class _Rank:
             self._unnamed[process, thread] = self._name("thread_name", process, thread, _text(thread))
         return self._threads[process, thread]
 
-    def _name(self, what: str, process: bytes, thread: bytes | None, name: str) -> Fields:
+    def _name(self, kind: str, process: bytes, thread: bytes | None, name: str) -> Fields:
         number = 0 if thread is None else self._threads[process, thread]
-        fields = {"ph": "M", "name": what, "pid": self._processes[process], "tid": number, "args": {"name": name}}
+        fields = {"ph": "M", "name": kind, "pid": self._processes[process], "tid": number, "args": {"name": name}}
         return {key: Raw(msgspec.json.encode(value)) for key, value in fields.items()}
 
     def _metadata(self, fields: Fields, process: bytes, thread: bytes | None) -> None:
@@ -144,9 +142,9 @@ class _Rank:
 
 
 def _fields(event: Fields | Event) -> Fields | None:
-    """Return an event's fields; from a damaged block, only the known ones.
+    """Return an event's fields, or only the known fields of an event in a damaged block.
 
-    None for a flow event of a damaged block, because its id is not known. None for an event without ``ph``.
+    The result is None for an event without ``ph``, and for a flow event in a damaged block, because its id is not known.
     """
     if isinstance(event, dict):
         return event if "ph" in event else None
@@ -158,8 +156,8 @@ def _fields(event: Fields | Event) -> Fields | None:
     return encoded | raw
 
 
-def _number_of(text: bytes) -> int:
-    """Return a number for a flow event's id, which may be a text; equal ids get equal numbers."""
+def _flow_number(text: bytes) -> int:
+    """Return a number for a flow event's id, which may be a text. Equal ids get equal numbers."""
     number = int(text) if text.isdigit() and len(text) < 16 else MAX_ID
     return number if number < MAX_ID else int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
 

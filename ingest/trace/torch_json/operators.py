@@ -33,7 +33,7 @@ from sawtooth.ingest.trace.torch_json.decoding import collectives, decode_argume
 from sawtooth.ingest.trace.torch_json.interning import CanonicalIds
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
-# Number of distinct signatures (inputs of operators). A scalar that changes in every step makes a new signature each time.
+# Number of distinct signatures (inputs of operators). A scalar that changes in every step makes a new signature in every step.
 MAX_SIGNATURES = 300_000
 MAX_EXTRAS = 200_000  # Number of distinct call stacks and other further arguments.
 NO_INPUTS = b"\n\n\n\n"  # An operator without inputs has these texts.
@@ -82,8 +82,8 @@ class OperatorArguments:
         self.signatures = CanonicalIds(list, MAX_SIGNATURES, notes)
         self.extras = CanonicalIds(dict, MAX_EXTRAS, notes)
         self._inputs = InputIds(self.signatures)
-        # Inputs and call stacks repeat in every step, so their texts are decoded once.
-        self._signatures_known, self._extras_known = dict[bytes, int](), dict[bytes, int]()
+        # Ids by text. Inputs and call stacks repeat in every step, so each text is decoded once.
+        self._signature_cache, self._extra_cache = dict[bytes, int](), dict[bytes, int]()
         self._rare: set[int] = set()  # the ids of names whose operators have further arguments
 
     def columns(self, events: list[Event], names: NDArray[np.int32], calls: list[CollectiveArgs]) -> Columns:
@@ -92,19 +92,19 @@ class OperatorArguments:
         The arguments of collectives are appended to ``calls``.
         """
         if len(self._rare) > MAX_RARE_NAMES:
-            return self._columns_of_any(events, calls)
+            return self._general_columns(events, calls)
         rare = np.isin(names, list(self._rare))
         usual = self._usual_columns(list(compress(events, (~rare).tolist())) if rare.any() else events)
         if usual is None:
             self._rare.update(name for name, event in zip(names.tolist(), events, strict=True) if not self._is_usual(event))
-            return self._columns_of_any(events, calls)
+            return self._general_columns(events, calls)
         if not rare.any():
             return usual
-        further = self._columns_of_any(list(compress(events, rare.tolist())), calls)
+        further = self._general_columns(list(compress(events, rare.tolist())), calls)
         return {key: _merge(rare, further[key], values) for key, values in usual.items()}
 
     def _usual_columns(self, events: list[Event]) -> Columns | None:
-        """Return the columns if all events have only usual arguments in kineto's order; else None."""
+        """Return the columns; None if an event has other than the usual arguments in Kineto's order."""
         try:
             inputs, text = self._without_inputs(text_of(events))
             args = USUAL_DECODER.decode(text)
@@ -135,43 +135,43 @@ class OperatorArguments:
         signatures = [self._inputs[inputs] for inputs, _, _ in parts]
         return signatures, INPUTS_REMOVED.join([first, *[rest for _, _, rest in parts]])
 
-    def _columns_of_any(self, events: list[Event], calls: list[CollectiveArgs]) -> Columns:
+    def _general_columns(self, events: list[Event], calls: list[CollectiveArgs]) -> Columns:
         """Return the columns of events with any arguments."""
-        text, none = text_of(events), no_ids(len(events))
-        signature, extra = none, none
-        further = EXTRA_PATTERN.search(text) is not None
-        inputs = further or b'"Input' in text or b'"Concrete' in text
-        args = decode_arguments(events, OpExtraArgs if further else OpInputArgs if inputs else OpArgs, text)
-        if inputs:
+        text = text_of(events)
+        signature = extra = no_ids(len(events))
+        has_extras = EXTRA_PATTERN.search(text) is not None
+        has_inputs = has_extras or b'"Input' in text or b'"Concrete' in text
+        args = decode_arguments(events, OpExtraArgs if has_extras else OpInputArgs if has_inputs else OpArgs, text)
+        if has_inputs:
             keys = [b"\n".join(input_texts(a)) for a in args]
-            signature = np.fromiter(map(self._signature_of, args, keys), np.int32, len(events))
-        if further:
+            signature = np.fromiter(map(self._signature_id, args, keys), np.int32, len(events))
+        if has_extras:
             keys = [b"\n".join(extra_texts(a)) for a in args]
-            extra = np.fromiter(map(self._extra_of, events, keys), np.int32, len(events))
+            extra = np.fromiter(map(self._extra_id, events, keys), np.int32, len(events))
         return _ids(args) | {"signature_id": signature, "extra": extra, "collective": collectives(events, text, calls)}
 
-    def _signature_of(self, args: Any, text: bytes) -> int:
-        """Return the id of the inputs among ``args``, whose texts are ``text``.
+    def _signature_id(self, args: Any, text: bytes) -> int:
+        """Return the id of the inputs in ``args``; ``text`` has the inputs as text.
 
-        -1 if there are none, or if there are too many signatures already.
+        The id is -1 without inputs, or if there are too many signatures already.
         """
-        if (signature_id := self._signatures_known.get(text)) is None:
+        if (signature_id := self._signature_cache.get(text)) is None:
             signature_id = self.signatures[_signature(args)]
             if signature_id >= 0 or text == NO_INPUTS:
-                _cache(self._signatures_known, text, signature_id)
+                _cache(self._signature_cache, text, signature_id)
         return signature_id
 
-    def _extra_of(self, event: Event, text: bytes) -> int:
-        """Return the id of the further arguments of ``event``, whose texts are ``text``.
+    def _extra_id(self, event: Event, text: bytes) -> int:
+        """Return the id of the further arguments of ``event``; ``text`` has the arguments as text.
 
-        -1 if they are empty, or if there are too many already.
+        The id is -1 without further arguments, or if there are too many different ones already.
         """
-        if (extra_id := self._extras_known.get(text)) is None:
+        if (extra_id := self._extra_cache.get(text)) is None:
             args = object_of(event.args)
-            extra = {k: args[k] for k in EXTRA_KEYS if args.get(k) not in (None, "", [])}
+            extra = {key: args[key] for key in EXTRA_KEYS if args.get(key) not in (None, "", [])}
             extra_id = self.extras[(msgspec.json.encode(extra),)] if extra else -1
             if extra_id >= 0 or not extra:
-                _cache(self._extras_known, text, extra_id)
+                _cache(self._extra_cache, text, extra_id)
         return extra_id
 
 

@@ -19,7 +19,7 @@ from sawtooth.ingest.trace.torch_json.operators import MAX_EXTRAS, MAX_SIGNATURE
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.format_errors import too_deep_error, truncated_error
 
-ID_KINDS = {  # By column: the kind of its ids.
+ID_KINDS = {  # The kind of ids in each column.
     "name_id": "names",
     "thread_id": "threads",
     "signature_id": "signatures",
@@ -110,10 +110,8 @@ class TorchTrace:
             raise truncated_error(self.document.read_so_far)
         if notes["event_unreadable"]:
             example = as_shown(self.document.examples["event_unreadable"])
-            raise SourceError("E-JSON", f"No event could be read; the first begins with {example}. Export the trace again.")
-        raise SourceError(
-            "E-NOEV", "The trace has no events. Was the profiler stopped before its schedule reached an active step?"
-        )
+            raise SourceError("E-JSON", f"No event is valid JSON. The first begins with {example}. Export the trace again.")
+        raise SourceError("E-NOEV", "The trace has no events. Record until the profiler's schedule has reached an active step.")
 
 
 def _map_ids(values: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""The manufacturer of a trace's GPUs."""
+"""Detection of the manufacturer of a trace's GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 MTIA_CALL = "runFunction - job_prep"  # The names of calls of Meta's accelerator begin with this text.
 
 
-def vendor_of(trace: TorchTrace) -> str | None:
+def find_vendor(trace: TorchTrace) -> str | None:
     """Return the manufacturer of the GPUs, from versions, device names, or runtime calls."""
     metadata = trace.document.metadata
     listed = metadata.get("deviceProperties")

@@ -35,8 +35,8 @@ MAX_WAITING = 40
 MAX_WORKERS = 3  # More workers would wait for the parent, which decompresses, hashes and stores.
 MIN_WORKER_BYTES = 3 << 20  # Size of the file. A smaller file is read before a worker has started.
 MAX_FAILURES = 4  # After this many blocks that do not decode, the rest is read without workers.
-# These settings keep freed memory in the process. Blocks are allocated and freed all the time, and requesting memory from the system
-# each time costs 8 %.
+# With these settings, freed memory stays in the process. Blocks are allocated and freed all the time, and requesting memory from the
+# system for each block costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
 RESET_SIZE = -2  # The parent sends this number instead of a size. The worker then starts its ids from 0.
 # The slot, and the size of the block or of its result. The size is -1 for a block that does not decode.
@@ -82,7 +82,7 @@ class DecodeProcess:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed by close)
         self._file.truncate(SLOTS * SLOT_BYTES)
         if hasattr(os, "posix_fallocate"):
-            # Without this, writing a page that a full disk cannot store would kill the process.
+            # On a full disk, the first write to a page without reserved space would kill the process.
             os.posix_fallocate(self._file.fileno(), 0, SLOTS * SLOT_BYTES)
         self._shared = mmap.mmap(self._file.fileno(), SLOTS * SLOT_BYTES)
         root = str(IMPORT_ROOT)
@@ -112,21 +112,21 @@ class DecodeProcess:
         self.free.popleft()
 
     def reset(self) -> None:
-        """Let the worker start its ids from 0, because results were discarded.
+        """Tell the worker to start its ids from 0, because results were discarded.
 
-        Raises OSError like ``send``.
+        Raises OSError if the worker died.
         """
         self.id_mapping = IdMapping()
         self._in.write(HEADER.pack(0, RESET_SIZE))
 
-    def ready(self) -> bool:
-        """Return whether ``result`` returns at once."""
+    def has_result(self) -> bool:
+        """Return whether ``result`` returns without waiting."""
         return bool(select.select([self._out], [], [], 0)[0])
 
     def result(self) -> BlockColumns | None:
-        """Wait for the oldest block and return its columns; None if it does not decode.
+        """Wait for the oldest block and return its columns; None if the block does not decode.
 
-        Raises OSError like ``send``.
+        Raises OSError if the worker died.
         """
         header = self._out.read(HEADER.size)
         if len(header) < HEADER.size:
@@ -197,10 +197,10 @@ class ParallelReader:
     def _ready(self) -> bool:
         """Return whether the oldest block is processed, so that its result is available."""
         source = self._waiting[0][1]
-        return not isinstance(source, DecodeProcess) or source.ready()
+        return not isinstance(source, DecodeProcess) or source.has_result()
 
     def _worker_or_columns(self, block: memoryview) -> DecodeProcess | BlockColumns | None:
-        """Send ``block`` to a free worker and return the worker; else process it and return its columns."""
+        """Send ``block`` to a free worker and return the worker, or decode ``block`` and return the columns."""
         for worker in self._workers:
             if worker.free and len(block) + len(BRACKETS) <= SLOT_BYTES:
                 with contextlib.suppress(OSError):
@@ -213,7 +213,7 @@ class ParallelReader:
         return self._sorter.take()
 
     def _columns(self, source: DecodeProcess | BlockColumns | None) -> tuple[BlockColumns | None, IdMapping]:
-        """Return a block's columns, from its worker if it has one, and the mapping of their ids."""
+        """Return a block's columns, from the worker if the block has one, and the mapping of their ids."""
         if not isinstance(source, DecodeProcess):
             return source, self._id_mapping
         try:
@@ -225,7 +225,7 @@ class ParallelReader:
     def _merge_next(self) -> bool:
         """Merge the oldest waiting block and return True.
 
-        If it does not decode, put it and all later blocks back and return False.
+        If this block does not decode, put all waiting blocks back and return False.
         """
         columns, id_mapping = self._columns(self._waiting[0][1])
         if columns is not None:

@@ -16,7 +16,7 @@ from sawtooth.app.server.push import MASK, command_to_print, command_to_show, pu
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.receiver import Receiver, RefusedError, clock_offset_ns, is_pushed
-from sawtooth.ingest.sampler.options import build_parser, push_token_of
+from sawtooth.ingest.sampler.options import build_parser, find_push_token
 from sawtooth.ingest.sampler.segments import encode_line
 from sawtooth.ingest.schema import DataFolder
 
@@ -212,6 +212,6 @@ def test_a_log_never_contains_the_push_token(tmp_path, monkeypatch, terminal) ->
     if not terminal:
         assert printed == f"sawtooth sample --push http://a:1 --token-file {tmp_path / 'push_token'}"
         options = build_parser().parse_args(printed.split()[2:])
-        assert push_token_of(options) == token
+        assert find_push_token(options) == token
     monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "a-token-of-the-environment")
     assert ("a-token-of-the-environment" in command_to_print("http://a:1/", tmp_path)) is terminal

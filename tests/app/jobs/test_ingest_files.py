@@ -83,7 +83,7 @@ def test_telemetry_of_another_time_host_or_gpu_is_reported(
     monkeypatch.setattr(telemetry_match, "_origin", planted_origin)
     ingested = bring_in(DataFolder(tmp_path / "data").create(), [(trace, trace.name), (telemetry, telemetry.name)])
     assert len(ingested.runs) == 1
-    assert ingested.notices == ([f"{telemetry.name}: {said}: {telemetry_match.ANOTHER_JOB}"] if said else [])
+    assert ingested.notices == ([f"{telemetry.name}: {said}. {telemetry_match.ANOTHER_JOB}"] if said else [])
 
 
 def test_a_file_with_a_generic_name_is_named_after_its_folder(tmp_path: Path) -> None:

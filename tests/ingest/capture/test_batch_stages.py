@@ -64,7 +64,7 @@ def timed_facts(folder, make):
         assert len(list(make(data))) == 12
     finally:
         end()
-    return msgspec.convert(batch_files.facts_of(batch_files.loading_of(folder)), UserFacts)
+    return msgspec.convert(batch_files.loader_facts(batch_files.read_loading(folder)), UserFacts)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -33,7 +33,7 @@ FIRST = (4, 900_000_000, 1, 0, 0)  # imports, a cold cache
 def test_time_per_sample_excludes_collating(tmp_path):
     # 4 samples take 48 ms, of which collating takes 8 ms: 10 ms each. On a core they take (22 − 6) ÷ 4 = 4 ms each.
     write_batches(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
-    loading = batch_files.loading_of(tmp_path)
+    loading = batch_files.read_loading(tmp_path)
     cost, workers = loading.cost, loading.workers
     assert workers == 1
     assert (cost.wall_s, cost.cpu_s, cost.collate_s, cost.batch) == pytest.approx((0.010, 0.004, 0.008, 4))
@@ -43,7 +43,7 @@ def test_time_per_sample_excludes_collating(tmp_path):
 def test_the_slowest_worker_counts_because_batches_are_delivered_in_turn(tmp_path):
     for pid, ms in ((1, 10), (2, 20), (3, 12)):
         write_batches(tmp_path, pid, 3, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5])
-    loading = batch_files.loading_of(tmp_path)
+    loading = batch_files.read_loading(tmp_path)
     cost, workers = loading.cost, loading.workers
     assert (workers, cost.wall_s) == (3, pytest.approx(0.020))
 
@@ -51,7 +51,7 @@ def test_the_slowest_worker_counts_because_batches_are_delivered_in_turn(tmp_pat
 def test_the_loader_with_most_batches_counts(tmp_path):
     write_batches(tmp_path, 1, 1, [FIRST, *[(8, 8_000_000, 0, 0, 0)] * 20])
     write_batches(tmp_path, 2, 1, [FIRST, *[(8, 80_000_000, 0, 0, 0)] * 4], dataset="test:10")
-    assert batch_files.loading_of(tmp_path).cost.wall_s == pytest.approx(0.001)
+    assert batch_files.read_loading(tmp_path).cost.wall_s == pytest.approx(0.001)
 
 
 def test_the_loader_of_the_reported_training_counts(tmp_path):
@@ -59,9 +59,9 @@ def test_the_loader_of_the_reported_training_counts(tmp_path):
         write_batches(tmp_path, pid, 1, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5], parent=pid - 1)
         (tmp_path / f"pins-{pid - 1}.txt").write_text("1\n" + f"{pin_ms * 1_000_000}\n" * 5)
     for training, wall_s, pin_s in ((10, 0.010, 0.001), (20, 0.030, 0.004)):
-        cost = batch_files.loading_of(tmp_path, training).cost
+        cost = batch_files.read_loading(tmp_path, training).cost
         assert (cost.wall_s, cost.pin_s) == pytest.approx((wall_s, pin_s))
-    assert batch_files.loading_of(tmp_path, 99).cost.wall_s == pytest.approx(0.030), (
+    assert batch_files.read_loading(tmp_path, 99).cost.wall_s == pytest.approx(0.030), (
         "workers of a fork server do not name their training"
     )
 
@@ -69,13 +69,13 @@ def test_the_loader_of_the_reported_training_counts(tmp_path):
 @pytest.mark.parametrize("text", ["", "not json\n{}\n{}", '{"dataset": "a:1", "workers": 2}\n{"n": 4}\n'])
 def test_an_incomplete_or_short_file_is_ignored(tmp_path, text):
     (tmp_path / "batches-1.jsonl").write_text(text)
-    assert batch_files.loading_of(tmp_path) is None
+    assert batch_files.read_loading(tmp_path) is None
 
 
 def test_a_batch_without_a_sample_gives_no_sample_time(tmp_path):
     """An iterable dataset may end with an empty batch, and a sampler may return one."""
     write_batches(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000), (0, 9_000_000, 0, 0, 0)] * 5])
-    cost = batch_files.loading_of(tmp_path).cost
+    cost = batch_files.read_loading(tmp_path).cost
     assert (cost.wall_s, cost.batch) == (pytest.approx(0.010), 4)
 
 
@@ -104,7 +104,7 @@ def test_batches_are_timed_in_the_fetching_process(tmp_path, workers):
     finally:
         end()
     assert got == list(range(count)) and fetch._MapDatasetFetcher.fetch is unwatched
-    loading = batch_files.loading_of(tmp_path)
+    loading = batch_files.read_loading(tmp_path)
     cost, of_workers = loading.cost, loading.workers
     assert of_workers == workers and cost.batch == 8
     assert cost.wall_s >= PAUSE_S  # A sleep is never shorter.
@@ -140,7 +140,7 @@ def test_reads_of_each_epoch_are_counted(tmp_path, workers, stay):
             assert sum(len(batch) for batch in loader) == 32
     finally:
         end()
-    first = batch_files.loading_of(tmp_path).first_epoch
+    first = batch_files.read_loading(tmp_path).first_epoch
     assert first.samples == 32 and first.room_bytes > 0
     assert 100_000 <= first.sample_bytes < 110_000  # the file, and what Python itself reads
     assert first.later_share is not None  # the second epoch was distinguished from the first

@@ -43,7 +43,7 @@ def test_pinning_is_timed_once_per_batch(tmp_path):
     end()
     assert module.pin_memory is pin_memory
     write_batches(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
-    loading = batch_files.loading_of(tmp_path)
+    loading = batch_files.read_loading(tmp_path)
     cost = loading.cost
     assert 0.010 <= cost.pin_s < 0.1  # five parts of 2 ms: two lists and three numbers
     assert len((next(tmp_path.glob("pins-*.txt"))).read_text().splitlines()) == 5

@@ -114,7 +114,7 @@ def test_the_rank_comes_from_the_lines(ask):
 def test_a_log_without_a_compilation_is_reported(tmp_path):
     path = tmp_path / "empty.log"
     path.write_text(HEAD, encoding="utf-8")
-    with pytest.raises(SourceError, match="contains no compilation"):
+    with pytest.raises(SourceError, match="has no compilation"):
         ingest_file(path, DataFolder(tmp_path / "data").create())
 
 

@@ -21,7 +21,7 @@ from sawtooth.ingest.runs import bundle as of_bundles
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle, write_bundle
 from sawtooth.ingest.runs.bundle_file import BundleManifest, BundleRecording, BundleRun, is_bundle
 from sawtooth.ingest.runs.manifests import register_run
-from sawtooth.ingest.runs.proposals import accept, changes_of, proposal_for
+from sawtooth.ingest.runs.proposals import accept, list_changes, proposal_for
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
 from tests.support.bundles import packed
@@ -168,7 +168,7 @@ def test_a_bundle_contains_batch_sizes(tmp_path: Path) -> None:
     assert import_bundle(tmp_path / "x.sawtooth", other)[0].batches == sizes
     other.write_manifest(msgspec.structs.replace(other.read_manifest(run.id), batches=[]))
     import_bundle(tmp_path / "x.sawtooth", other)
-    (difference,) = changes_of(other.read_manifest(run.id), proposal_for(other, run.id))
+    (difference,) = list_changes(other.read_manifest(run.id), proposal_for(other, run.id))
     assert (difference.before, difference.after) == ("", "64: 10 ms, 128: out of memory")
     assert accept(other, run.id).batches == sizes
 

@@ -23,7 +23,7 @@ from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle
-from sawtooth.ingest.runs.clocks import ClockCorrection, apply, needs, start_ns, zone_of
+from sawtooth.ingest.runs.clocks import ClockCorrection, apply, clock_advice, parse_zone, start_ns
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, matmul_loop
 
@@ -74,16 +74,16 @@ def test_invalid_corrections_are_refused_with_a_sentence(correction: ClockCorrec
 
 
 def test_zones_are_names_or_offsets() -> None:
-    assert str(zone_of("Asia/Kolkata")) == "Asia/Kolkata"
+    assert str(parse_zone("Asia/Kolkata")) == "Asia/Kolkata"
     with pytest.raises(UsageError, match="not a time zone"):
-        zone_of("../../etc/passwd")
+        parse_zone("../../etc/passwd")
 
 
 def test_a_missing_zone_is_reported() -> None:
-    assert "--time-zone" in str(needs(REF, "local"))
-    assert "--start" in str(needs(REF, "unknown"))
-    assert needs(REF, "unix") is None
-    assert needs(apply(REF, "local", JULY, ClockCorrection("UTC")), "local") is None
+    assert "--time-zone" in str(clock_advice(REF, "local"))
+    assert "--start" in str(clock_advice(REF, "unknown"))
+    assert clock_advice(REF, "unix") is None
+    assert clock_advice(apply(REF, "local", JULY, ClockCorrection("UTC")), "local") is None
 
 
 def test_the_command_line_takes_a_zone_and_says_when_one_is_missing(tmp_path: Path, folder: DataFolder) -> None:

@@ -21,7 +21,7 @@ from sawtooth.app.cli import cli
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.runs.manifests import attach, delete_run, register_run
-from sawtooth.ingest.runs.proposals import accept, changes_of, dismiss, proposal_for, propose
+from sawtooth.ingest.runs.proposals import accept, dismiss, list_changes, proposal_for, propose
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.pages import opened_at
@@ -100,7 +100,7 @@ def test_every_fact_of_a_bundle_can_be_proposed(known: tuple[DataFolder, Manifes
     bring_in(folder, [(bundle(tmp_path, facts=facts), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
     assert proposal is not None
-    proposed = {change.what: change.after for change in changes_of(run, proposal)}
+    proposed = {change.what: change.after for change in list_changes(run, proposal)}
     assert {name: proposed[name] for name in facts} == {name: str(value) for name, value in facts.items()}
 
 
@@ -111,7 +111,7 @@ def test_a_fact_missing_in_a_bundle_stays_when_the_proposal_is_accepted(
     bring_in(folder, [(bundle(tmp_path, telemetry={"offset_ns": 5_000_000_000}, facts={"step_time_ms": 50.0}), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
     assert proposal is not None
-    assert {(d.what, d.before, d.after) for d in changes_of(run, proposal)} == {
+    assert {(d.what, d.before, d.after) for d in list_changes(run, proposal)} == {
         ("name", run.name, "theirs"),
         ("step_time_ms", "100", "50"),
         ("nvml.jsonl, time added (s)", "", "5"),

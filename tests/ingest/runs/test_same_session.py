@@ -40,7 +40,7 @@ def test_telemetry_of_the_same_host_and_time_is_attached(tmp_path: Path, first: 
     (run,) = [run for run in data.manifests() if run.traces]
     assert [ref.source_name for ref in run.telemetry] == ["nvml.jsonl"]
     (notice,) = ingested.notices
-    assert notice.startswith("nvml.jsonl: it was sampled on the same host at the same time as ")
+    assert notice.startswith("nvml.jsonl: it was sampled on the host of ")
     if first == "telemetry":
         assert ingested.runs == [run]
 

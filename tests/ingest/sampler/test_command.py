@@ -76,7 +76,7 @@ def test_push_token_sources_and_the_warning_about_token(
         (["--token-file", str(tmp_path / "push_token")], "from-the-file"),
         (["--token", "given"], "given"),
     ):
-        assert options.push_token_of(options.build_parser().parse_args(arguments)) == token
+        assert options.find_push_token(options.build_parser().parse_args(arguments)) == token
     assert command.main(["--token", "given", "--speed", "0"]) == 2
     assert "process list" in capsys.readouterr().err
     assert command.main(["--push", "http://d:1", "--token-file", str(tmp_path / "none")]) == 2

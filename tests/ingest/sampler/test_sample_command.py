@@ -91,7 +91,11 @@ def test_a_failed_command_and_a_missing_folder_are_distinguished(tmp_path: Path,
     for out, words, sentence in (
         (tmp_path, ["no-such-command"], "There is no command 'no-such-command'."),
         (tmp_path, [str(script)], f"{str(script)!r} cannot be run (Permission denied)."),
-        (tmp_path / "none" / "nvml.jsonl", ["touch", str(ran)], f"There is no folder {str(tmp_path / 'none')!r}"),
+        (
+            tmp_path / "none" / "nvml.jsonl",
+            ["touch", str(ran)],
+            f"The folder {str(tmp_path / 'none')!r} for the samples does not exist",
+        ),
     ):
         assert command.main(["--out", str(out), "--", *words], nvml=FakeNvml(FakeClock())) == 2
         assert sentence in capsys.readouterr().err

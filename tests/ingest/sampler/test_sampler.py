@@ -113,7 +113,7 @@ def test_gpus_are_chosen_by_index_or_uuid() -> None:
     time = FakeClock()
     driver = NvmlDriver(FakeNvml(time), time.clock(), ["GPU-b"])
     assert [(g.device, g.uuid) for g in driver.open()] == [(0, "GPU-b")]
-    with pytest.raises(DriverLostError, match="It has: 0 "):
+    with pytest.raises(DriverLostError, match="The GPUs are 0 "):
         NvmlDriver(FakeNvml(time), time.clock(), ["7"]).open()
 
 

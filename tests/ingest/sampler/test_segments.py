@@ -11,7 +11,7 @@ import pytest
 from sawtooth.app.live.folders import newest_segment
 from sawtooth.ingest import sampler
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
-from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name, segments_of
+from sawtooth.ingest.sampler.segments import decode_line, encode_line, find_segments, join_segments, segment_name
 from sawtooth.ingest.sampler.sinks import SessionSink, new_session_id
 from tests.support.sampler_bench import Bench
 
@@ -66,8 +66,8 @@ def test_the_ten_thousandth_segment_follows_those_before_it(tmp_path: Path) -> N
     for number in (10000, 9999, 2):
         (tmp_path / segment_name(number)).write_bytes(encode_line({"k": "tick", "m": number}))
     (tmp_path / "samples-1x.jsonl").write_bytes(b"")
-    assert list(segments_of(tmp_path)) == [2, 9999, 10000]
-    assert segments_of(tmp_path / "none") == {}
+    assert list(find_segments(tmp_path)) == [2, 9999, 10000]
+    assert find_segments(tmp_path / "none") == {}
     assert join_segments(tmp_path, tmp_path / "joined.jsonl") == 3
     records = [decode_line(line) for line in (tmp_path / "joined.jsonl").read_bytes().splitlines()]
     assert [record and record["m"] for record in records] == [2, 9999, 10000]

@@ -1,7 +1,7 @@
 """Cut the text of a trace into blocks at event borders and decode them, with a few blocks in memory.
 
-A block is cut at its last ``}, {``, which is probably between two events. Decoding checks this guess: a block that starts at an event
-decodes as a JSON array only if it also ends at the end of an event. If a block does not decode, the tolerant reader reads it event by
+A block is cut at its last ``}, {``, which is probably between two events. Decoding checks this guess, because a block that starts at an
+event decodes as a JSON array only if it ends at the end of an event. If a block does not decode, the tolerant reader reads it event by
 event.
 """
 
@@ -31,12 +31,12 @@ BLOCK_BYTES = 1 << 20  # The events of such a block fit into a core's cache. Wit
 CUT_BYTES = 8 << 10  # This much of a block's end is searched first for a cut, because most events are shorter.
 ARRAY_START = re.compile(rb'"traceEvents"\s*:\s*')
 BLANKS = b" \t\r\n"
-MAX_STARTS = 64  # Possible beginnings of the array that are tried. Each needs a check of all text before it.
+MAX_STARTS = 64  # At most this many possible beginnings of the array are tried. Each needs a check of all text before it.
 EXAMPLE_BYTES = 200  # Column ``example`` of table ``diagnostics`` documents this length.
 
 
 class Document:
-    """The text of a trace. After its events were read, ``metadata`` has the values before and after them."""
+    """The text of a trace. After reading, ``metadata`` has the values before and after the events."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class Document:
 
     # -- blocks that workers decode
     def block(self) -> memoryview | None:
-        """Remove and return a block that probably has whole events, without checking or copying it.
+        """Remove and return a block that probably has whole events; None if only ``step`` can continue.
 
-        None if only ``step`` can continue.
+        The block is neither checked nor copied.
         """
         if self._ended or self._closed or not self._fill(1):
             return None
@@ -171,12 +171,12 @@ class Document:
         return block
 
     def put_back(self, blocks: list[memoryview]) -> None:
-        """Put back the last ``blocks`` in their order, because the first of them does not decode."""
+        """Put back the last ``blocks`` in their order, because the first block does not decode."""
         self._buffer = b"".join([*blocks, self._buffer])
         self._offset -= sum(map(len, blocks))
 
     def _decoded(self, block: bytes) -> list[Event] | None:
-        """Decode the whole events of ``block``, up to the array's end if present; None if they do not decode."""
+        """Decode the events of ``block``, up to the array's end if present; None if they do not decode."""
         try:
             events = self._decode(b"[%b]" % block)
         except DECODE_ERRORS as error:
@@ -227,7 +227,7 @@ class Document:
         self._offset += count
 
     def _cut(self, lead: int = 0) -> int | None:
-        """Return where the last whole event seems to end in the bytes of this block after ``lead``."""
+        """Return the position in the buffer at which the block's last whole event probably ends."""
         size, window = min(len(self._buffer), lead + self._next_length), CUT_BYTES
         while True:
             cuts = [match.start() for match in BORDER.finditer(self._buffer, max(0, size - window), size)]
@@ -262,13 +262,13 @@ class Document:
     def _read_tolerantly(self, more: bool) -> list[Event]:
         """Read the block's bytes event by event, because they do not decode as a whole."""
         text = self._buffer[: self._next_length] if more else self._buffer
-        read = TolerantReader(text, more, self._limits.event_bytes, self.note).read()
-        self._advance(read.used)
-        self.truncated |= read.cut_off
-        if read.after_array is not None:
+        result = TolerantReader(text, more, self._limits.event_bytes, self.note).read()
+        self._advance(result.used)
+        self.truncated |= result.cut_off
+        if result.after_array is not None:
             self._closed = True
-            self._buffer = read.after_array + self._buffer
-        return read.events
+            self._buffer = result.after_array + self._buffer
+        return result.events
 
     # -- the text after the events
     def _read_tail(self) -> None:

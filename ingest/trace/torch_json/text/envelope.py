@@ -17,7 +17,7 @@ MAX_REPAIRED_BYTES = 4 << 20
 
 
 def candidates(text: bytes) -> Iterator[bytes]:
-    """Yield ``text``, then its repaired form, which is needed if ``text`` does not decode."""
+    """Yield ``text`` and then its repaired form, for callers that cannot decode ``text``."""
     yield text
     if len(text) <= MAX_REPAIRED_BYTES:
         yield repair(text)[0]
@@ -41,7 +41,7 @@ def object_at_start(text: bytes, note: Callable[[str, bytes], None]) -> dict[str
 
 
 def pairs(text: bytes) -> dict[str, Any]:
-    """Return the plain key-value pairs of a damaged object, each by itself."""
+    """Return the texts and numbers of a damaged object by key, as far as each pair decodes alone."""
     values: dict[str, Any] = {}
     for pair in KEY_AND_VALUE.finditer(text):
         try:

@@ -43,7 +43,7 @@ def _event_type(phase: str) -> type[msgspec.Struct]:
 
 
 FLOWS = ("s", "t", "f")
-# By the category that arrows of a phase get here: the key under which they are counted.
+# The key under which arrows are counted, by the category that an arrow gets here.
 ARROWS = {f"\0{phase}": f"ph {phase}" for phase in FLOWS}
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
 FORMS = {phase: _event_type(phase) for phase in PHASES}
@@ -106,9 +106,9 @@ def is_incomplete(text: bytes) -> bool:
 
 
 def decode_one(text: bytes) -> DecodedEvent:
-    """Decode one event; also return the text after the array's end if ``text`` contains the end.
+    """Return the event and, if ``text`` contains the array's end, the text after the end.
 
-    None if ``text`` does not decode.
+    The result is None if ``text`` does not decode.
     """
     try:
         return EVENT_DECODER.decode(text), None
@@ -138,7 +138,7 @@ def _end_of_first_value(message: str, text: bytes) -> int:
 
 
 def _with_valid_fields(text: bytes) -> DecodedEvent:
-    """Decode an event without its fields of unexpected types."""
+    """Decode an event, but ignore fields of unexpected types."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])
         event = Event()

@@ -19,7 +19,7 @@ JSON_LINES = re.compile(rb"\{[^\n]*\}\s*\n\s*\{")  # Matches two lines with a JS
 def too_deep_error() -> SourceError:
     """Return the error for a file whose brackets are nested too deeply for the decoder."""
     return SourceError(
-        "E-DEPTH", f"The file nests brackets more than {DEEP_BRACKETS} deep: it is damaged or not a trace. Copy it again."
+        "E-DEPTH", f"The file nests brackets more than {DEEP_BRACKETS} deep, so it is damaged or not a trace. Copy it again."
     )
 
 
@@ -27,7 +27,7 @@ def truncated_error(size: int) -> SourceError:
     """Return the error for a file of ``size`` bytes that ends before its first event."""
     return SourceError(
         "E-TRUNC",
-        f"The file ends after {size:,} bytes, before its first event: the job or the copy was stopped. Record or copy it again.",
+        f"The file ends after {size:,} bytes, before its first event, because the job or the copy was stopped. Record or copy it again.",
         offset=size,
     )
 
@@ -36,8 +36,8 @@ def long_event_error(offset: int, limits: Limits) -> SourceError:
     """Return the error for a file with an event longer than ``limits`` allows."""
     return SourceError(
         "E-TOKEN",
-        f"The event at byte {offset:,} is longer than {limits.event_bytes >> 20} MB. No profiler writes such events: the file is "
-        "damaged there. Record or copy it again.",
+        f"The event at byte {offset:,} is longer than {limits.event_bytes >> 20} MB, which no profiler writes, so the file is damaged. "
+        "Record or copy it again.",
         offset=offset,
     )
 
@@ -49,7 +49,7 @@ def events_not_a_list_error() -> SourceError:
 
 def late_events_error(limits: Limits) -> SourceError:
     """Return the error for a file whose ``traceEvents`` begin beyond the allowed size of the metadata."""
-    return SourceError("E-LIMIT", f"No traceEvents within the first {limits.metadata_bytes >> 20} MB. {EXPORT}")
+    return SourceError("E-LIMIT", f"The first {limits.metadata_bytes >> 20} MB have no traceEvents. {EXPORT}")
 
 
 def not_a_trace_error(text: bytes, size: int) -> SourceError:
@@ -63,13 +63,13 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
         if min(text[:CHECKED_BYTES]) < MIN_TEXT_BYTE and not text.startswith(UTF_16):
             return SourceError(
                 "E-TYPE",
-                "This is binary data that Sawtooth does not know, neither a torch.profiler trace nor telemetry. If it was a compressed trace, "
-                "it is damaged: copy or record it again.",
+                "This is binary data, but neither a torch.profiler trace nor telemetry that Sawtooth knows. If it was a compressed trace, "
+                "it is damaged. Copy or record it again.",
             )
         return SourceError(
             "E-TYPE",
-            "This is neither a torch.profiler trace, which begins with { or [, nor telemetry that Sawtooth knows: it begins with "
-            f"{as_shown(_first_line(text))}. Pass the trace as .json or .json.gz.",
+            f"The file begins with {as_shown(_first_line(text))}. It is neither a torch.profiler trace, which begins with {{ or [, nor telemetry "
+            "that Sawtooth knows. Pass the trace as .json or .json.gz.",
         )
     try:
         document = msgspec.json.decode(text)
@@ -93,7 +93,7 @@ def _json_error(text: bytes, size: int, message: str) -> SourceError:
         return truncated_error(size)
     if JSON_LINES.match(text):
         return SourceError(
-            "E-TYPE", f"This is one JSON object per line, not a trace or telemetry that Sawtooth knows. {EXPORT}"
+            "E-TYPE", f"The file has a JSON object per line, but is neither a trace nor telemetry that Sawtooth knows. {EXPORT}"
         )
     match = re.search(r"byte (\d+)", message)
     offset = int(match.group(1)) if match else 0

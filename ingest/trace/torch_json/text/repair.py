@@ -17,54 +17,54 @@ QUOTE = re.compile(rb'(?<!\\)((?:\\\\)*)"')
 
 def repair(text: bytes) -> tuple[bytes, set[str]]:
     """Return ``text`` with known faults repaired, and the kinds of repair (keys of REPAIRS)."""
-    done: set[str] = set()
+    kinds: set[str] = set()
     try:
         text.decode()
     except UnicodeDecodeError:
         text = text.decode(errors="replace").encode()
-        done.add("utf8")
-    named = NAME_FIELD.sub(_escape_name, text, count=1)
-    if named != text:
-        done.add("quote")
-        text = named
+        kinds.add("utf8")
+    with_escaped_name = NAME_FIELD.sub(_escape_name, text, count=1)
+    if with_escaped_name != text:
+        kinds.add("quote")
+        text = with_escaped_name
     parts, position = [], 0
     for match in STRING.finditer(text):
-        parts += [_repair_outside(text[position : match.start()], done), _repair_inside(match.group(), done)]
+        parts += [_repair_outside(text[position : match.start()], kinds), _repair_inside(match.group(), kinds)]
         position = match.end()
-    parts.append(_repair_outside(text[position:], done))
+    parts.append(_repair_outside(text[position:], kinds))
     repaired = b"".join(parts)
     # Commas before brackets are checked last, when strings cannot be mistaken for structure.
     if TRAILING_COMMA.search(repaired) and (without_commas := _drop_commas(repaired)) != repaired:
         repaired = without_commas
-        done.add("comma")
-    return repaired, done
+        kinds.add("comma")
+    return repaired, kinds
 
 
 def _escape_name(match: re.Match[bytes]) -> bytes:
     return match.group(1) + QUOTE.sub(rb'\1\\"', match.group(2)) + match.group(3)
 
 
-def _repair_outside(text: bytes, done: set[str]) -> bytes:
+def _repair_outside(text: bytes, kinds: set[str]) -> bytes:
     repaired = BARE_LITERAL.sub(b"null", text)
     if repaired != text:
-        done.add("literal")
+        kinds.add("literal")
     return repaired
 
 
-def _repair_inside(text: bytes, done: set[str]) -> bytes:
+def _repair_inside(text: bytes, kinds: set[str]) -> bytes:
     repaired = text
     if CONTROL.search(repaired):
         repaired = CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], repaired)
-        done.add("control")
+        kinds.add("control")
     if b"\\" in repaired:
         fixed = _double_bad_escapes(repaired)
         if fixed != repaired:
             repaired = fixed
-            done.add("escape")
+            kinds.add("escape")
         fixed = SURROGATES.sub(lambda m: b"\\ufffd" if m.group(1) else m.group(), repaired)
         if fixed != repaired:
             repaired = fixed
-            done.add("surrogate")
+            kinds.add("surrogate")
     return repaired
 
 
@@ -84,7 +84,7 @@ def _drop_commas(text: bytes) -> bytes:
 
 REPAIRS = {
     "utf8": "Bytes that are not UTF-8 were replaced by the character �, so some names may look odd.",
-    "quote": "Quotes inside a name were not escaped by the profiler; Sawtooth escaped them.",
+    "quote": "The profiler did not escape quotes inside a name. Sawtooth escaped them.",
     "literal": "Bare NaN, Infinity or N/A, which JSON does not allow, were read as missing values.",
     "control": "Unescaped control characters inside strings were accepted.",
     "escape": "Backslashes that the profiler did not escape were read as single backslashes.",

@@ -19,7 +19,7 @@ from sawtooth.ingest.trace.torch_json.text.format_errors import DEEP_BRACKETS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # Matches the border between two events, or between two objects inside an event.
-MAX_JOINS = 64  # Borders inside one event. Kineto writes no objects inside events, but other tools may.
+MAX_JOINS = 64  # An event has at most this many borders inside. Kineto writes no objects inside events, but other tools may.
 
 
 class TolerantResult(NamedTuple):
@@ -42,7 +42,7 @@ class _Joined(NamedTuple):
 class TolerantReader:
     """Reader of a text event by event; ``note`` counts each problem, with an example.
 
-    ``more`` means that further text follows in the file. Then reading stops before an event that needs this text.
+    ``more`` means that further text follows in the file. Reading then stops before an event that needs the further text.
     """
 
     def __init__(self, text: bytes, more: bool, event_bytes: int, note: Callable[[str, bytes], None]) -> None:
@@ -99,12 +99,12 @@ class TolerantReader:
         return _Joined(last, None, lacks_end=True)
 
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
-        """Return an event at the start of ``piece``, else skip and count the text; also return the bytes used."""
+        """Return the event at the start of ``piece`` and its length; None and a length for unreadable text."""
         if used := end_of_first_object(piece):
             decoded = decode_one(piece[:used])
             return (decoded[0] if decoded else None), used
-        inside = 0 if piece.startswith(b"{") else piece.find(b"{")
-        used = inside if inside > 0 else len(piece)
+        next_object = 0 if piece.startswith(b"{") else piece.find(b"{")
+        used = next_object if next_object > 0 else len(piece)
         self._note_unreadable(piece, "event_unreadable", used)
         return None, used
 

@@ -28,7 +28,7 @@ from tests.support.launches import members
     ],
 )
 def test_the_file_is_named_after_the_script_or_module(command: list[str], name: str, tmp_path: Path) -> None:
-    assert launch.name_of(command) == name
+    assert launch.default_run_name(command) == name
 
 
 def test_a_run_is_named_after_its_output_file() -> None:
@@ -114,7 +114,7 @@ def test_recorded_files_are_kept_if_packing_fails(
 @pytest.mark.usefixtures("sampled")
 def test_unreadable_loader_times_do_not_affect_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)
-    monkeypatch.setattr(recorded_runs.batch_files, "loading_of", lambda _: 1 // 0)
+    monkeypatch.setattr(recorded_runs.batch_files, "read_loading", lambda _: 1 // 0)
     done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
     assert done.exit_code == 5 and done.bundle is not None
     assert set(members(done.bundle)) == {"marks", "telemetry"}

@@ -88,7 +88,7 @@ def test_another_database_is_not_an_export(tmp_path, folder):
     assert code == "E-TYPE" and "without the tables of Nsight Systems" in sentence
 
 
-@pytest.mark.parametrize(("lost", "says"), [("end", "no column end"), (None, "holds no GPU operation")])
+@pytest.mark.parametrize(("lost", "says"), [("end", "no column end"), (None, "has no GPU operation")])
 def test_missing_tables_are_named(tmp_path, folder, lost, says):
     made = export.tables()
     kept = {"StringIds": made["StringIds"]}

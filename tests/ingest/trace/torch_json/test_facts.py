@@ -2,7 +2,7 @@
 
 import pytest
 
-from sawtooth.ingest.trace.torch_json.facts import name_of_events
+from sawtooth.ingest.trace.torch_json.facts import event_name
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from sawtooth.ingest.trace.torch_json.facts import name_of_events
     ],
 )
 def test_events_that_are_not_stored_have_names(key: str, name: str) -> None:
-    assert name_of_events(key) == name
+    assert event_name(key) == name
