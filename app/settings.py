@@ -15,7 +15,7 @@ from sawtooth.installation import default_data_folder
 GB = 1_000_000_000  # Number of bytes in a gigabyte.
 DEFAULT_UPLOAD_CAP = 32 * GB  # A long trace of one rank has 5 GB; DISK_RESERVE protects the disk.
 DISK_RESERVE = GB // 2  # Space that must stay free after an upload, for the recording, the derived file and the system.
-SHORTEST_TOKEN = 12  # Characters: a shorter token could be guessed by trying.
+MIN_TOKEN_LENGTH = 12  # Characters: a shorter token could be guessed by trying.
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Settings:
 def settings_from(environment: dict[str, str]) -> Settings:
     """Return the settings from environment variables; raises UsageError for an invalid value."""
     token = environment.get("SAWTOOTH_TOKEN") or None
-    if token is not None and len(token) < SHORTEST_TOKEN:
+    if token is not None and len(token) < MIN_TOKEN_LENGTH:
         raise UsageError(
-            f"The token has {len(token)} characters, but needs at least {SHORTEST_TOKEN}. Without a token, Sawtooth makes one."
+            f"The token has {len(token)} characters, but needs at least {MIN_TOKEN_LENGTH}. Without a token, Sawtooth makes one."
         )
     data = environment.get("SAWTOOTH_DATA")
     return Settings(

@@ -60,15 +60,18 @@ def export(
     if not target.parent.is_dir() or target.is_dir():
         raise UsageError(f"{target} cannot be written. Name a file in a folder that exists.")
     if perfetto:
-        what = _for_perfetto(folder, ids[0], target)
+        content = _for_perfetto(folder, ids[0], target)
     else:
         try:
             export_runs(folder, ids, target, redact=redact)
         except OSError as error:
             raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
-        what = f"{len(ids)} run{'s' if len(ids) > 1 else ''}"
+        content = fmt.many(len(ids), "run")
     size = target.stat().st_size
-    say(json_text({"file": str(target), "runs": ids, "bytes": size}) if as_json else f"{target}: {what}, {fmt.bytes_(size)}")
+    if as_json:
+        say(json_text({"file": str(target), "runs": ids, "bytes": size}))
+    else:
+        say(f"{target}: {content}, {fmt.bytes_(size)}")
 
 
 def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> str:

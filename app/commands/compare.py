@@ -62,11 +62,12 @@ def compare(
     """Compare B with A: the verdict, the change of each part of the step, kernels, operators and findings."""
     chosen = format_for(format, output, Format, as_json=as_json)
     gates = [parse_gate(text) for text in fail_on or []]
-    named = _sides(runs or [], to or []) or [[run] for run in _newest_of_one_work(data)]
+    side_texts = _sides(runs or [], to or []) or [[run] for run in _newest_with_same_work(data)]
     with ExitStack() as stack:
-        sides = [_side(stack, texts, data, keep) for texts in named]
+        sides = [_side(stack, texts, data, keep) for texts in side_texts]
         comparison = compare_sides(*sides)
-    if comparison.prediction is not None and not any(Path(text).exists() for texts in named for text in texts):
+    are_stored = not any(Path(text).exists() for texts in side_texts for text in texts)
+    if comparison.prediction is not None and are_stored:
         remember(data_folder(data), comparison.a.first.manifest.id, comparison.b.first.manifest.id, comparison.prediction)
     code, outcomes = judge(comparison, gates)
     write(_format(comparison, outcomes, chosen), output, bold_line=0 if chosen is Format.text else None)
@@ -94,11 +95,8 @@ def _sides(runs: list[str], to: list[str]) -> list[list[str]]:
     return [[run] for run in runs]
 
 
-def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
-    """Return the ids of the newest two runs of the same work.
-
-    Raises UsageError if no two runs are known to do the same work.
-    """
+def _newest_with_same_work(data: Path | None) -> tuple[str, str]:
+    """Return the ids of the newest two runs of the same work; raises UsageError if there are none."""
     folder = data_folder(data)
     with Library(folder) as library:
 
@@ -137,7 +135,7 @@ def _format(comparison: Comparison, outcomes: Sequence[GateOutcome], format: For
         gates = [{"gate": o.gate.text, "exit_code": o.code, "sentence": o.sentence} for o in outcomes]
         return json_text({**compare_json(comparison), "gates": gates}, 1) + "\n"
     if format is Format.html:
-        from sawtooth.app.reports.html import comparison_html  # needs Jinja2, as in report
+        from sawtooth.app.reports.html import comparison_html  # imported only here, because its templates take time to load
 
         return comparison_html(comparison, outcomes)
     return (compare_text.markdown if format is Format.md else compare_text.text)(comparison, outcomes)

@@ -90,11 +90,8 @@ def _manifest_problems(folder: DataFolder) -> Iterator[str]:
             yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): {NOT_HERE}"
         for ref in manifest.recordings:
             if not folder.recording_file(ref.id).exists():
-                advice = (
-                    "Its source is here: open the run once."
-                    if folder.source_file(ref.id).exists()
-                    else "Ingest its file again."
-                )
+                has_source = folder.source_file(ref.id).exists()
+                advice = "Its source is stored, so open the run once." if has_source else "Ingest its file again."
                 yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): the recording {ref.id} is missing. {advice}"
 
 
@@ -107,7 +104,7 @@ def _recording_problems(folder: DataFolder) -> Iterator[str]:
             yield f"The summaries {path.name} are damaged. Run sawtooth reduce again to rebuild them."
     for path in _files(folder.derived, "*.duckdb"):
         if not is_sound(path):
-            yield f"{path.name} is damaged. It is a cache. Remove the file; Sawtooth creates it again."
+            yield f"The cache {path.name} is damaged. Remove the file. Sawtooth creates it again."
 
 
 def _source_problems(folder: DataFolder) -> Iterator[str]:

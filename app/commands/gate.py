@@ -34,8 +34,8 @@ from sawtooth.ingest.schema import DataFolder
 DEFAULT_GATE = "best_step_time_ms:+5%"
 MARKER = "<!-- sawtooth-gate:{name} -->"  # This text identifies the comment of a baseline. Each baseline has one comment.
 FALSE_ALARMS = (
-    "If nothing changed, a step-time gate nominally fails in 2.5 % of builds: one side of a 95 % interval. It fails more often if the CPU limits the step, "
-    "because its speed varies by up to 20 % from run to run. Use a limit of 20 % or more there."
+    "If nothing changed, a step-time gate nominally fails in 2.5 % of builds, which is one side of a 95 % interval. It fails more often if the "
+    "CPU limits the step, because the CPU's speed varies by up to 20 % from run to run. Then use a limit of 20 % or more."
 )
 
 
@@ -107,11 +107,11 @@ def _comparison_comment(comparison: Comparison, outcomes: list[GateOutcome], nam
 
 def _first(result: RunResult, name: str, baseline: str, *, update: bool) -> tuple[str, str]:
     """Return the comment and its headline for a build without a baseline."""
-    kind = baseline if baseline.startswith(ARTIFACT) else "the baseline's place"
+    place = baseline if baseline.startswith(ARTIFACT) else "the baseline's place"
     line = (
         f"There was no baseline {name}. This recording is now the baseline."
         if update
-        else f"There is no baseline {name} in {kind}, so nothing was compared. Run once with --update on the main branch."
+        else f"There is no baseline {name} in {place}, so nothing was compared. Run once with --update on the main branch."
     )
     return f"{MARKER.format(name=name)}\n> {line}\n\n{report_text.markdown(result)}", line
 

@@ -66,13 +66,13 @@ def ingest(
     """
     folder = data_folder(data)
     named_files: list[tuple[Path, str]] = []
-    alone: list[str] = []
+    single_files: list[str] = []
     for path in files:
-        files_here, is_folder = files_of(path)
-        if not files_here:
+        files_in_path, is_folder = files_of(path)
+        if not files_in_path:
             raise nothing_in(path)
-        named_files += files_here
-        alone += [] if is_folder else [name for _, name in files_here]
+        named_files += files_in_path
+        single_files += [] if is_folder else [name for _, name in files_in_path]
     progress, show_look = (None, None) if as_json or not sys.stderr.isatty() else (show_progress, show_first_look)
     correction = ClockCorrection(time_zone, start, interval, shift)
     ingested = bring_in(
@@ -83,7 +83,7 @@ def ingest(
         name=name,
         tolerant=True,
         progress=progress,
-        seen=show_look,
+        on_first_look=show_look,
         correction=correction,
     )
     for sentence in ingested.refused:
@@ -98,5 +98,5 @@ def ingest(
         kinds = ", ".join(f"{fmt.clean(r.source_name)} ({r.kind})" for r in run.recordings)
         say(f"{fmt.clean(run.name)}: {kinds}")
         say(run.id)
-    if any(sentence.startswith(f"{file_name}: ") for sentence in ingested.refused for file_name in alone):
-        raise typer.Exit(2)  # A file that the command line names could not be read. The other files are ingested.
+    if any(sentence.startswith(f"{file_name}: ") for sentence in ingested.refused for file_name in single_files):
+        raise typer.Exit(2)  # The command line names an unreadable file. The other files are ingested.

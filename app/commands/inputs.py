@@ -1,7 +1,4 @@
-"""The inputs of a command: run ids, files or folders.
-
-Files are read into a cache. If the user asks for it, they are stored as runs instead.
-"""
+"""The inputs of a command: run ids, files or folders."""
 
 from __future__ import annotations
 
@@ -58,8 +55,7 @@ def nothing_in(path: Path) -> UsageError:
 def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, several_by: str = "") -> Iterator[OpenedRun]:
     """Open the one run that ``inputs`` name: a run id or name, or files and folders of one run.
 
-    Raises UsageError if the files are several runs. ``several_by`` is the option that accepts several runs; the message
-    names it.
+    Raises UsageError if the files are several runs. The message names ``several_by``, the option that accepts several runs.
     """
     with opened_all(inputs, data, keep=keep) as several:
         if len(several) > 1:
@@ -72,7 +68,10 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, seve
 
 @contextmanager
 def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[list[OpenedRun]]:
-    """Open every run (at least one) that ``inputs`` name: a run id or name, or files and folders."""
+    """Open every run (at least one) that ``inputs`` name: a run id or name, or files and folders.
+
+    Files are read into a cache. With ``keep``, they are stored as runs in the data folder.
+    """
     paths = [Path(text) for text in inputs]
     if not any(path.exists() for path in paths):
         if len(inputs) != 1:
@@ -93,41 +92,41 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
     if keep:
         folder = data_folder(data)
         ingested = read(folder)
-        _say_of(ingested.refused, ingested.notices)
+        _print_notices(ingested.refused, ingested.notices)
         with Library(folder) as library:
             yield [OpenedRun(library, manifest) for manifest in ingested.runs]
         return
-    with files_read(data_root(data), files, read) as (folder, runs, earlier):
-        _say_of(earlier.refused, earlier.notices)
+    with files_read(data_root(data), files, read) as (folder, runs, messages):
+        _print_notices(messages.refused, messages.notices)
         with Library(folder) as library:
             yield [OpenedRun(library, manifest) for manifest in runs]
 
 
 def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
-    """Return the files of ``paths`` with display names, and whether unreadable files are skipped.
+    """Return the files of ``paths`` with display names, and whether one of the paths is a folder.
 
-    Unreadable files are skipped if one of the paths is a folder.
+    Unreadable files in a folder are skipped.
     """
     files: list[tuple[Path, str]] = []
-    tolerant = False
+    has_folder = False
     for path in paths:
-        files_here, is_folder = files_of(path)
-        if not files_here:
+        files_in_path, is_folder = files_of(path)
+        if not files_in_path:
             raise nothing_in(path)
-        tolerant |= is_folder
-        files += files_here
-    return files, tolerant
+        has_folder |= is_folder
+        files += files_in_path
+    return files, has_folder
 
 
 def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, keep: bool) -> IngestedFiles:
     progress, show_look = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
-    ingested = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=show_look)
+    ingested = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, on_first_look=show_look)
     if progress is not None:
         say_over("")
     return ingested
 
 
-def _say_of(refused: Sequence[str], notices: Sequence[str]) -> None:
+def _print_notices(refused: Sequence[str], notices: Sequence[str]) -> None:
     for sentence in refused:
         say(f"Left out {sentence}", err=True)
     for sentence in notices:

@@ -21,7 +21,7 @@ from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import SawtoothError, UsageError
 
-PROGRESS_PERIOD_S = 0.5  # Time between two updates of the progress line in a terminal. A log gets a line per 10 %.
+PROGRESS_PERIOD_S = 0.5  # Time between two updates of the progress line in a terminal.
 MAX_NAMED_SOURCES = 5  # Messages name at most this many sources that could not be summarised. The output gives their number.
 
 
@@ -78,21 +78,19 @@ def map_(
             f"{counts['summarised']:,} of {mapped.sources:,} sources summarised, {mapped.before:,} had a summary, "
             f"{counts['refused']:,} left out, {counts['failed']:,} failed."
         )
-        places = (
-            sources
-            if len(sources) <= MAX_NAMED_SOURCES
-            else dict.fromkeys(source.rpartition("/")[0] or "." for source in sources)
-        )
+        places = sources
+        if len(sources) > MAX_NAMED_SOURCES:
+            places = list(dict.fromkeys(source.rpartition("/")[0] or "." for source in sources))
         say(shlex.join(["sawtooth", "reduce", to, *(word for place in places for word in ("--sources", place))]))
     if mapped.failed:
         raise SawtoothError(f"{len(mapped.failed):,} sources were not summarised. To try them again, run the same command.")
 
 
 def _part(text: str) -> tuple[int, int]:
-    first, _, second = text.partition("/")
-    if not (first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second)):
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise UsageError(f"--part {text} is not a share. Give 1/8 for the first of eight shares, up to 8/8.")
-    return int(first), int(second)
+    return int(number), int(count)
 
 
 def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
@@ -107,21 +105,23 @@ def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
 
 def _progress() -> Callable[[Mapped], None]:
     """Return a function that shows the progress on stderr: one line in a terminal, ten lines in a log."""
-    began, last = time.monotonic(), {"at": 0.0, "tenth": 0}
+    began_s, shown = time.monotonic(), {"time_s": 0.0, "tenth": 0}
 
     def show(mapped: Mapped) -> None:
-        now, read = time.monotonic(), len(mapped.outcomes)
+        now_s, read = time.monotonic(), len(mapped.outcomes)
         tenth = 10 * mapped.done // max(mapped.sources, 1)
-        live = sys.stderr.isatty()
-        if (now - last["at"] < PROGRESS_PERIOD_S and mapped.done < mapped.sources) if live else tenth == last["tenth"]:
+        is_terminal = sys.stderr.isatty()
+        is_recent = now_s - shown["time_s"] < PROGRESS_PERIOD_S and mapped.done < mapped.sources
+        if is_recent if is_terminal else tenth == shown["tenth"]:
             return
-        last.update(at=now, tenth=tenth)
+        shown.update(time_s=now_s, tenth=tenth)
         remaining = mapped.sources - mapped.before - read
-        rest = f", {fmt.duration_ms(1000 * (now - began) / read * remaining)} left" if read and remaining else ""
-        line = f"{mapped.done:,} of {mapped.sources:,} sources{rest}"
-        if live:
+        remaining_ms = 1000 * (now_s - began_s) / read * remaining if read else 0.0
+        remaining_time = f", {fmt.duration_ms(remaining_ms)} left" if read and remaining else ""
+        line = f"{mapped.done:,} of {mapped.sources:,} sources{remaining_time}"
+        if is_terminal:
             say_over(line)
-        if not live or not remaining:
-            say("" if live else line, err=True)
+        if not is_terminal or not remaining:
+            say("" if is_terminal else line, err=True)
 
     return show

@@ -41,9 +41,9 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
     if not names:
         raise NotFoundError(f"There is no file {text!r}, and no run in {folder.root} yet. sawtooth ingest FILE makes a run.")
     closest = difflib.get_close_matches(text, names, n=1)
-    meant = f" Did you mean {printable(closest[0][:MAX_NAME_CHARACTERS])}?" if closest else ""
+    suggestion = f" Did you mean {printable(closest[0][:MAX_NAME_CHARACTERS])}?" if closest else ""
     stored_runs = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
-    raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {stored_runs}.")
+    raise NotFoundError(f"Neither a run nor a file is called {text!r}.{suggestion} sawtooth runs lists the {stored_runs}.")
 
 
 def each_with_option(words: Sequence[str], option: str) -> list[str]:
@@ -52,13 +52,13 @@ def each_with_option(words: Sequence[str], option: str) -> list[str]:
     An option of typer takes one word, but ``--to B1 B2 B3`` has three. Raises UsageError if no word follows the option.
     """
     rewritten: list[str] = []
-    of_option = False
-    for word, after in zip_longest(words, words[1:], fillvalue="-"):
+    follows_option = False
+    for word, next_word in zip_longest(words, words[1:], fillvalue="-"):
         if word.startswith("-"):
-            of_option = word == option
+            follows_option = word == option
         if word != option:
-            rewritten += [option, word] if of_option else [word]
-        elif after.startswith("-"):
+            rewritten += [option, word] if follows_option else [word]
+        elif next_word.startswith("-"):
             raise UsageError(f"{option} needs at least one run after it.")
     return rewritten
 

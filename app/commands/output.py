@@ -51,8 +51,8 @@ SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm":
 def format_for(requested: F | None, output: Path | None, formats: type[F], *, as_json: bool = False) -> F:
     """Return the output format: the ``requested`` format, else the format of the file's suffix, else text.
 
-    ``as_json`` requests JSON. Raises UsageError if the suffix belongs to none of the ``formats`` formats, or if ``as_json``
-    contradicts ``requested``.
+    ``as_json`` requests JSON. Raises UsageError if the suffix belongs to none of ``formats``, or if ``as_json`` contradicts
+    ``requested``.
     """
     if as_json:
         if requested not in (None, formats("json")):

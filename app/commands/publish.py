@@ -52,9 +52,9 @@ def publish(
         html.write_text(run_html(result, computed), encoding="utf-8")
         report.write_text(json_text(report_json(result), 1), encoding="utf-8")
         values = values_of(result)
-        answer = PublishedRun(fmt.clean(chosen.manifest.name, fmt.NAME_LENGTH), values, html, report, url)
-        where = send(to.value, answer, Target(project, tracker_run, folder))
+        published = PublishedRun(fmt.clean(chosen.manifest.name, fmt.NAME_LENGTH), values, html, report, url)
+        place = send(to.value, published, Target(project, tracker_run, folder))
     if as_json:
-        say(json_text({"tracker": to.value, "where": where, "values": values}))
+        say(json_text({"tracker": to.value, "where": place, "values": values}))
     else:
-        say(f"Sent {len(values)} numbers and the report to {to.value}: {where}.")
+        say(f"Sent {len(values)} numbers and the report to {to.value}: {place}.")

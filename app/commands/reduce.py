@@ -57,9 +57,9 @@ def reduce(
     if not stragglers:
         say(f"None of {len(job.overview.ranks):,} ranks delays the job.")
     for straggler in stragglers:
-        reason = why(straggler)
+        reason = f" ({text})" if (text := why(straggler)) else ""
         say(
-            f"{who(straggler, result.ranks)}: {fmt.duration_ms(straggler.own_ms)} of each step longer than its peers"
-            f"{f' ({reason})' if reason else ''}; a step gains {fmt.duration_ms(straggler.gain_ms)}"
+            f"{who(straggler, result.ranks)}: {fmt.duration_ms(straggler.own_ms)} of each step longer than its peers{reason}; "
+            f"a step gains {fmt.duration_ms(straggler.gain_ms)}"
         )
     say(job.manifest.id)

@@ -96,8 +96,8 @@ def _row(run: Manifest, card: Card | None, older: bool) -> tuple[str, ...]:
     step = fmt.reading("best_step_time_ms", card.readings["best_step_time_ms"]) if card and card.readings else fmt.MISSING
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_ns / 1e9))
     kinds = f"{fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry"
-    not_yet = OLDER_ANALYSIS.format(run=run.id) if older else f"not analysed yet ({kinds})"
-    verdict = (card.headline or card.problem or "") if card else not_yet
+    not_analysed = OLDER_ANALYSIS.format(run=run.id) if older else f"not analysed yet ({kinds})"
+    verdict = (card.headline or card.problem or "") if card else not_analysed
     return run.id, fmt.clean(run.name), step, when, ", ".join(fmt.clean(tag) for tag in run.tags), verdict
 
 
@@ -133,14 +133,15 @@ def tag(
     """
     folder = data_folder(data)
     manifest = run_named(folder, run)
-    gone = {text[1:] for text in tags if text.startswith("-")}
-    new = [text for text in tags if not text.startswith("-")]
-    run_now = edit_run(
-        folder,
-        manifest.id,
-        lambda now: msgspec.structs.replace(now, tags=[t for t in dict.fromkeys([*now.tags, *new]) if t not in gone]),
-    )
-    say(f"{fmt.clean(run_now.name)}: {', '.join(map(fmt.clean, run_now.tags)) or 'no tags'}")
+    removed = {text[1:] for text in tags if text.startswith("-")}
+    added = [text for text in tags if not text.startswith("-")]
+
+    def with_tags(before: Manifest) -> Manifest:
+        tags = dict.fromkeys([*before.tags, *added])
+        return msgspec.structs.replace(before, tags=[tag for tag in tags if tag not in removed])
+
+    edited = edit_run(folder, manifest.id, with_tags)
+    say(f"{fmt.clean(edited.name)}: {', '.join(map(fmt.clean, edited.tags)) or 'no tags'}")
 
 
 @runs_app.command()
@@ -160,10 +161,9 @@ def predictions(
         say("No prediction was tested yet. Compare a run with the run after its change, or tag the later run after=NAME.")
     for record in tested:
         pairs = f"{record.pairs} pair{'s' if record.pairs > 1 else ''} of runs"
+        errors = f"off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}"
         inside = f"; {record.covered} of {record.bounded} were inside the predicted interval" if record.bounded else ""
-        say(
-            f"{record.rule}: {pairs}, off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}{inside}"
-        )
+        say(f"{record.rule}: {pairs}, {errors}{inside}")
     if tested:
         say("These are the errors in this data folder. They do not change later predictions.")
 
@@ -189,13 +189,13 @@ def open_(
     """Open a run's verdict in the browser; the dashboard must be running."""
     folder = data_folder(data)
     manifest = run_named(folder, run)
-    # A server of an older version has not stored its address, so the default is tried too.
-    served = [each for each in addresses(folder) if port in (None, each.port)] or [Served(port=port or DEFAULT_PORT)]
-    answers = next((each for each in served if each.answers(MAX_ANSWER_S)), None)
-    if answers is None:
-        chosen = f" --port {port}" if port is not None else ""
-        raise UsageError(f"No dashboard answers on port {served[0].port}. Start one: sawtooth serve{chosen}")
-    url = answers.url(f"verdict?run={manifest.id}")
+    # The default is tried too, because a server of an older version has not stored its address.
+    servers = [each for each in addresses(folder) if port in (None, each.port)] or [Served(port=port or DEFAULT_PORT)]
+    server = next((each for each in servers if each.answers(MAX_ANSWER_S)), None)
+    if server is None:
+        option = f" --port {port}" if port is not None else ""
+        raise UsageError(f"No dashboard answers on port {servers[0].port}. Start one: sawtooth serve{option}")
+    url = server.url(f"verdict?run={manifest.id}")
     say(url)
     webbrowser.open(link_to(folder, url, handed_over=True))
 
@@ -244,7 +244,7 @@ def size_of(text: str) -> int:
         size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** UNITS.index(parts[2] or " ")) if parts else int(text)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is not a size. Write 20GB or 500MB.") from None
-    if size < MIN_SIZE and text.strip().isdigit():  # Nobody means one byte by "1".
+    if size < MIN_SIZE and text.strip().isdigit():
         raise UsageError(f"{text!r} has no unit. Write 20GB or 500MB.")
     return size
 

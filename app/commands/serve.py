@@ -72,7 +72,7 @@ def demo(
     environment = start.environment_for(data=data, no_token=no_token, demo=True, open_browser=open_browser)
     chosen = start.first_free_port() if port is None else port
     if port is None and chosen != DEFAULT_PORT:
-        say(f"Port {DEFAULT_PORT} is in use, perhaps by another Sawtooth: this one takes {chosen}.", err=True)
+        say(f"Port {DEFAULT_PORT} is in use, perhaps by another Sawtooth. This server uses port {chosen}.", err=True)
     start.serve(port=chosen, environment=environment)
 
 
@@ -85,30 +85,31 @@ def _link(data: DataFolder, requested: Served) -> None:
 
     In ``requested``, "" and 0 mean that the user did not give the option.
     """
-    fits = [
+    running = [
         each
         for each in addresses(data)
         if requested.port in (0, each.port) and requested.address in ("", each.address) and requested.secure <= each.secure
     ]
-    if not fits and requested == Served("", 0):
+    if not running and requested == Served("", 0):
         say(f"sawtooth: no server of {data.root} runs. The link is for a server on port {DEFAULT_PORT}.", err=True)
-    to = fits[0] if fits else Served(requested.address or DEFAULT_ADDRESS, requested.port or DEFAULT_PORT, requested.secure)
-    say(start.link_to(data, start.url_of(to.address, to.port, secure=to.secure)))
+    described = Served(requested.address or DEFAULT_ADDRESS, requested.port or DEFAULT_PORT, requested.secure)
+    server = running[0] if running else described
+    say(start.link_to(data, start.url_of(server.address, server.port, secure=server.secure)))
 
 
 def _list(data: DataFolder, token: str | None) -> None:
-    """List the logins. Those with another token come last, because the server no longer accepts them."""
-    now = start.token_of(data, token)
+    """List the logins; logins with an earlier token come last, because the server no longer accepts them."""
+    current_token = start.token_of(data, token)
     sessions = sessions_of(data).all()
-    others = [listed for listed in sessions if not listed.session.accepted_with(now)]
+    expired = [listed for listed in sessions if not listed.session.accepted_with(current_token)]
     for listed in sessions:
-        if listed not in others:
+        if listed not in expired:
             say("  ".join(row_of(listed)))
-    if len(others) == len(sessions):
+    if len(expired) == len(sessions):
         say("Nobody is logged in.")
-    if others:
+    if expired:
         say("Logged in with an earlier token, so no longer admitted:")
-    for listed in others:
+    for listed in expired:
         say("  ".join(row_of(listed)))
 
 
@@ -117,10 +118,10 @@ def row_of(listed: Listed) -> tuple[str, ...]:
     from sawtooth.app import format as fmt  # A starting server does not need this module, which imports pandas.
 
     session = listed.session
-    used, began = (time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) for at in (listed.seen, session.created))
+    used, began = (time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s)) for time_s in (listed.seen, session.created))
     user = f"user {session.user}" if session.user is not None else ""
-    who = " ".join(filter(None, (session.address, user)))
-    return listed.id, f"used {used}", f"since {began} by {session.how}", fmt.clean(who), fmt.clean(session.agent)
+    client = " ".join(filter(None, (session.address, user)))
+    return listed.id, f"used {used}", f"since {began} by {session.how}", fmt.clean(client), fmt.clean(session.agent)
 
 
 def _end(session: str, data: Path | None) -> None:

@@ -46,14 +46,14 @@ def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:
     if file is None:
         return {}
     content = _read(file, file.stat().st_mtime_ns)
-    own = content.get(command, {})
-    if not isinstance(own, dict):
+    table = content.get(command, {})
+    if not isinstance(table, dict):
         raise UsageError(f"{file.name}: {command} must be a table: [{command}].")
-    unknown = sorted(set(own) - set(options) | set(own) & FORBIDDEN_OPTIONS)
+    unknown = sorted(set(table) - set(options) | set(table) & FORBIDDEN_OPTIONS)
     if unknown:
         option_names = ", ".join(sorted(set(options) - FORBIDDEN_OPTIONS)) or "nothing"
         raise UsageError(f"{file.name}: [{command}] cannot have {unknown[0]!r}. It takes: {option_names}.")
-    values = {options[key]: value for key, value in own.items()}
+    values = {options[key]: value for key, value in table.items()}
     if DATA_KEY in options and DATA_KEY in content and not os.environ.get("SAWTOOTH_DATA"):
         values.setdefault(options[DATA_KEY], str(file.parent / Path(str(content[DATA_KEY])).expanduser()))
     return values
@@ -68,9 +68,9 @@ def of_command(name: str, command: Any) -> dict[str, Any]:
         for option in parameter.opts
     }
     values = defaults(name, options)
-    for each in getattr(command, "commands", {}).values():
-        takes_data = any(parameter.name == DATA_KEY for parameter in each.params)
-        values[each.name] = {DATA_KEY: values[DATA_KEY]} if takes_data and DATA_KEY in values else {}
+    for subcommand in getattr(command, "commands", {}).values():
+        has_data_option = any(parameter.name == DATA_KEY for parameter in subcommand.params)
+        values[subcommand.name] = {DATA_KEY: values[DATA_KEY]} if has_data_option and DATA_KEY in values else {}
     return values
 
 
@@ -87,7 +87,7 @@ def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
         if action.dest in values and isinstance(values[action.dest], bool) != (action.nargs == 0):
             kind = "true or false" if action.nargs == 0 else "a value"
             raise UsageError(f"{FILE}: [{command}] {action.option_strings[-1].lstrip('-')} takes {kind}.")
-    # The values are set as texts, because argparse converts a default that is a text like a word of the command line.
+    # The values are set as texts, because argparse then converts them like words of the command line.
     parser.set_defaults(**{name: value if isinstance(value, bool) else str(value) for name, value in values.items()})
 
 

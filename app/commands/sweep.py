@@ -55,9 +55,9 @@ def sweep(
     """
     chosen = format_for(format, output, TableFormat, as_json=as_json)
     with ExitStack() as stack:
-        each = [stack.enter_context(opened([text], data, keep=keep)) for text in dict.fromkeys(runs)]
-        libraries = {run.manifest.id: run.library for run in each}
-        results = [result_of(run.manifest, run.library) for run in each]
+        opened_runs = [stack.enter_context(opened([text], data, keep=keep)) for text in dict.fromkeys(runs)]
+        libraries = {run.manifest.id: run.library for run in opened_runs}
+        results = [result_of(run.manifest, run.library) for run in opened_runs]
         memory = {result.manifest.id: device_memory(result, libraries[result.manifest.id]) for result in results}
         arranged = with_predictions(arrange(results, by, memory), libraries)
     if chosen is TableFormat.json:
@@ -80,7 +80,7 @@ def _as_json(sweep: Sweep) -> dict[str, Any]:
         "why": sweep.why,
         "others": sweep.others,
         "points": [_point(point) for point in sweep.points],
-        "predicted": [msgspec.to_builtins(at) for at in sweep.predicted],
+        "predicted": [msgspec.to_builtins(prediction) for prediction in sweep.predicted],
     }
 
 

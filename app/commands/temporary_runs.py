@@ -1,7 +1,7 @@
 """Files that a command reads without storing them as runs, cached for the next command.
 
-Each set of files has its own folder inside the data folder. This folder is itself a data folder, with only the runs of these files.
-If all such folders together exceed MAX_BYTES, the least recently used ones are deleted. A deleted folder is created again when needed.
+Each set of files has a folder inside the data folder. This folder is a data folder too, with only the runs of these files. The
+least recently used folders are deleted if all folders together exceed MAX_BYTES.
 """
 
 from __future__ import annotations
@@ -57,32 +57,32 @@ def files_read(
     """
     place = root / CACHE_FOLDER
     target = place / _key(files)
-    before = _cached_runs(target)
-    if before is not None:
-        with suppress(OSError):  # Only other users may write the folder.
+    cached = _cached_runs(target)
+    if cached is not None:
+        with suppress(OSError):  # the folder may belong to another user
             os.utime(target)
         try:
-            yield before
-        except BaseException:  # The cache may be damaged, so the next command reads the files again.
+            yield cached
+        except BaseException:  # the cache may be damaged, so the next command reads the files again
             shutil.rmtree(target, ignore_errors=True)
             raise
         return
     try:
         DataFolder(root).create()
         place.mkdir(mode=0o700, exist_ok=True)
-        making = Path(tempfile.mkdtemp(prefix=".", dir=place))
+        draft = Path(tempfile.mkdtemp(prefix=".", dir=place))
     except OSError:
         with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
             yield _runs_in(Path(temporary), read)
         return
     try:
-        made = _runs_in(making, read)
-        yield made
-        (making / COMPLETE_FILE).write_bytes(msgspec.json.encode(made.read))
+        runs = _runs_in(draft, read)
+        yield runs
+        (draft / COMPLETE_FILE).write_bytes(msgspec.json.encode(runs.read))
         shutil.rmtree(target, ignore_errors=True)
-        making.replace(target)
+        draft.replace(target)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
         _make_room(place)
 
 
@@ -98,35 +98,36 @@ def _key(files: Sequence[tuple[Path, str]]) -> str:
 def _runs_in(place: Path, read: Callable[[DataFolder], IngestedFiles]) -> FilesRead:
     folder = DataFolder(place).create()
     ingested = read(folder)
-    read_of = TemporaryRuns(tuple(run.id for run in ingested.runs), tuple(ingested.refused), tuple(ingested.notices))
-    return FilesRead(folder, ingested.runs, read_of)
+    messages = TemporaryRuns(tuple(run.id for run in ingested.runs), tuple(ingested.refused), tuple(ingested.notices))
+    return FilesRead(folder, ingested.runs, messages)
 
 
 def _cached_runs(target: Path) -> FilesRead | None:
     """Return the runs that an earlier command cached; None if they are missing or incomplete."""
     folder = DataFolder(target)
     try:
-        before = from_json((target / COMPLETE_FILE).read_bytes(), TemporaryRuns)
-        return FilesRead(folder, [folder.read_manifest(run) for run in before.runs], before)
+        cached = from_json((target / COMPLETE_FILE).read_bytes(), TemporaryRuns)
+        return FilesRead(folder, [folder.read_manifest(run) for run in cached.runs], cached)
     except (OSError, msgspec.MsgspecError, SawtoothError):
         return None
 
 
 def _make_room(place: Path) -> None:
     """Delete the least recently used folders until MAX_BYTES are left, and leftovers of killed commands."""
-    used: list[tuple[float, int, Path]] = []
+    folders: list[tuple[float, int, Path]] = []  # time of the last use, bytes, path
     for path in place.iterdir():
         try:
-            at = path.stat().st_mtime
+            used_s = path.stat().st_mtime
             if path.name.startswith("."):
-                if time.time() - at > MAX_INCOMPLETE_AGE_S:
+                if time.time() - used_s > MAX_INCOMPLETE_AGE_S:
                     shutil.rmtree(path, ignore_errors=True)
                 continue
-            used.append((at, sum(file.stat().st_size for file in path.rglob("*") if file.is_file()), path))
+            size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            folders.append((used_s, size, path))
         except OSError:
-            continue  # Another command is deleting the folder.
-    total_bytes = sum(size for _, size, _ in used)
-    for _, size, path in sorted(used, key=lambda one: one[0]):
+            continue  # another command is deleting the folder
+    total_bytes = sum(size for _, size, _ in folders)
+    for _, size, path in sorted(folders, key=lambda folder: folder[0]):
         if total_bytes <= MAX_BYTES:
             return
         shutil.rmtree(path, ignore_errors=True)

@@ -45,30 +45,32 @@ class _Marker(msgspec.Struct):
 
 
 def bundled_recordings(samples: Path = SAMPLES) -> list[Bundled]:
-    """Return the recordings in ``samples``, sorted by name: folders that contain at least a trace."""
+    """Return the folders in ``samples`` that contain a trace, sorted by name."""
+    if not samples.is_dir():
+        return []
     examples = []
-    for folder in sorted(p for p in samples.iterdir() if p.is_dir()) if samples.is_dir() else ():
-        traces = sorted(folder.glob("*trace.json.gz"))
-        if traces:
-            examples.append(Bundled(folder.name, (*traces, *sorted(folder.glob("*.jsonl"))), _fixed_by(folder / "truth.json")))
+    for folder in sorted(path for path in samples.iterdir() if path.is_dir()):
+        if traces := sorted(folder.glob("*trace.json.gz")):
+            files = (*traces, *sorted(folder.glob("*.jsonl")))
+            examples.append(Bundled(folder.name, files, _fixed_by(folder / "truth.json")))
     return examples
 
 
 def first_pair(manifests: Sequence[Manifest], samples: Path = SAMPLES) -> tuple[Manifest, Manifest] | None:
     """Return the bundled run for new users and the run of its fix; None if either is missing."""
-    here = {manifest.name: manifest for manifest in manifests if manifest.bundled}
+    examples = {manifest.name: manifest for manifest in manifests if manifest.bundled}
     for item in bundled_recordings(samples):
-        if item.name in here and item.fixed_by in here:
-            return here[item.name], here[item.fixed_by]
+        if item.name in examples and item.fixed_by in examples:
+            return examples[item.name], examples[item.fixed_by]
     return None
 
 
 def _fixed_by(truth: Path) -> str | None:
     try:
-        names = from_json(truth.read_bytes(), _Truth).fixed_by
+        fixes = from_json(truth.read_bytes(), _Truth).fixed_by
     except (OSError, msgspec.MsgspecError):
         return None
-    return names[0].recording if names else None
+    return fixes[0].recording if fixes else None
 
 
 def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, again: bool = False) -> list[str]:
@@ -83,17 +85,17 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
         imported = set()
     if again:
         imported &= {manifest.name for manifest in data.manifests() if manifest.bundled}
-    fresh = [item for item in bundled_recordings(samples) if item.name not in imported]
+    missing = [item for item in bundled_recordings(samples) if item.name not in imported]
     started = []
     now = time.time_ns()
-    fixes = [item.fixed_by for item in fresh]
-    # First the slow runs, then the runs of their fixes, then the others.
-    order = sorted(fresh, key=lambda item: (item.fixed_by is None, item.name not in fixes, item.name))
-    for age, item in enumerate(order):
+    fixes = [item.fixed_by for item in missing]
+    # First the runs with a fix, then the runs of the fixes, then the others.
+    order = sorted(missing, key=lambda item: (item.fixed_by is None, item.name not in fixes, item.name))
+    for index, item in enumerate(order):
         try:
             copies = [(_copy(path, data.uploads), path.name) for path in item.files]
-            # The first job runs alone, because a new user waits for its answer, and a second job would double its time.
-            jobs.start(copies, name=item.name, bundled=True, created_ns=now - age, alone=age == 0)
+            # The first job runs alone, because a new user waits for its answer, and a second job would double the waiting time.
+            jobs.start(copies, name=item.name, bundled=True, created_ns=now - index, alone=index == 0)
             started.append(item.name)
         except (OSError, SawtoothError) as error:
             log.warning("the bundled recording %s could not be imported: %s", item.name, error)

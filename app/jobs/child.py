@@ -1,6 +1,6 @@
-"""The child process that reads uploads: ``python -m sawtooth.app.jobs.child FOLDER``.
+"""The child process of a job, which ``sawtooth.app.jobs.queue`` starts.
 
-``sawtooth.app.jobs.queue`` starts it.
+Command: ``python -m sawtooth.app.jobs.child FOLDER``.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ from sawtooth.ingest.runs.manifests import add_tags, edit_run
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
-REPORT_EVERY_SECONDS = 0.2  # Five updates per second look smooth. More would only add disk writes.
+REPORT_INTERVAL_S = 0.2  # Five updates per second look smooth. More would only add disk writes.
 
-MEMORY_SHARE = 0.75  # Share of the machine's memory that a job may use: the server and its pages need the rest.
-# Least limit of the address space: DuckDB, Arrow and thread stacks reserve about 2 GiB of addresses before any work.
-MEMORY_FLOOR = 3 << 30
-# As long as the deadline of sawtooth.app.jobs.queue, in case the server cannot stop this process.
-PROCESSOR_SECONDS = 2 * 3600
-FILE_BYTES = 64 << 30  # The largest file that a job may write: a recording is smaller than its source.
-OPEN_FILES = 256  # A job needs about twelve.
+MAX_MEMORY_SHARE = 0.75  # Share of the machine's memory. The server and its pages need the rest.
+# The limit of the address space is never lower. DuckDB, Arrow and thread stacks reserve about 2 GiB of addresses before any work.
+MIN_ADDRESS_BYTES = 3 << 30
+MAX_PROCESSOR_S = 2 * 3600  # The deadline of sawtooth.app.jobs.queue. The server may be unable to stop this process.
+MAX_FILE_BYTES = 64 << 30  # A recording is smaller than its source.
+MAX_OPEN_FILES = 256  # A job needs about twelve.
 
 
 def main(folder: Path) -> int:
     """Run the job in ``folder`` and write ``result.json`` there; return the exit status."""
-    _die_with_the_server()
+    _end_with_server()
     _limit_this_process()
     order = from_json((folder / "job.json").read_bytes(), JobOrder)
     try:
@@ -61,7 +60,7 @@ def main(folder: Path) -> int:
     except OSError as error:
         outcome = JobOutcome(code="E-DISK", sentence=_disk_sentence(error))
     _write(folder / "result.json", outcome)
-    _sum_up(DataFolder(Path(order.data)), outcome.run_ids)
+    _store_sums(DataFolder(Path(order.data)), outcome.run_ids)
     return 1 if outcome.sentence else 0
 
 
@@ -74,11 +73,11 @@ def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
     folder = DataFolder(Path(order.data)).create()
     if order.analyse:
         report(JobProgress("deriving", runs=order.analyse))
-        _keep_analyses(folder, order.analyse)
+        _store_analyses(folder, order.analyse)
         return JobOutcome(order.analyse)
     files = [(Path(file.path), file.name) for file in order.files]
-    own = {manifest.id: manifest for manifest in folder.manifests() if not manifest.bundled} if order.bundled else {}
-    steady = _SteadyProgress(order, report)
+    users_runs = {manifest.id: manifest for manifest in folder.manifests() if not manifest.bundled} if order.bundled else {}
+    job_progress = _SteadyProgress(order, report)
     ingested = bring_in(
         folder,
         files,
@@ -86,22 +85,22 @@ def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
         keep_source=order.keep_source,
         name=order.name or None,
         tolerant=True,
-        progress=steady.update,
-        seen=steady.see,
+        progress=job_progress.update,
+        on_first_look=job_progress.report_first_look,
     )
     if order.bundled:
         for manifest in ingested.runs:
-            edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, own.get(manifest.id)))
+            edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, users_runs.get(manifest.id)))
     names = {manifest.id: manifest.name for manifest in ingested.runs}  # a bundle may contain a run twice
     for run_id in names if order.tags else []:
         add_tags(folder, run_id, order.tags)
     runs = list(names)
-    report(JobProgress("deriving", 1.0, runs=runs, seen=steady.seen))
-    notices = _left_out(ingested.refused) + [clean(s, 400) for s in ingested.notices]
+    report(JobProgress("deriving", 1.0, runs=runs, seen=job_progress.preview))
+    notices = _left_out(ingested.refused) + [clean(sentence, 400) for sentence in ingested.notices]
     notices += [f"{clean(names[run_id], 80)} {LEFT_UNCHANGED} The Runs page shows both." for run_id in ingested.proposals]
     for run_id, name in names.items():
         try:
-            _keep_analyses(folder, [run_id])
+            _store_analyses(folder, [run_id])
         except SawtoothError:  # the run's page shows this error
             continue
         except Exception:  # a bug in the analysis must not hide the runs, which are complete
@@ -113,12 +112,12 @@ def _left_out(refused: Sequence[str]) -> list[str]:
     return [f"Left out {clean(sentence, 400)}" for sentence in refused]
 
 
-def _as_bundled(created_ns: int, own: Manifest | None, run: Manifest) -> Manifest:
-    """Return the run as an example, or unchanged if the user had already imported it."""
-    return own or msgspec.structs.replace(run, bundled=True, created_ns=created_ns or run.created_ns)
+def _as_bundled(created_ns: int, users_run: Manifest | None, run: Manifest) -> Manifest:
+    """Return ``run`` as an example; the user's own run if the user had already imported its files."""
+    return users_run or msgspec.structs.replace(run, bundled=True, created_ns=created_ns or run.created_ns)
 
 
-def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
+def _store_analyses(folder: DataFolder, runs: list[str]) -> None:
     """Analyse the runs in this process and store the results for pages and cards.
 
     Raises SawtoothError for the first run that fails.
@@ -134,10 +133,10 @@ def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
                 )
 
 
-def _sum_up(folder: DataFolder, runs: list[str]) -> None:
+def _store_sums(folder: DataFolder, runs: list[str]) -> None:
     """Store the sums of large recordings while the user reads the answer.
 
-    If this process ends earlier, the first screen that needs the sums stores them.
+    If this fails, the first screen that needs the sums stores them.
     """
     with contextlib.suppress(SawtoothError, MemoryError, OSError):
         for run in runs:
@@ -154,32 +153,30 @@ class _SteadyProgress:
         self._total = max(sum(self._sizes), 1)
         self._files_done = 0
         self._events_before = 0
-        self._last = 0.0
+        self._reported_s = 0.0
         self._latest = JobProgress("reading")
-        self.seen = ""
+        self.preview = ""
 
     def update(self, name: str, progress: IngestProgress) -> None:
-        """Take the progress of one file, and report the progress of the job."""
-        now = time.monotonic()
-        done = progress.stage == "done"
-        if now - self._last < REPORT_EVERY_SECONDS and progress.stage == "reading":
+        """Report the progress of the job by the progress of the file ``name``."""
+        now_s = time.monotonic()
+        if now_s - self._reported_s < REPORT_INTERVAL_S and progress.stage == "reading":
             return
-        self._last = now
-        at = min(self._files_done, len(self._sizes) - 1)
-        read = sum(self._sizes[:at]) + self._sizes[at] * progress.bytes_done / max(progress.bytes_total, 1)
+        self._reported_s = now_s
+        index = min(self._files_done, len(self._sizes) - 1)
+        read_bytes = sum(self._sizes[:index]) + self._sizes[index] * progress.bytes_done / max(progress.bytes_total, 1)
         stage: Stage = "deriving" if progress.stage in ("linking", "keeping", "done") else "reading"
-        self._latest = JobProgress(
-            stage, min(read / self._total, 1.0), name, self._events_before + progress.events, seen=self.seen
-        )
+        events = self._events_before + progress.events
+        self._latest = JobProgress(stage, min(read_bytes / self._total, 1.0), name, events, seen=self.preview)
         self._report(self._latest)
-        if done:
+        if progress.stage == "done":
             self._files_done += 1
             self._events_before += progress.events
 
-    def see(self, look: FirstLook) -> None:
+    def report_first_look(self, look: FirstLook) -> None:
         """Report what is known about the last trace before its analysis."""
-        self.seen = preview(look)
-        self._report(msgspec.structs.replace(self._latest, seen=self.seen))
+        self.preview = preview(look)
+        self._report(msgspec.structs.replace(self._latest, seen=self.preview))
 
 
 def _disk_sentence(error: OSError) -> str:
@@ -196,14 +193,14 @@ def _write(path: Path, content: msgspec.Struct) -> None:
     write_atomically(path, msgspec.json.encode(content))
 
 
-def _die_with_the_server() -> None:
-    """End this process when the server ends, because that closes the standard input."""
+def _end_with_server() -> None:
+    """End this process when the server ends, which closes the standard input of this process."""
     if sys.stdin is None or sys.stdin.isatty():
         return
 
     def wait() -> None:
         with contextlib.suppress(OSError):
-            while os.read(0, 1):  # not sys.stdin: this thread would hold its lock at exit, and Python would abort
+            while os.read(0, 1):  # this thread would hold the lock of sys.stdin at exit, and Python would abort
                 pass
         os._exit(3)
 
@@ -217,19 +214,19 @@ def _limit_this_process() -> None:
         return
     import psutil
 
-    memory = max(MEMORY_FLOOR, int(psutil.virtual_memory().total * MEMORY_SHARE))
+    max_memory = max(MIN_ADDRESS_BYTES, int(psutil.virtual_memory().total * MAX_MEMORY_SHARE))
     limits = (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_CPU, PROCESSOR_SECONDS),
-        (resource.RLIMIT_FSIZE, FILE_BYTES),
-        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_AS, max_memory),
+        (resource.RLIMIT_CPU, MAX_PROCESSOR_S),
+        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
+        (resource.RLIMIT_NOFILE, MAX_OPEN_FILES),
         (resource.RLIMIT_CORE, 0),
     )
-    for which, limit in limits:
-        hard = resource.getrlimit(which)[1]
+    for kind, limit in limits:
+        hard = resource.getrlimit(kind)[1]
         value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
-            resource.setrlimit(which, (value, hard if which == resource.RLIMIT_CPU else value))
+            resource.setrlimit(kind, (value, hard if kind == resource.RLIMIT_CPU else value))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")  # if memory runs out, the kernel kills this process, not the server
     with contextlib.suppress(OSError, AttributeError):

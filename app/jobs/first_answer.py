@@ -1,6 +1,6 @@
 """The answer of the first bundled recording, shown until this machine has analysed the recording.
 
-A test checks that it equals the analysis. After a change, ``python -m sawtooth.app.jobs.first_answer`` writes it again.
+A test checks that the stored answer equals the analysis. ``python -m sawtooth.app.jobs.first_answer`` writes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = "answer.json"
 
 
 class FirstAnswer(msgspec.Struct, frozen=True):
-    """The text on the card of the recording called ``name``."""
+    """The text on the card of the recording ``name``."""
 
     name: str
     headline: str
@@ -39,9 +39,9 @@ def first_answer(samples: Path = SAMPLES) -> FirstAnswer | None:
 
 
 def computed_first_answer(samples: Path = SAMPLES) -> FirstAnswer:
-    """Analyse the first bundled recording that has a fix, and return its answer.
+    """Analyse the first bundled recording with a fix, and return the answer.
 
-    Raises SawtoothError if it cannot be read.
+    Raises SawtoothError if the recording cannot be read.
     """
     from sawtooth.analysis.store.library import Library
     from sawtooth.app.jobs.ingest_files import bring_in

@@ -1,7 +1,4 @@
-"""Ingest files, make their derived files, and join the recordings into runs.
-
-The command line and the ingest child use it.
-"""
+"""Ingest files, make their derived files, and join the recordings into runs."""
 
 from __future__ import annotations
 
@@ -31,11 +28,17 @@ from sawtooth.ingest.runs.telemetry_match import misfits
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.registry import reader_for
 
-# Files with these suffixes are skipped in a folder: they are never a trace or telemetry.
-SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
+SKIPPED_SUFFIXES = (
+    ".md",
+    ".py",
+    ".png",
+    ".html",
+    ".log",
+    ".duckdb",
+)  # Such files in a folder are skipped, except logs of samples.
 HEAD_BYTES = 1 << 16  # Bytes at the start of a log that show whether it contains samples.
-COMPILE_LOG = "dedicated_log_torch_trace"  # Start of the names of TORCH_TRACE's logs, which have the suffix .log.
-BESIDE = ("compile", "memory")  # Kinds of recordings that belong to a trace.
+COMPILE_LOG_PREFIX = "dedicated_log_torch_trace"  # TORCH_TRACE's logs have names with this start and the suffix .log.
+TRACE_ADDITIONS = ("compile", "memory")  # Kinds of recordings that belong to a trace.
 LEFT_UNCHANGED = "exists already and was not changed, although the file describes it differently."
 NO_CORRECTION = clocks.ClockCorrection()
 
@@ -44,9 +47,8 @@ NO_CORRECTION = clocks.ClockCorrection()
 class IngestedFiles:
     """The result of an ingest: runs, a sentence for each unreadable file, notices, and proposals.
 
-    Notices are about telemetry whose time is unknown or that seems to belong to another job, about files of a recorder newer
-    than this Sawtooth, and about runs that exist under another name. ``proposals`` are the ids of existing runs that did not
-    change, although a bundle describes them differently.
+    Notices are about telemetry of unknown time or of another job, about files of a newer recorder, and about runs that exist
+    under another name. ``proposals`` are the ids of existing runs that a bundle describes differently. These runs did not change.
     """
 
     runs: list[Manifest]
@@ -64,17 +66,16 @@ def bring_in(
     name: str | None = None,
     tolerant: bool = False,
     progress: Callable[[str, IngestProgress], None] | None = None,
-    seen: Callable[[FirstLook], None] | None = None,
+    on_first_look: Callable[[FirstLook], None] | None = None,
     correction: clocks.ClockCorrection = NO_CORRECTION,
 ) -> IngestedFiles:
     """Ingest ``files`` (path and display name) and register their runs.
 
-    ``name`` is the name of the run of the files, and of a run in a ``.sawtooth`` file if it is the only one. ``correction`` is
-    the user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as it is read.
+    ``name`` is the name of the run, also for the only run of a ``.sawtooth`` file. ``correction`` is the user's statement about the
+    telemetry's clock. An error in it is raised before any file is read. ``on_first_look`` is called with a first look at each trace.
 
-    The first unreadable file raises its SawtoothError. With ``tolerant``, it is listed in ``refused`` and the other files
-    continue. If no file can be read, the first error is raised in either case, with the others in ``others``. An error in
-    ``correction`` is raised before any file is read.
+    The first unreadable file raises its SawtoothError. With ``tolerant``, unreadable files are listed in ``refused`` instead. If no
+    file can be read, the first error is raised, with the other sentences in its ``others``.
     """
     correction.check()
     refs: list[RecordingRef] = []
@@ -83,9 +84,9 @@ def bring_in(
     refused: list[str] = []
     notices: list[str] = []
     first_error: SawtoothError | None = None
-    with rotations_joined(files, folder.create().root) as (whole, joined):
-        notices += joined
-        for path, shown_name in whole:
+    with rotations_joined(files, folder.create().root) as (whole_files, joined_notices):
+        notices += joined_notices
+        for path, shown_name in whole_files:
             report = (lambda p, shown_name=shown_name: progress(shown_name, p)) if progress else None
             try:
                 if is_bundle(path):
@@ -94,11 +95,13 @@ def bring_in(
                     notices += _too_new(shown_name, recorder)
                     continue
                 ref = ingest_file(path, folder, source_name=shown_name, keep_source=keep_source, progress=report)
-                if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
-                    seen(look)
+                if on_first_look is not None and ref.kind == "trace":
+                    look = first_look(folder.recording_file(ref.id))
+                    if look is not None:
+                        on_first_look(look)
                 ensure_derived(folder, ref.id)
-                ref, notices_of_clock = _with_clock(_with_folder_name(ref, shown_name), shown_name, folder, correction)
-                notices += notices_of_clock
+                ref, clock_notices = _with_clock(_with_folder_name(ref, shown_name), shown_name, folder, correction)
+                notices += clock_notices
             except SawtoothError as error:
                 error.file = shown_name
                 if not tolerant:
@@ -117,7 +120,7 @@ def bring_in(
     refs = _attach_logs(folder, refs, unpacked)
     before = {run.id: run for run in folder.manifests()} if refs else {}
     runs = register_runs(folder, refs, name=name, separate=separate) if refs else []
-    notices += [sentence for run in runs if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
+    notices += [sentence for run in runs if run.id in before for sentence in _name_changes(before[run.id], run, file_names)]
     notices += [sentence for run in runs for sentence in misfits(folder, run, {ref.id for ref in refs})]
     later = {run.id: (run, sentence) for run, sentence in joined_later(folder, runs)} if runs else {}
     runs = [later[run.id][0] if run.id in later else run for run in runs]
@@ -129,31 +132,31 @@ def bring_in(
 def _attach_logs(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
     """Attach compile logs and memory snapshots without a trace to a run; return the other recordings.
 
-    The run is the nearest of ``unpacked``, which is updated. A memory snapshot without such a run is attached to the run that was
-    profiled at its time, if there is only one. That run is added to ``unpacked``.
+    The run is the nearest one of ``unpacked``. If there is none, a memory snapshot is attached to the only run of the data folder
+    that was profiled at the snapshot's time. ``unpacked`` then has this run too.
     """
     if any(ref.kind == "trace" for ref in refs):
         return refs
-    remaining_files = []
+    remaining = []
     for ref in refs:
         traced = [run for run in unpacked if run.traces]
         if not traced and ref.kind == "memory":
             fitting = traced_during(folder, folder.manifests(), ref)
             traced = fitting if len(fitting) == 1 else []
             unpacked += traced
-        if ref.kind not in BESIDE or not traced:
-            remaining_files.append(ref)
+        if ref.kind not in TRACE_ADDITIONS or not traced:
+            remaining.append(ref)
             continue
         run = nearest_run(folder, traced, ref).id
         changed = attach(folder, run, [ref])
         unpacked[:] = [changed if other.id == run else other for other in unpacked]
-    return remaining_files
+    return remaining
 
 
 def _with_folder_name(ref: RecordingRef, shown_name: str) -> RecordingRef:
-    """Return a recording whose name includes its folder if a name like trace.json does not identify it.
+    """Return ``ref`` with its folder in the name, if a name like trace.json identifies no recording.
 
-    The recording's file still has the plain file name. A memory snapshot contains no rank, so it gets the rank in its name.
+    A memory snapshot gets the rank in its name, because its content has none.
     """
     if ref.kind == "memory" and (numbers := RANK_IN_NAME.findall(ref.source_name)):
         ref = msgspec.structs.replace(ref, rank=int(numbers[-1]))
@@ -163,7 +166,7 @@ def _with_folder_name(ref: RecordingRef, shown_name: str) -> RecordingRef:
     return msgspec.structs.replace(ref, source_name=clean_title(path[f"/{path}".rindex(f"/{identifying}/") :]))
 
 
-def _known_as(before: Manifest, now: Manifest, file_names: Mapping[str, str]) -> list[str]:
+def _name_changes(before: Manifest, now: Manifest, file_names: Mapping[str, str]) -> list[str]:
     """Return a notice if an existing run has a new name, or if its trace came under another file name.
 
     ``file_names`` maps the ids of recordings to the names of their files.
@@ -190,7 +193,7 @@ def _too_new(shown_name: str, recorder: str) -> list[str]:
 def _with_clock(
     ref: RecordingRef, shown_name: str, folder: DataFolder, correction: clocks.ClockCorrection
 ) -> tuple[RecordingRef, list[str]]:
-    """Return the recording, with its corrected clock if it is telemetry, and notices about it."""
+    """Return the recording with its corrected clock (of telemetry only), and notices about it."""
     notices = _cut_off(shown_name, folder, ref)
     if ref.kind == "telemetry":
         clock, first_ns = clocks.read_clock(folder, ref)
@@ -205,7 +208,7 @@ def _unpack(
 ) -> tuple[list[Manifest], str]:
     """Import the runs of a ``.sawtooth`` file; return them and the version that wrote the file.
 
-    Runs keep their names and facts. All derived files are written before the runs, so that a full disk leaves no incomplete run.
+    Derived files are written before the runs, so that a full disk leaves no incomplete run.
     """
     with open_bundle(path) as bundle:
         recorder = bundle.manifest.tool_version
@@ -221,7 +224,7 @@ def _unpack(
 
 
 def _is_skipped(path: Path) -> bool:
-    if path.suffix not in SKIPPED_SUFFIXES or path.name.startswith(COMPILE_LOG):
+    if path.suffix not in SKIPPED_SUFFIXES or path.name.startswith(COMPILE_LOG_PREFIX):
         return False
     return path.suffix != ".log" or not _is_telemetry(path)
 
@@ -238,6 +241,7 @@ def _is_telemetry(path: Path) -> bool:
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:
     """Return the files of ``path`` (a file, or a folder with all files below), and whether it is a folder."""
     if path.is_dir():
-        inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and not _is_skipped(p))
-        return [(p, shown_path(p, path)) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True
+        files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_skipped(file))
+        visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        return [(file, shown_path(file, path)) for file in visible], True
     return [(path, shown_path(path))], False

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 Stage = Literal["waiting", "reading", "deriving", "done", "failed", "cancelled"]
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # Reading a file that a power failure damaged raises these errors.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # Errors when reading a file that a power failure has damaged.
 ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
 
 
@@ -27,18 +27,18 @@ class JobOrder(msgspec.Struct, frozen=True):
     keep_source: bool = True  # Whether the data folder keeps the original files.
     separate: bool = False  # Whether each trace becomes a run of its own.
     server_pid: int = 0  # The server that started the job. If it is gone, the job is left over.
-    name: str = ""  # Of the run; "" for a name from the files.
+    name: str = ""  # Name of the run; "" for a name from the files.
     bundled: bool = False  # Whether the run is one of Sawtooth's example recordings.
-    created_ns: int = 0  # Of a bundled run; 0 for the recording's own time.
-    analyse: list[str] = []  # Ids of existing runs to analyse. No files are read then.
+    created_ns: int = 0  # Creation time of a bundled run; 0 for the recording's own time.
+    analyse: list[str] = []  # Ids of existing runs to analyse instead of files.
     tags: list[str] = []
 
 
 class JobProgress(msgspec.Struct, frozen=True):
     """The child's progress (``progress.json``).
 
-    ``share`` is None if it is not known. ``runs`` are registered and being analysed. ``seen`` is what is known about the trace
-    so far, in words.
+    ``share`` is the part that is read, None if it is not known. ``runs`` are registered and being analysed. ``seen`` describes the
+    trace before its analysis, in words.
     """
 
     stage: Stage

@@ -10,8 +10,8 @@ from sawtooth.app.jobs.job_files import UNREADABLE, JobOrder
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.typed import from_json
 
-JOB_FILE_GRACE_SECONDS = 60  # A folder of this age without job.json, which is usually written after milliseconds, is abandoned.
-STALE_UPLOAD_SECONDS = 3600  # An upload that has no job and has not grown for this time is abandoned.
+MAX_AGE_WITHOUT_ORDER_S = 60  # An older folder without job.json is abandoned, because job.json is written after milliseconds.
+MAX_UPLOAD_PAUSE_S = 3600  # An upload without a job is abandoned if it has not grown for this time.
 
 
 def remove_leftovers(uploads: Path, now: float) -> int:
@@ -30,21 +30,20 @@ def remove_leftovers(uploads: Path, now: float) -> int:
 
 def is_stale_upload(entry: Path, now: float) -> bool:
     """Return whether an upload without a job has not grown for an hour; raises OSError if it is missing."""
-    return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
+    return now - entry.stat().st_mtime > MAX_UPLOAD_PAUSE_S
 
 
 def _is_abandoned(entry: Path, now: float) -> bool:
-    """Return whether an entry is a stale upload, or the folder of a job whose server no longer exists."""
+    """Return whether ``entry`` is a stale upload, or the folder of a job whose server no longer exists."""
     try:
         if entry.name.startswith("job-"):
             if not (entry / "job.json").exists():
-                return now - entry.stat().st_mtime > JOB_FILE_GRACE_SECONDS
+                return now - entry.stat().st_mtime > MAX_AGE_WITHOUT_ORDER_S
             order = from_json((entry / "job.json").read_bytes(), JobOrder)
-            # This server has just started and has no jobs. If the job has this process's id, an earlier process had the same id.
-
+            # This server has just started and has no jobs. So a job with its process id is from an earlier process with this id.
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return is_stale_upload(entry, now)
-    except UNREADABLE:  # truncated by a power failure: its writer no longer exists
+    except UNREADABLE:  # a power failure truncated the order, so its writer no longer exists
         return True
     except OSError:
         return False
@@ -54,7 +53,7 @@ def _alive(pid: int) -> bool:
     import psutil
 
     try:
-        # A zombie counts as dead: it was killed, but its parent has not noticed yet.
+        # A zombie counts as dead, because it was killed and only its parent has not noticed yet.
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False

@@ -1,7 +1,7 @@
 """The queue of ingest jobs, each in a child process, so that a hostile file can crash only the child.
 
 A job is a folder ``uploads/job-<id>/`` with the files and ``job.json`` (the order). The child writes ``progress.json`` and
-``result.json``. It limits its own memory, processor time and file size, and ends when the server ends.
+``result.json`` there. It limits its memory, processor time and file size, and ends when the server ends.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import write_atomically
 from sawtooth.ingest.typed import from_json
 
-RUNNING_AT_ONCE = 2  # One child needs about one core. More would slow down each other and the pages.
-WAITING_AT_MOST = 50  # Enough for a folder of ranks that is dropped at once, but not for a flood.
-FORGET_AFTER_SECONDS = 24 * 3600  # Finished jobs remain visible for a day.
+MAX_RUNNING = 2  # Jobs that run at the same time. A child needs about one core, and pages need the rest.
+MAX_JOBS = 50  # Running and waiting jobs. This suffices for a dropped folder of ranks.
+MAX_FINISHED_AGE_S = 24 * 3600  # Finished jobs remain visible for a day.
 
 
 @dataclass
@@ -47,8 +47,8 @@ class IngestJob:
     finished: float | None = None
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
-    alone: bool = False  # Whether no other job runs meanwhile. For the first example, whose answer a new user waits for.
-    called: str = ""  # The name that the run will have, if it is known.
+    alone: bool = False  # Whether no other job runs meanwhile.
+    run_name: str = ""  # The name that the run will have, if it is known.
 
     @property
     def active(self) -> bool:
@@ -57,13 +57,11 @@ class IngestJob:
 
     @property
     def name(self) -> str:
-        """The name of the run or of its files; the text is untrusted."""
-        if self.called:
-            return self.called
-        if not self.files:
-            return "A run"
-        first = self.files[0].name
-        return first if len(self.files) == 1 else f"{first} and {len(self.files) - 1} more"
+        """The name of the run, or of its files. The text is untrusted."""
+        if self.run_name:
+            return self.run_name
+        names = [file.name for file in self.files] or ["A run"]
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def child_command(folder: Path) -> list[str]:
@@ -85,9 +83,9 @@ class Jobs:
         self._clock = clock
         self._lock = threading.RLock()
         self._jobs: dict[str, IngestJob] = {}
-        self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
-        self._entrance = threading.Lock()
-        self._analyses = threading.BoundedSemaphore(max(RUNNING_AT_ONCE - 1, 1))  # one job stays free for dropped files
+        self._slots = threading.BoundedSemaphore(MAX_RUNNING)
+        self._slot_lock = threading.Lock()
+        self._analyses = threading.BoundedSemaphore(max(MAX_RUNNING - 1, 1))  # one slot stays free for dropped files
         self._closing = False
 
     def start(
@@ -101,7 +99,7 @@ class Jobs:
         alone: bool = False,
         tags: Sequence[str] = (),
     ) -> IngestJob:
-        """Start a job for uploads (path, name), which are moved into its folder.
+        """Start a job for uploads (path, name), which are moved into the job's folder.
 
         With ``alone``, no other job runs meanwhile. Raises UsageError if there are no files or too many jobs.
         """
@@ -123,11 +121,11 @@ class Jobs:
             return self._begin(folder, order, alone=alone)
 
     def analyse(self, run_id: str) -> IngestJob:
-        """Return the job that analyses a large run; start it if there is none."""
-        with self._lock:  # locked until the job has started, so that a simultaneous request finds this job
+        """Return the job that analyses a large run; start one if there is none."""
+        with self._lock:  # until the job has started, so that a simultaneous request finds this job
             for job in self.all():
-                analysing = run_id in job.progress.runs and job.active
-                if analysing or (run_id in job.analyses and (job.active or job.stage == "failed")):
+                is_ingesting = run_id in job.progress.runs and job.active
+                if is_ingesting or (run_id in job.analyses and (job.active or job.stage == "failed")):
                     return job
             order = JobOrder(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
             return self._begin(self._new_folder(), order)
@@ -135,8 +133,8 @@ class Jobs:
     def _new_folder(self) -> Path:
         if self._closing:
             raise UsageError("This server is stopping. Try again when it has started again.")
-        if sum(job.active for job in self._jobs.values()) >= WAITING_AT_MOST:
-            raise UsageError(f"{WAITING_AT_MOST} jobs are already running or waiting. Try again when some are done.")
+        if sum(job.active for job in self._jobs.values()) >= MAX_JOBS:
+            raise UsageError(f"{MAX_JOBS} jobs are already running or waiting. Try again when some are done.")
         self._forget_old()
         folder = self.settings.data.uploads / f"job-{secrets.token_hex(8)}"
         folder.mkdir(parents=True)
@@ -144,10 +142,8 @@ class Jobs:
 
     def _begin(self, folder: Path, order: JobOrder, *, alone: bool = False) -> IngestJob:
         write_atomically(folder / "job.json", msgspec.json.encode(order))
-        job = IngestJob(
-            folder.name.removeprefix("job-"), order.files, folder, self._clock(),
-            analyses=tuple(order.analyse), alone=alone, called=order.name,
-        )  # fmt: skip
+        job_id, analyses = folder.name.removeprefix("job-"), tuple(order.analyse)
+        job = IngestJob(job_id, order.files, folder, self._clock(), analyses=analyses, alone=alone, run_name=order.name)
         self._jobs[job.id] = job
         threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
         return job
@@ -156,7 +152,7 @@ class Jobs:
         """Return a job with its newest progress; raises NotFoundError if there is no such job."""
         with self._lock:
             if job_id not in self._jobs:
-                raise NotFoundError(f"This server has no job {job_id[:16]!r}; it may have been restarted since.")
+                raise NotFoundError(f"This server has no job {job_id[:16]!r}. The server may have been restarted since.")
             job = self._jobs[job_id]
         self._read_progress(job)
         return job
@@ -170,7 +166,7 @@ class Jobs:
         return sorted(jobs, key=lambda job: job.started, reverse=True)
 
     def cancel(self, job_id: str) -> None:
-        """Stop an unfinished job; the recordings that it has stored are complete and remain."""
+        """Stop an unfinished job; recordings that the job has stored are complete and remain."""
         job = self.get(job_id)
         with self._lock:
             if job.active:
@@ -195,11 +191,11 @@ class Jobs:
 
     def _forget_old(self) -> None:
         for job in list(self._jobs.values()):
-            if job.finished is not None and self._clock() - job.finished > FORGET_AFTER_SECONDS:
+            if job.finished is not None and self._clock() - job.finished > MAX_FINISHED_AGE_S:
                 del self._jobs[job.id]
 
     def _read_progress(self, job: IngestJob) -> None:
-        if job.active and (outcome := _written_outcome(job)) is not None:  # the child goes on and computes sums for screens
+        if job.active and (outcome := _written_outcome(job)) is not None:  # the child may still compute sums for screens
             self._end(job, outcome)
         if not job.active:
             return
@@ -212,10 +208,11 @@ class Jobs:
 
     def _run(self, job: IngestJob) -> None:
         try:
-            with self._analyses if job.analyses else contextlib.nullcontext(), contextlib.ExitStack() as held:
-                with self._entrance:  # otherwise two jobs that run alone could each get one slot and wait forever for the other
-                    for _ in range(RUNNING_AT_ONCE if job.alone else 1):
-                        held.enter_context(self._slots)
+            with self._analyses if job.analyses else contextlib.nullcontext(), contextlib.ExitStack() as slots:
+                # Without this lock, two jobs that run alone could each get one slot and wait for the other slot forever.
+                with self._slot_lock:
+                    for _ in range(MAX_RUNNING if job.alone else 1):
+                        slots.enter_context(self._slots)
                 self._run_child(job)
         finally:
             shutil.rmtree(job.folder, ignore_errors=True)
@@ -243,7 +240,7 @@ class Jobs:
             try:
                 job.process = subprocess.Popen(
                     list(self._command(job.folder)),
-                    stdin=subprocess.PIPE,  # the child ends when this pipe closes, so it cannot outlive the server
+                    stdin=subprocess.PIPE,  # the child ends when the server's end closes this pipe
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env=children.handed_down() | {"PYTHONUNBUFFERED": "1"},
@@ -262,12 +259,12 @@ class Jobs:
 
     def _outcome(self, job: IngestJob, code: int | None) -> JobOutcome:
         self._read_progress(job)
-        runs = job.progress.runs  # registered before the child ended
-        return _written_outcome(job) or JobOutcome(runs, "E-CHILD", crash_sentence(code, is_kept=bool(runs)))
+        runs = job.progress.runs
+        return _written_outcome(job) or JobOutcome(runs, "E-CHILD", crash_sentence(code, has_runs=bool(runs)))
 
 
 def _written_outcome(job: IngestJob) -> JobOutcome | None:
-    """Return the outcome that the job's child has written; None if there is none yet."""
+    """Return the outcome that the job's child has written; None if it has written none yet."""
     with contextlib.suppress(OSError, *UNREADABLE):
         return from_json((job.folder / "result.json").read_bytes(), JobOutcome)
     return None
@@ -276,21 +273,21 @@ def _written_outcome(job: IngestJob) -> JobOutcome | None:
 def _take_uploads(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
     """Move uploads into a job's folder; if one is missing, undo the moves and raise NotFoundError."""
     files: list[JobFile] = []
-    for number, (path, called) in enumerate(uploads):
+    for number, (path, name) in enumerate(uploads):
         target = folder / f"file-{number}"
         try:
             path.replace(target)
-        except FileNotFoundError:  # another order took the upload first, so this one returns its files
-            for (taken, _), file in zip(uploads, files, strict=False):
-                Path(file.path).replace(taken)
+        except FileNotFoundError:  # another job took the upload first
+            for (source, _), file in zip(uploads, files, strict=False):
+                Path(file.path).replace(source)
             shutil.rmtree(folder, ignore_errors=True)
             raise NotFoundError("Another job has already taken an upload of this job.") from None
-        files.append(JobFile(str(target), called, target.stat().st_size))
+        files.append(JobFile(str(target), name, target.stat().st_size))
     return files
 
 
 def _stop(process: subprocess.Popen[bytes] | None) -> None:
-    """Kill a child and all processes that it started; none of them needs a clean shutdown."""
+    """Kill a child and all processes that it started, because none of them needs a clean shutdown."""
     if process is None or process.poll() is not None:
         return
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Summarise one source; any process on any machine may do this, also repeatedly."""
+"""Summarise one source of a large job; any process on any machine may do this, also repeatedly."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
 THREADS = 1  # Threads of DuckDB, because all cores already read sources in parallel.
-NOT_OF_A_RANK = "It is neither a trace nor telemetry."
+NO_RANK_DATA = "It is neither a trace nor telemetry."
 
 
 def summarise(source: SourceVersion, to: str) -> SourceOutcome:
-    """Read ``source`` and write its summary to the place ``to``; temporary files are removed.
+    """Read ``source`` and write its summary to the place ``to``.
 
-    If the source is no readable trace or telemetry, its summary says why, so that it is not read again. After any other failure
-    there is no summary.
+    If the source is no readable trace or telemetry, the summary says why, so that the source is not read again. After any other
+    failure there is no summary.
     """
     try:
         try:
@@ -37,12 +37,10 @@ def summarise(source: SourceVersion, to: str) -> SourceOutcome:
     except (OSError, MemoryError) as error:
         return SourceOutcome(source.url, failed=f"{type(error).__name__}: {error}")
     except Exception as error:  # a bug affects only this source, not the others
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        return SourceOutcome(
-            source.url, failed=f"This is a bug in Sawtooth ({type(error).__name__} in {Path(last.filename).name})."
-        )
-    whys = [row["why"] for row in rows if row.get("why")]
-    return SourceOutcome(source.url, ranks=len(rows) - len(whys), refused=whys[0] if whys else None)
+        file = Path(traceback.extract_tb(error.__traceback__)[-1].filename).name
+        return SourceOutcome(source.url, failed=f"This is a bug in Sawtooth ({type(error).__name__} in {file}).")
+    refusals = [row["why"] for row in rows if row.get("why")]
+    return SourceOutcome(source.url, ranks=len(rows) - len(refusals), refused=refusals[0] if refusals else None)
 
 
 def _rows(source: SourceVersion) -> list[Row]:
@@ -52,7 +50,7 @@ def _rows(source: SourceVersion) -> list[Row]:
         path = place.fetch(name, Path(temporary) / name)
         ref = ingest_file(path, folder, source_name=name, keep_source=False)
         if ref.kind not in ("trace", "telemetry"):
-            return [refusal_row(source, NOT_OF_A_RANK)]
+            return [refusal_row(source, NO_RANK_DATA)]
         if ref.kind == "trace":
             ensure_derived(folder, ref.id)
         with Library(folder, threads=THREADS) as library:

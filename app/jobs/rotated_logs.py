@@ -14,10 +14,10 @@ from sawtooth.ingest.files import scratch
 from sawtooth.ingest.source import HEAD_BYTES, Source
 from sawtooth.ingest.telemetry.registry import READ_ERRORS, reader_for
 
-Named = tuple[Path, str]  # A file and its display name.
-# logrotate appends to a name a number, which is larger for older pieces, or a date.
+NamedFile = tuple[Path, str]  # A file and its display name.
+# logrotate appends a number or a date to a name. The number is larger for older pieces.
 _PIECE = re.compile(r"(.+?)(?:\.(\d{1,3})|-(\d{8}(?:-\d{2,10})?))?(?:\.gz)?")
-OVERLAP_NS = 2_000_000_000  # Longest overlap of two pieces: a longer one shows two logs of the same time.
+MAX_OVERLAP_NS = 2_000_000_000  # Pieces that overlap by more are two logs of one time.
 
 
 class _Ends(NamedTuple):
@@ -28,33 +28,32 @@ class _Ends(NamedTuple):
 
 
 @contextmanager
-def rotations_joined(files: Sequence[Named], place: Path) -> Iterator[tuple[list[Named], list[str]]]:
-    """Yield the files, each rotated log joined into one file, and a notice for each such log.
+def rotations_joined(files: Sequence[NamedFile], place: Path) -> Iterator[tuple[list[NamedFile], list[str]]]:
+    """Yield the files, with each rotated log joined into one file, and a notice for each joined log.
 
-    Pieces are joined if one has the plain name, and if their times follow each other. The joined file is in ``place`` until
-    the ``with`` block ends.
+    Pieces are joined if one of them has the plain name, and if their times follow each other. The joined file is in ``place``
+    until the ``with`` block ends.
     """
     groups = [group for group in _groups(files) if len(group) > 1]
     if not groups:
         yield list(files), []
         return
-    remaining_files, notices = list(files), []
+    whole_files, notices = list(files), []
     with scratch(place) as folder:
         for number, group in enumerate(groups):
             target = folder / f"{number}.log"
             if not _write_joined(group, target):
                 continue
             shown_name = group[-1][1]
-            at = remaining_files.index(group[-1])
-            remaining_files[at] = (target, shown_name)
-            remaining_files = [file for file in remaining_files if file not in group]
+            whole_files[whole_files.index(group[-1])] = (target, shown_name)
+            whole_files = [file for file in whole_files if file not in group]
             notices.append(f"{shown_name}: {len(group)} pieces of this rotated log were read as one, the oldest first.")
-        yield remaining_files, notices
+        yield whole_files, notices
 
 
-def _groups(files: Sequence[Named]) -> Iterator[list[Named]]:
+def _groups(files: Sequence[NamedFile]) -> Iterator[list[NamedFile]]:
     """Yield the pieces of each log, the oldest first, if one of them has the log's plain name."""
-    by_name: dict[str, list[tuple[tuple[int, str], Named]]] = {}
+    by_name: dict[str, list[tuple[tuple[int, str], NamedFile]]] = {}
     for file in files:
         match = _PIECE.fullmatch(file[1])
         if match is not None:
@@ -63,11 +62,12 @@ def _groups(files: Sequence[Named]) -> Iterator[list[Named]]:
             by_name.setdefault(base, []).append((age, file))
     for pieces in by_name.values():
         pieces.sort(key=lambda piece: piece[0])
-        if pieces[-1][0] == (2, "") and pieces[-2:-1] and pieces[-2][0] != (2, ""):
+        plain_names = sum(age == (2, "") for age, _ in pieces)
+        if plain_names == 1 and len(pieces) > 1:
             yield [file for _, file in pieces]
 
 
-def _write_joined(group: Sequence[Named], target: Path) -> bool:
+def _write_joined(group: Sequence[NamedFile], target: Path) -> bool:
     """Write the pieces into ``target`` in their order; return False if they are not one log of samples."""
     ends: list[_Ends] = []
     try:
@@ -89,17 +89,22 @@ def _write_joined(group: Sequence[Named], target: Path) -> bool:
     first_line = ends[0].head.split(b"\n", 1)[0]
     spans = [_span(piece, first_line) for piece in ends]
     known_spans = [span for span in spans if span is not None]
-    return len(known_spans) == len(spans) and all(b[0] >= a[1] - OVERLAP_NS for a, b in itertools.pairwise(known_spans))
+    if len(known_spans) < len(spans):
+        return False
+    return all(start >= end - MAX_OVERLAP_NS for (_, end), (start, _) in itertools.pairwise(known_spans))
 
 
 def _span(piece: _Ends, first_line: bytes) -> tuple[int, int] | None:
-    """Return the first and last time of a piece; None if its samples or their times are not known."""
+    """Return the first and last time of a piece in ns; None if they are not known."""
     first, last = _times(piece.head, first_line), _times(piece.tail.partition(b"\n")[2] or piece.tail, first_line)
     return (min(first), max(last)) if first and last else None
 
 
 def _times(part: bytes, first_line: bytes) -> list[int]:
-    """Return first and last time of whole lines; ``first_line`` is the header if they have none."""
+    """Return the first and last time of the whole lines of ``part`` in ns; empty if they are not known.
+
+    ``first_line`` may be the header of these lines.
+    """
     for text in (part, first_line + b"\n" + part):
         reader = reader_for(text)
         if reader is None:

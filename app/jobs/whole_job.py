@@ -38,11 +38,11 @@ class ReducedJob:
 def bring_in_job(
     folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = (), *, sources: Sequence[str] = ()
 ) -> ReducedJob:
-    """Make a run from the summaries at ``summaries``, or update the existing run of the same job.
+    """Make a run from the summaries at ``summaries``, or update the existing run of this job.
 
-    ``opened`` are ranks to ingest in addition to the representative ones. The files that summaries name are opened only if they
-    are below ``summaries`` or one of ``sources``, because summaries are not trusted. Raises UsageError if there are no summaries,
-    or if a rank in ``opened`` is not among them.
+    ``opened`` are ranks to ingest in addition to the representative ranks. Files are opened only below ``summaries`` or one of
+    ``sources``, because summaries are not trusted. Raises UsageError if there are no summaries, or no summary of a rank in
+    ``opened``.
     """
     summaries_id = gather(place_of(summaries), folder)
     overview = overview_of(folder.summaries_file(summaries_id))
@@ -58,42 +58,47 @@ def bring_in_job(
         raise SawtoothError(f"None of the {len(chosen)} traces to be opened can be read. {notices[0]}")
     hosts = [None if pd.isna(host) else str(host) for host in chosen["host"]]
     telemetry = JobTables(folder.summaries_file(summaries_id)).telemetry_sources(hosts)[:MAX_SAMPLED]
-    sampled, further = _open(folder, telemetry, places)
+    telemetry_refs, telemetry_notices = _open(folder, telemetry, places)
     manifest = register_job(
         folder,
-        refs + sampled,
+        refs + telemetry_refs,
         summaries_id,
         ranks["id"].tolist(),
         earlier_run.id if earlier_run is not None else None,
         name or (None if earlier_run is not None else _name_of(summaries)),
     )
     remove_cached(folder, manifest.id)  # a cached analysis may be from a time when the summaries were damaged
-    return ReducedJob(manifest, overview, notices + further)
+    return ReducedJob(manifest, overview, notices + telemetry_notices)
 
 
 def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
     """Return the run with the most ranks in common with ``recordings``; None if no run has a common rank.
 
-    A run whose summaries cannot be read counts only if its id is that of ``recordings``.
+    A run whose summaries cannot be read counts only if its id is the id of a run of ``recordings``.
     """
-    whole = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in recordings])
-    shared = {}
+    id_of_all = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in recordings])
+    common_ranks: list[tuple[int, Manifest]] = []
     for manifest in folder.manifests():
         if manifest.summaries is not None:
             try:
-                here = len(recordings & set(JobTables(folder.summaries_file(manifest.summaries)).ranks["id"]))
+                count = len(recordings & set(JobTables(folder.summaries_file(manifest.summaries)).ranks["id"]))
             except SawtoothError:
-                here = int(manifest.id == whole)
-            shared[manifest.id] = (here, manifest)
-    most = max(shared.values(), key=lambda each: each[0], default=None)
-    return most[1] if most is not None and most[0] else None
+                count = int(manifest.id == id_of_all)
+            common_ranks.append((count, manifest))
+    count, run = max(common_ranks, key=lambda each: each[0], default=(0, None))
+    return run if count else None
 
 
-def _open(folder: DataFolder, named: Iterable[tuple[str, str]], places: Sequence[str]) -> tuple[list[RecordingRef], list[str]]:
-    """Ingest the sources (address and id) below ``places``; return recordings and notices of the others."""
+def _open(
+    folder: DataFolder, sources: Iterable[tuple[str, str]], places: Sequence[str]
+) -> tuple[list[RecordingRef], list[str]]:
+    """Ingest the sources (address and id) below ``places``.
+
+    Return the recordings, and notices on the other sources.
+    """
     refs, notices = [], []
     with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
-        for url, recording_id in dict.fromkeys(named):
+        for url, recording_id in dict.fromkeys(sources):
             if not any(is_below(url, allowed) for allowed in places):
                 notices.append(OUTSIDE.format(url=clean_title(url), place=shlex.quote(clean_title(url.rpartition("/")[0]))))
                 continue

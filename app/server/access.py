@@ -4,11 +4,10 @@ Every request needs a login (``sawtooth.app.server.login``): a session's cookie,
 includes loopback, because other users of a GPU host can reach it as well. ``--no-token`` is for users who are alone on their
 machine.
 
-The Host header must name this machine if there is no token, which prevents DNS rebinding. Requests that write must come from
-our own pages: the Origin is checked, and they need a header that no form can send.
+Without a token, the Host header must name this machine, which prevents DNS rebinding. Requests that write must come from our own
+pages. Therefore the Origin is checked, and a header is required that no form can send.
 
-Samplers that push need a token on any address: either the push token, which gives access to ``/api/v1/live/`` only, or the
-server's token.
+Samplers that push always need a token: the push token, which gives access to ``/api/v1/live/`` only, or the server's token.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from sawtooth.app.settings import Settings, is_loopback
 log = logging.getLogger("sawtooth")
 # Streamlit stores its own uploads in memory without a limit. Sawtooth does not use these paths.
 CLOSED_PATHS = ("/_stcore/upload_file", "/_stcore/metrics", "/_stcore/agent")
-OPEN_PATHS = ("/_stcore/health",)  # Returns only "ok": health checks of containers have no token.
+OPEN_PATHS = ("/_stcore/health",)  # This path returns only "ok". Health checks of containers have no token.
 NESTED = ("_stcore", "api", "app", "component", "media", "static")  # First path components that have addresses below them.
 PEER = "sawtooth.peer"  # The ASGI scope has the peer's address under this key.
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# A browser sends it to another origin only after a preflight request, which this server never grants.
+# A browser sends this header to another origin only after a preflight request, which this server never grants.
 WRITE_HEADER = "x-sawtooth"
-NO_PUSH = "This is not the server's push token. sawtooth serve prints it, and the Live page shows it."
+NO_PUSH = "This is not the server's push token. `sawtooth serve` prints the token, and the Live page shows it."
 FAILED = "This is a bug in Sawtooth; the server's log has the details."
 
 
@@ -67,12 +66,12 @@ class AccessMiddleware:
             await self.app(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began = False
+        has_started = False
 
-        async def guarded(message: Message) -> None:
-            nonlocal began
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                began = True
+                has_started = True
                 headers = MutableHeaders(scope=message)
                 for name, value in self.headers.items():
                     headers.setdefault(name, value)
@@ -82,12 +81,12 @@ class AccessMiddleware:
         if scope["path"] not in OPEN_PATHS:
             app = await self._answer(scope, receive) or self.app
         try:
-            await app(scope, receive, guarded)
+            await app(scope, receive, send_with_headers)
         except Exception:
-            if began:
+            if has_started:
                 raise
             log.exception("a request to %r failed", scope["path"][:80])
-            await PlainTextResponse(FAILED, 500)(scope, receive, guarded)
+            await PlainTextResponse(FAILED, 500)(scope, receive, send_with_headers)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if await self._answer(scope, receive) is not None:
@@ -96,23 +95,23 @@ class AccessMiddleware:
         peer = self._peer(scope)
         self._sockets.opened(peer)
         try:
-            await self._sockets.turn()
-            await self.app(scope, self._while_logged_in(scope, self._sockets.paced(receive)), send)
+            await self._sockets.wait_to_open()
+            await self.app(scope, self._while_logged_in(scope, self._sockets.rate_limited(receive)), send)
         finally:
             self._sockets.closed(peer)
 
     def _while_logged_in(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a ``receive`` for a page that closes when its session ends."""
+        """Return a ``receive`` that closes the page when its session ends."""
         authentication, caller = self._authentication, self._caller(scope)
         if authentication is None or not authentication.secrets(caller):
             return receive
 
-        async def until_it_ends() -> Message:
+        async def receive_until_logout() -> Message:
             message = await receive()
-            ended = message["type"] == "websocket.receive" and not authentication.logged_in(caller)
-            return {"type": "websocket.disconnect", "code": 1008} if ended else message
+            has_ended = message["type"] == "websocket.receive" and not authentication.logged_in(caller)
+            return {"type": "websocket.disconnect", "code": 1008} if has_ended else message
 
-        return until_it_ends
+        return receive_until_logout
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
         """Return the response that replaces the app's, or None if the request may continue."""
@@ -120,7 +119,7 @@ class AccessMiddleware:
         if refusal := self._refusal(scope, headers):
             return _refuse(refusal, headers)
         if scope["type"] == "http" and scope["path"].startswith(PUSH_PREFIX):
-            refusal = self._no_push(scope, headers)
+            refusal = self._push_refusal(scope, headers)
             return _refuse(refusal, headers) if refusal else None
         if self._authentication is not None and not self._trusted_proxy(scope):
             caller = self._caller(scope)
@@ -128,11 +127,11 @@ class AccessMiddleware:
                 return await self._authentication.form(scope, receive, caller)
             if answer := self._authentication.answer(scope, caller):
                 return answer
-        closed = self._closed(scope)
-        return _refuse(closed, headers) if closed else _screen_above(scope, headers)
+        refusal = self._overload_refusal(scope)
+        return _refuse(refusal, headers) if refusal else _redirect_to_screen(scope, headers)
 
-    def _closed(self, scope: Scope) -> LoginRefusal | None:
-        """Refuse requests that could fill the memory."""
+    def _overload_refusal(self, scope: Scope) -> LoginRefusal | None:
+        """Return why a request is refused that could fill the memory, else None."""
         if scope["path"].startswith(CLOSED_PATHS):
             return LoginRefusal(404, "There is nothing here.")
         if scope["type"] == "websocket" and self._sockets.full(self._peer(scope), trusted=self._trusted_proxy(scope)):
@@ -140,45 +139,39 @@ class AccessMiddleware:
         return None
 
     def _refusal(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
+        """Return why a request with this host, origin or headers is refused, else None."""
         host = headers.get("host", "")
         if not self._host_allowed(_host_name(host)):
             return LoginRefusal(
-                400, "This server does not answer to that host name. Set SAWTOOTH_ALLOWED_HOSTS to the names it has."
+                400, "This server does not answer to this host name. Set SAWTOOTH_ALLOWED_HOSTS to the server's names."
             )
-        local = scope.get("server") or ("", None)
-        if (
-            self.settings.token is None
-            and local[1] is not None
-            and not is_loopback(str(local[0]))
-            and not self._trusted_proxy(scope)
-        ):
+        address, port = scope.get("server") or ("", None)
+        is_reachable = port is not None and not is_loopback(str(address))
+        if self.settings.token is None and is_reachable and not self._trusted_proxy(scope):
             return LoginRefusal(403, "This server listens beyond this machine without a token. Start it without --no-token.")
         writes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         origin = headers.get("origin")
         if writes and origin is not None and _netloc(origin) != host.lower():
             return LoginRefusal(403, "This request came from another site's page.")
-        pushed = scope["path"].startswith(PUSH_PREFIX)  # these need an Authorization header, which no form can send either
-        if writes and scope["path"].startswith("/api/") and not pushed and WRITE_HEADER not in headers:
+        is_push = scope["path"].startswith(PUSH_PREFIX)  # a push needs an Authorization header, which no form can send either
+        if writes and scope["path"].startswith("/api/") and not is_push and WRITE_HEADER not in headers:
             return LoginRefusal(403, "Requests that write need the header X-Sawtooth: 1.")
         return None
 
     def _host_allowed(self, name: str) -> bool:
         if self.settings.allowed_hosts:
             return name in self.settings.allowed_hosts or is_loopback(name)
-        # With a token, a page of a DNS-rebinding attack has no cookie and is refused later.
+        # With a token, other names are safe, because a page of a DNS-rebinding attack has no cookie and is refused later.
         return is_loopback(name) or self.settings.token is not None
 
-    def _no_push(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
-        """Refuse a push request without a valid token; samplers have no cookie.
-
-        The push token gives access to nothing else. The server's own token is accepted too.
-        """
+    def _push_refusal(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
+        """Return why a push request is refused; None if it has the push token or the server's token."""
         if not self._wrong.none_sent and self._wrong.blocked(self._caller(scope)):
             return LoginRefusal(429, SLOWED)
         kind, _, sent = headers.get("authorization", "").partition(" ")
         accepted = [push_token(self.settings.data.root), *([self.settings.token] if self.settings.token else [])]
-        fits = [hmac.compare_digest(sent.strip().encode(), token.encode()) for token in accepted]
-        if kind.lower() == "bearer" and any(fits):
+        matches = [hmac.compare_digest(sent.strip().encode(), token.encode()) for token in accepted]
+        if kind.lower() == "bearer" and any(matches):
             return None
         self._wrong.count(self._caller(scope), PUSH_PREFIX)
         return LoginRefusal(401, NO_PUSH)
@@ -187,7 +180,7 @@ class AccessMiddleware:
         return caller_of(scope, scope.get(PEER, scope.get("client")))
 
     def _peer(self, scope: Scope) -> str:
-        """Return the address from which a request came; "" if it has none."""
+        """Return the address from which a request came; "" if it is not known."""
         peer = scope.get(PEER, scope.get("client"))
         return str(peer[0]) if peer is not None else ""
 
@@ -195,14 +188,14 @@ class AccessMiddleware:
         return self._peer(scope) in self.settings.trusted_proxies
 
 
-def _screen_above(scope: Scope, headers: Headers) -> Response | None:
+def _redirect_to_screen(scope: Scope, headers: Headers) -> Response | None:
     """Redirect a browser from an address below a screen, such as /verdict/extra, to the screen.
 
-    A page at such an address would not find its scripts and would remain blank.
+    A page at this address would not find its scripts and would remain blank.
     """
     first, *below = [part for part in scope["path"].split("/") if part] or [""]
-    opened = scope["type"] == "http" and scope["method"] == "GET" and "text/html" in headers.get("accept", "")
-    if not below or not opened or first in NESTED:
+    is_page = scope["type"] == "http" and scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+    if not below or not is_page or first in NESTED:
         return None
     query = scope.get("query_string", b"").decode("latin-1")
     return RedirectResponse(f"/{quote(first, safe='')}{f'?{query}' if query else ''}")
@@ -225,7 +218,7 @@ def _netloc(origin: str) -> str | None:
 class PeerMiddleware(ProxyHeadersMiddleware):
     """The middleware that stores the address from which a request came.
 
-    For requests from this machine, uvicorn replaces this address with the one in X-Forwarded-For.
+    For requests from this machine, uvicorn replaces this address with the address in X-Forwarded-For.
     """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

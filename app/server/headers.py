@@ -13,8 +13,8 @@ from sawtooth.app import templates
 # Without a base address, Streamlit's page first sends two requests to addresses below the page's own, and both fail.
 _BASE_ADDRESS = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
 
-# Streamlit loads the code of an element only when a page first shows such an element, so that the element appears late and moves
-# its neighbours. The code of these elements is loaded with the page. _LARGE_ELEMENTS are larger, and only some pages have them.
+# Streamlit loads an element's code only when a page first shows the element. The element then appears late and moves its neighbours.
+# Therefore the code of these elements is loaded with the page. _LARGE_ELEMENTS have low priority, because few pages have them.
 _ELEMENTS = (
     "Html",
     "BidiComponent",
@@ -32,7 +32,7 @@ _LARGE_ELEMENTS = ("DataFrame", "PlotlyChart")
 # poster.css comes first, because the page's rules for narrow screens override it.
 _STYLES = ("textures.css", "poster.css", "page.css", "first_paint.css")
 _IMPORT = re.compile(r"""(?:from|import)\s*["']\./([\w.-]+\.js)["']""")
-_IMPORTS_CHARACTERS = 20_000  # Characters of a file that are searched for imports, which are at its beginning.
+_IMPORTS_CHARACTERS = 20_000  # Imports are searched in this many characters at the beginning of a file.
 
 
 def content_security_policy(index_html: str = "") -> str:
@@ -97,7 +97,7 @@ def security_headers() -> dict[str, str]:
         "x-content-type-options": "nosniff",
         "x-frame-options": "DENY",
         "referrer-policy": "no-referrer",
-        # Open in Perfetto passes the trace to the window that it opens
+        # Open in Perfetto passes the trace to the window that it opens.
         "cross-origin-opener-policy": "same-origin-allow-popups",
         "cross-origin-resource-policy": "same-origin",
         "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",

@@ -20,9 +20,9 @@ from sawtooth.app.settings import settings
 from sawtooth.ingest import children
 
 REPLAYED = "resnet_starved"  # This bundled recording has the clearest sawtooth.
-REPLAY_SECONDS = 1800  # A replay repeats for at most half an hour: nobody watches it longer, and it fills the disk.
-PROBE_SECONDS = 20  # Loading the driver on a host with eight idle GPUs takes up to ten seconds.
-STOP_SECONDS = 5  # Time to write the last record and to sync.
+MAX_REPLAY_S = 1800  # Nobody watches a replay longer, and a replay fills the disk.
+MAX_PROBE_S = 20  # Loading the driver on a host with eight idle GPUs takes up to ten seconds.
+MAX_STOP_S = 5  # The sampler needs time to write and sync its last record.
 PROBE = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
 
 
@@ -38,14 +38,14 @@ class Gpus:
 def gpus_here() -> Gpus:
     """Return the GPUs of this machine.
 
-    A child process asks the driver, once, because a hanging driver must not block the pages.
+    A child process asks the driver once, because a driver that hangs must not block the pages.
     """
     try:
         done = subprocess.run(
             [sys.executable, "-c", PROBE],
             capture_output=True,
             text=True,
-            timeout=PROBE_SECONDS,
+            timeout=MAX_PROBE_S,
             check=False,
             env=children.handed_down(),
         )
@@ -58,7 +58,7 @@ def gpus_here() -> Gpus:
 
 
 def bundled_telemetry() -> Path | None:
-    """Return the telemetry that ships with Sawtooth, for a replay."""
+    """Return the telemetry that ships with Sawtooth, for a replay; None if it is missing."""
     path = SAMPLES / REPLAYED / "nvml.jsonl"
     return path if path.is_file() else None
 
@@ -75,7 +75,7 @@ def replay_command(live: Path, recording: Path) -> list[str]:
         str(recording),
         "--loop",
         "--seconds",
-        str(REPLAY_SECONDS),
+        str(MAX_REPLAY_S),
         "--name",
         f"replay of {recording.parent.name}",
     ]
@@ -98,7 +98,7 @@ class LocalSampler:
             return self._process.pid if self._running() and self._process else None
 
     def start(self, command: Sequence[str]) -> int:
-        """Start the sampler unless it runs already; return its process id, which its session names."""
+        """Start the sampler unless it runs already; return its process id."""
         with self._lock:
             if self._running() and self._process is not None:
                 return self._process.pid
@@ -123,7 +123,7 @@ class LocalSampler:
         with contextlib.suppress(OSError):
             process.terminate()
             try:
-                process.wait(STOP_SECONDS)
+                process.wait(MAX_STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -23,13 +23,14 @@ def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> i
     if client is None or server is None or not isinstance(server[1], int):
         return None
     try:
-        here, there = _address(client[0]), _address(server[0])
-        if not here.is_loopback:
+        client_address, server_address = _address(client[0]), _address(server[0])
+        if not client_address.is_loopback:
             return None
-        table = TABLES[here.version].read_bytes()
+        table = TABLES[client_address.version].read_bytes()
     except (ValueError, OSError):
         return None
-    start = table.find(b" %s %s %s " % (_row(here, client[1]), _row(there, server[1]), ESTABLISHED))
+    connection = (_table_entry(client_address, client[1]), _table_entry(server_address, server[1]), ESTABLISHED)
+    start = table.find(b" %s %s %s " % connection)
     if start < 0:
         return None
     return int(table[table.rfind(b"\n", 0, start) + 1 :].split(None, USER_COLUMN + 1)[USER_COLUMN])
@@ -40,8 +41,11 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _row(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> bytes:
-    """Return an address as in the kernel's table: 32-bit words in the machine's byte order."""
+def _table_entry(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> bytes:
+    """Return an address and a port as in the kernel's table.
+
+    The table has 32-bit words in the machine's byte order.
+    """
     packed = socket.inet_pton(socket.AF_INET if address.version == 4 else socket.AF_INET6, str(address))
     words = (packed[i : i + 4] for i in range(0, len(packed), 4))
     return b"".join(b"%08X" % int.from_bytes(word, sys.byteorder) for word in words) + b":%04X" % port

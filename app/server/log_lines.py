@@ -1,4 +1,4 @@
-"""Limit log lines that strangers can cause: repeated lines appear rarely, with their number."""
+"""Limit log lines that anybody on the network can cause: repeated lines appear rarely."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import logging
 import time
 from collections.abc import Callable
 
-EVERY_SECONDS = 10.0  # The same line is logged at most once in this time.
+MIN_INTERVAL_S = 10.0  # Time between two equal lines.
 MAX_TEXTS = 100  # Remembered texts. Uvicorn has three different lines about invalid requests.
 LOGGERS = ("uvicorn.error", "websockets.server")  # They log invalid requests before any middleware can refuse them.
 
 
-class Seldom(logging.Filter):
-    """A filter that lets equal warnings pass once per EVERY_SECONDS, and all other records always."""
+class RepeatFilter(logging.Filter):
+    """A filter that lets a warning pass once per MIN_INTERVAL_S, and all other records always."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._written: dict[str, tuple[float, int]] = {}  # time of the last line and number of lines since, by text
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is written; the next written line says how many were left out."""
+        """Return whether the line is written; the next written line says how many lines were left out."""
         if record.levelno != logging.WARNING:
             return True
-        if len(self._seen) > MAX_TEXTS:
-            self._seen.clear()
+        if len(self._written) > MAX_TEXTS:
+            self._written.clear()
         text, now = str(record.msg), self._clock()
-        last, left_out = self._seen.get(text, (float("-inf"), 0))
-        if now - last < EVERY_SECONDS:
-            self._seen[text] = last, left_out + 1
+        last, left_out = self._written.get(text, (float("-inf"), 0))
+        if now - last < MIN_INTERVAL_S:
+            self._written[text] = last, left_out + 1
             return False
-        self._seen[text] = now, 0
+        self._written[text] = now, 0
         if left_out:
             record.msg = f"{text} ({left_out} more since the last such line)"
         return True
@@ -40,5 +40,5 @@ def limit_lines() -> None:
     """Limit the log lines of the server's libraries about invalid requests."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
-        if not any(isinstance(one, Seldom) for one in logger.filters):
-            logger.addFilter(Seldom())
+        if not any(isinstance(one, RepeatFilter) for one in logger.filters):
+            logger.addFilter(RepeatFilter())

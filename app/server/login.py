@@ -1,7 +1,4 @@
-"""Logins by a one-time link or by the token in a form.
-
-Links and cookies of older versions work too.
-"""
+"""Logins by a one-time link or by the token in a form."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode
 
@@ -28,18 +24,19 @@ from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, token_hash
 log = logging.getLogger("sawtooth")
 LOGIN, LOGOUT = "/login", "/logout"
 LINK, TOKEN = "launch", "token"  # Address parameters that log somebody in.
-# The cookie with the address that a browser asked for before the login. It is stored as long as an invitation is valid (a day).
-WANTED, WANTED_SECONDS, WANTED_LONGEST = "sawtooth_wanted", 86400, 2000
-FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # Enough for a token and an address, which arrive in one packet.
-WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # Wrong tokens of one peer: a person mistypes twice, a program guesses thousands.
-PEERS_REMEMBERED = 4096  # The failed logins of at most this many addresses are stored.
-COOKIES_TRIED = 5  # Cookies of the same name: each needs a look-up in the data folder.
-LOG_EVERY_SECONDS = 10.0  # Shortest time between two log lines. A line gives the number of wrong tokens since the last one.
+# The cookie with the address that a browser requested before the login. It is stored as long as an invitation is valid (a day).
+REQUESTED_COOKIE, REQUESTED_COOKIE_S, MAX_REQUESTED_LENGTH = "sawtooth_wanted", 86400, 2000
+MAX_FORM_BYTES, MAX_FORM_S = 8 << 10, 10.0  # A token and an address arrive in one packet.
+# Wrong tokens of one peer. A person mistypes twice, a program guesses thousands of times.
+WRONG_BURST, WRONG_PER_SECOND = 10.0, 0.1
+MAX_PEERS = 4096  # The failed logins of at most this many addresses are stored.
+MAX_COOKIES = 5  # Cookies of one name that are tried, because each needs a look-up in the data folder.
+MIN_LOG_INTERVAL_S = 10.0  # Time between two log lines. A line gives the number of wrong tokens since the last line.
 NEEDED = (
-    "Did somebody send you this address? Ask them for an invitation, made on their page Logins. Is the server yours? Log in with the link "
-    "that it printed when it started, or with its token; `sawtooth serve --link` prints a new link."
+    "Did somebody send you this address? Ask them for an invitation from their page Logins. Is the server yours? Log in with the link that "
+    "the server printed at its start, or with its token. `sawtooth serve --link` prints a new link."
 )
-USED = "This link was used already, or it is older than a day. Ask the person who sent it for another. On the server's machine, `sawtooth serve --link` prints one."
+USED = "This link was used already, or it is older than a day. Ask the sender for another link. On the server's machine, `sawtooth serve --link` prints one."
 WRONG = "This is not the server's token."
 SLOWED = "Too many wrong tokens came from your address. Try again in a minute."
 
@@ -73,9 +70,9 @@ def caller_of(scope: Scope, peer: tuple[str, int] | None) -> Client:
 
 
 class WrongTokens:
-    """The number of wrong tokens by sender; after a few, further ones are ignored for a while.
+    """The number of wrong tokens by sender.
 
-    The log has at most one line per LOG_EVERY_SECONDS.
+    After a few wrong tokens, further tokens are ignored for a while.
     """
 
     def __init__(self) -> None:
@@ -89,16 +86,16 @@ class WrongTokens:
 
     @property
     def none_sent(self) -> bool:
-        """Whether no wrong token was sent yet; then it is not necessary to find out who the caller is."""
+        """Whether no wrong token was sent yet, so that the caller need not be identified."""
         return not self._peers
 
     def count(self, caller: Client, path: str) -> None:
         """Count a wrong token."""
-        if len(self._peers) > PEERS_REMEMBERED:
+        if len(self._peers) > MAX_PEERS:
             self._peers = {key: bucket for key, bucket in self._peers.items() if bucket.empty()}
-        self._peers.setdefault(caller.key, TokenBucket(WRONG_PER_SECOND, WRONG_AT_ONCE)).wait_s()
+        self._peers.setdefault(caller.key, TokenBucket(WRONG_PER_SECOND, WRONG_BURST)).wait_s()
         self._unlogged += 1
-        if time.monotonic() - self._logged >= LOG_EVERY_SECONDS:
+        if time.monotonic() - self._logged >= MIN_LOG_INTERVAL_S:
             log.warning(
                 "a wrong token came from %s for %r (%d since the last such line)", caller.key, path[:80], self._unlogged
             )
@@ -106,7 +103,7 @@ class WrongTokens:
 
 
 class Authentication:
-    """Checks callers: admits those with a session, a link or the token of this server."""
+    """The check of callers, which admits callers with a session, a link or the token of this server."""
 
     def __init__(self, token: str, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -118,7 +115,7 @@ class Authentication:
     def is_token(self, sent: str) -> bool:
         """Return whether ``sent`` is the token, or the line of the token's file, which begins with the token.
 
-        The comparison takes the same time for every input.
+        The comparison takes equally long for every input.
         """
         first = sent.split(maxsplit=1)[0] if sent.strip() else ""
         return hmac.compare_digest(sent.encode(), self._token.encode()) or hmac.compare_digest(
@@ -127,10 +124,10 @@ class Authentication:
 
     def logged_in(self, caller: Client) -> bool:
         """Return whether the request has a session, or the cookie of an older version."""
-        # Not http.cookies: it drops all cookies if another server of this host has set one such as x={"a": 1}.
         if any(self.sessions.find(secret, caller.user, self._token_hash) for secret in self.secrets(caller)):
             return True
         name, value = self._old_cookie
+        # http.cookies would drop all cookies if another server of this host has set one such as x={"a": 1}.
         return hmac.compare_digest(cookie_parser(caller.headers.get("cookie", "")).get(name, "").encode(), value.encode())
 
     def secrets(self, caller: Client) -> list[str]:
@@ -139,35 +136,35 @@ class Authentication:
         A server on another port of this host can set a cookie with the same name.
         """
         pairs = (pair.partition("=") for pair in caller.headers.get("cookie", "").split(";"))
-        return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:COOKIES_TRIED]
+        return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:MAX_COOKIES]
 
     def answer(self, scope: Scope, caller: Client) -> Response | None:
         """Return the response to a request other than a form; None if the request is admitted."""
         query = _query(scope)
-        readable = scope["type"] == "http" and scope["method"] == "GET"
+        is_get = scope["type"] == "http" and scope["method"] == "GET"
         if self.logged_in(caller):
-            return _redirect_without_login(scope) if readable and (LINK in query or TOKEN in query) else None
-        if readable and query.get(LINK) and self.sessions.has_link(query[LINK], caller.user):
+            return _redirect_without_login(scope) if is_get and (LINK in query or TOKEN in query) else None
+        if is_get and query.get(LINK) and self.sessions.has_link(query[LINK], caller.user):
             return _link_page(query[LINK], _redirect_without_login(scope).headers["location"])
         bearer = _bearer(caller.headers)
-        offered = bearer or (query.get(TOKEN, "") if readable else "")
-        if not offered:
+        token = bearer or (query.get(TOKEN, "") if is_get else "")
+        if not token:
             return self.refuse(LoginRefusal(401, USED if query.get(LINK) else NEEDED), caller, scope)
-        if refusal := self.checked(offered, caller, scope["path"]):
+        if refusal := self.token_refusal(token, caller, scope["path"]):
             return self.refuse(refusal, caller, scope)
-        return None if bearer else self._welcome(scope, caller, "token", _redirect_without_login(scope))
+        return None if bearer else self._with_session(scope, caller, "token", _redirect_without_login(scope))
 
-    def checked(self, offered: str, caller: Client, path: str) -> LoginRefusal | None:
-        """Check a token; return why it is refused, or None if it is accepted."""
+    def token_refusal(self, token: str, caller: Client, path: str) -> LoginRefusal | None:
+        """Return why ``token`` is refused; None if it is accepted. Wrong tokens are counted."""
         if self.wrong.blocked(caller):
             return LoginRefusal(429, SLOWED)
-        if self.is_token(offered):
+        if self.is_token(token):
             return None
         self.wrong.count(caller, path)
         return LoginRefusal(401, WRONG)
 
     async def form(self, scope: Scope, receive: Receive, caller: Client) -> Response:
-        """Answer a login form (with the token or a one-time link), or a logout."""
+        """Return the response to a login form (with the token or a one-time link), or to a logout."""
         if scope["path"] == LOGOUT:
             for secret in self.secrets(caller):
                 self.sessions.end_of(secret)
@@ -180,14 +177,14 @@ class Authentication:
         if code := fields.get(LINK):
             if not self.sessions.redeem(code, caller.user):
                 return self.refuse(LoginRefusal(401, USED), caller, scope, target)
-            return self._welcome(
-                scope, caller, "link", _to_refused_address(caller, RedirectResponse(_local(target), status_code=303))
-            )
-        if refusal := self.checked(fields.get(TOKEN, ""), caller, scope["path"]):
+            redirect = _to_requested_address(caller, RedirectResponse(_local(target), status_code=303))
+            return self._with_session(scope, caller, "link", redirect)
+        if refusal := self.token_refusal(fields.get(TOKEN, ""), caller, scope["path"]):
             return self.refuse(refusal, caller, scope, target)
-        return self._welcome(scope, caller, "token", RedirectResponse(_local(target), status_code=303))
+        return self._with_session(scope, caller, "token", RedirectResponse(_local(target), status_code=303))
 
-    def _welcome(self, scope: Scope, caller: Client, how: str, answer: Response) -> Response:
+    def _with_session(self, scope: Scope, caller: Client, how: str, answer: Response) -> Response:
+        """Start a session and return ``answer`` with the cookie of this session."""
         agent = caller.headers.get("user-agent", "")
         secret = self.sessions.open(self.sessions.new(how, agent, caller.address, caller.user, self._token_hash))
         answer.set_cookie(
@@ -202,17 +199,26 @@ class Authentication:
         return answer
 
     def refuse(self, refusal: LoginRefusal, caller: Client, scope: Scope, target: str | None = None) -> Response:
-        """Return the page that asks for the token and then leads to the requested address."""
+        """Return the page that asks for the token and then leads to ``target``.
+
+        The default target is the requested address.
+        """
         if "text/html" not in caller.headers.get("accept", ""):
             return PlainTextResponse(refusal.sentence, refusal.status)
         target = target or _redirect_without_login(scope).headers["location"]
         page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target)
         # With "no-referrer", the form's origin would be "null", which is not a valid origin.
         answer = HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
-        if scope["type"] == "http" and scope["method"] == "GET" and target != "/" and len(target) <= WANTED_LONGEST:
+        if scope["type"] == "http" and scope["method"] == "GET" and target != "/" and len(target) <= MAX_REQUESTED_LENGTH:
             secure = scope.get("scheme") == "https"
             answer.set_cookie(
-                WANTED, quote(target, safe=""), WANTED_SECONDS, httponly=True, samesite="lax", secure=secure, path="/"
+                REQUESTED_COOKIE,
+                quote(target, safe=""),
+                REQUESTED_COOKIE_S,
+                httponly=True,
+                samesite="lax",
+                secure=secure,
+                path="/",
             )
         return answer
 
@@ -232,10 +238,7 @@ def _link_page(code: str, target: str) -> Response:
 
 
 def cookie_of(token: str) -> tuple[str, str]:
-    """Return name and value of the cookie that older versions set for ``token``.
-
-    It is valid as long as the token is the same.
-    """
+    """Return name and value of the cookie that older versions set for ``token``."""
     digest = hashlib.sha256(b"sawtooth cookie name\0" + token.encode()).hexdigest()
     return f"sawtooth_{digest[:8]}", hmac.new(token.encode(), b"sawtooth cookie", hashlib.sha256).hexdigest()
 
@@ -251,10 +254,10 @@ def _bearer(headers: Headers) -> str:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """Return the fields of a short form; empty if it is too long or does not arrive."""
+    """Return the fields of a short form; empty if the form is too long or does not arrive."""
     try:
-        body = await whole_body(request, FORM_BYTES, FORM_SECONDS)
-    except Exception:  # it was too long or too slow, or the client disconnected
+        body = await whole_body(request, MAX_FORM_BYTES, MAX_FORM_S)
+    except Exception:  # the form was too long or too slow, or the client disconnected
         return {}
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
@@ -264,27 +267,25 @@ def _query(scope: Scope) -> dict[str, str]:
 
 
 def _redirect_without_login(scope: Scope) -> RedirectResponse:
-    """Redirect to the same address without the parameters that logged in."""
-    rest: Iterable[tuple[str, str]] = [
-        pair for pair in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if pair[0] not in (LINK, TOKEN)
-    ]  # fmt: skip
-    query = urlencode(list(rest))
+    """Redirect to the requested address without the parameters that log in."""
+    parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    query = urlencode([(name, value) for name, value in parameters if name not in (LINK, TOKEN)])
     path = "/" if scope["path"] in (LOGIN, LOGOUT) else scope["path"]
     return RedirectResponse(_local(f"{path}?{query}" if query else path), status_code=303)
 
 
-def _to_refused_address(caller: Client, answer: RedirectResponse) -> RedirectResponse:
-    """Redirect to the address that this browser was refused before, if the invitation names no page.
+def _to_requested_address(caller: Client, answer: RedirectResponse) -> RedirectResponse:
+    """Redirect to the address that this browser requested before the login.
 
-    The refused address is, for example, a comparison that a colleague sent.
+    This applies only if the invitation names no page. An example is a comparison that a colleague sent.
     """
-    target = unquote(cookie_parser(caller.headers.get("cookie", "")).get(WANTED, ""))[:WANTED_LONGEST]
+    target = unquote(cookie_parser(caller.headers.get("cookie", "")).get(REQUESTED_COOKIE, ""))[:MAX_REQUESTED_LENGTH]
     if answer.headers["location"] == "/" and target:
         answer = RedirectResponse(_local(target), status_code=303)
-    answer.delete_cookie(WANTED, path="/")
+    answer.delete_cookie(REQUESTED_COOKIE, path="/")
     return answer
 
 
 def _local(target: str) -> str:
-    """Return an address of this server for any input; never //host, which would lead to another server."""
+    """Return ``target`` as an address of this server; //host would lead to another server."""
     return "/" + target.lstrip("/\\")

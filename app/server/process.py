@@ -31,9 +31,9 @@ from sawtooth.ingest.files import sweep_all
 from sawtooth.ingest.schema import DataFolder
 
 log = logging.getLogger("sawtooth")
-LOCKED_SECONDS = 5  # A draft is locked within milliseconds after its creation. An older draft without a lock has no owner.
-PUSHES_AT_ONCE = 4  # Number of threads that write pushes. Pages and the rest of the API have their own threads.
-START_SECONDS = 60  # A cold start on a slow disk takes 10 seconds. After a minute, the browser is no longer opened.
+MIN_DRAFT_AGE_S = 5  # A draft is locked within milliseconds after its creation. An older draft without a lock has no owner.
+PUSH_THREADS = 4  # Threads that write pushes. Pages and the rest of the API have other threads.
+MAX_START_S = 60  # A cold start on a slow disk takes 10 seconds. After a minute, the browser is no longer opened.
 
 
 @lru_cache(maxsize=1)
@@ -45,7 +45,7 @@ def jobs() -> Jobs:
 @lru_cache(maxsize=1)
 def push_threads() -> ThreadPoolExecutor:
     """Return the threads that write what samplers push."""
-    return ThreadPoolExecutor(PUSHES_AT_ONCE, "push")
+    return ThreadPoolExecutor(PUSH_THREADS, "push")
 
 
 def end_push_threads() -> None:
@@ -88,13 +88,13 @@ def announce() -> None:
         print(f"Agents: {url}mcp, with the header Authorization: Bearer and the token.", flush=True)
     print("Stop it with Ctrl-C.", flush=True)
     if os.environ.pop(OPEN, None):
-        health, opened = f"{url}{HEALTH_PATH}", link_to(options.data, url, handed_over=True) if options.token else url
-        threading.Thread(target=_open_when_ready, args=(health, opened), daemon=True).start()
+        page = link_to(options.data, url, handed_over=True) if options.token else url
+        threading.Thread(target=_open_when_ready, args=(f"{url}{HEALTH_PATH}", page), daemon=True).start()
 
 
 @contextlib.asynccontextmanager
 async def lifespan(_app: Any) -> AsyncIterator[None]:
-    """Prepare the data folder, import the bundled recordings, open the browser; stop children at the end."""
+    """Prepare the data folder, print the address, and stop children at the end."""
     data = settings().data
     try:
         _prepare(data.create())
@@ -118,12 +118,12 @@ def _prepare(data: DataFolder) -> None:
     """Make the data folder private, remove leftovers of killed processes, import bundled recordings."""
     data.root.chmod(0o700)
     remove_leftovers(data.uploads, time.time())
-    sweep_all(data, older_than_s=LOCKED_SECONDS)
+    sweep_all(data, older_than_s=MIN_DRAFT_AGE_S)
     import_bundled(jobs(), data, again=settings().demo)
 
 
 def _open_when_ready(health: str, url: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + MAX_START_S
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), urlopen(health, timeout=1):
             webbrowser.open(url)

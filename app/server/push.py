@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sawtooth.app.server.tokens import stored_token
-from sawtooth.app.settings import SHORTEST_TOKEN, Settings
+from sawtooth.app.settings import MIN_TOKEN_LENGTH, Settings
 from sawtooth.ingest.errors import UsageError
 
 PREFIX = "/api/v1/live/"
@@ -18,31 +18,31 @@ VARIABLE = "SAWTOOTH_PUSH_TOKEN"
 
 
 def push_token(root: Path) -> str:
-    """Return the push token of a data folder, which allows writing samples only; create it if missing.
+    """Return the push token of a data folder, which only allows writing samples.
 
-    It is stored, so that samplers can continue after a restart of the server. ``SAWTOOTH_PUSH_TOKEN`` overrides it. Raises
-    UsageError if that token is too short.
+    Create the token if it is missing. It is stored, so that samplers can continue after a restart of the server. ``SAWTOOTH_PUSH_TOKEN`` overrides it. Raises
+    UsageError if the variable's token is too short.
     """
     if token := os.environ.get(VARIABLE):
-        if len(token) < SHORTEST_TOKEN:
-            raise UsageError(f"{VARIABLE} has {len(token)} characters; take at least {SHORTEST_TOKEN}.")
+        if len(token) < MIN_TOKEN_LENGTH:
+            raise UsageError(f"{VARIABLE} has {len(token)} characters. Use at least {MIN_TOKEN_LENGTH}.")
         return token
     return stored_token(root, FILE, "The push token")
 
 
 def push_command(address: str, token: str | None) -> str:
-    """Return the command to run next to the training job.
+    """Return the command that samples next to the training job.
 
-    ``address`` is this server's address as the other host sees it. The token is passed in the environment, because other users
-    of that host can read arguments. None leaves it for the user to fill in.
+    ``address`` is this server's address as the other host sees it. The token is in the environment, because other users of the
+    host can read arguments. Without a token, the user must fill it in.
     """
     return f"{VARIABLE}={token or '…'} sawtooth sample --push {address.rstrip('/')}"
 
 
 def command_to_show(address: str, options: Settings) -> str:
-    """Return ``push_command`` for a page, on two lines, so that it does not break within a word.
+    """Return ``push_command`` for a page, on two lines, with MASK instead of the token.
 
-    MASK replaces the token. If anyone may read the page, the token is left out.
+    The token is left out if anyone may read the page.
     """
     command = push_command(address, MASK if options.token else None)
     return command.replace(" sawtooth ", " \\\n  sawtooth ", 1)

@@ -1,8 +1,7 @@
 """Sessions and one-time links, which all servers and commands of a data folder share.
 
-A session's cookie and a link's code are random; the folder contains only their hashes. A session can be ended at any time:
-servers reject it within a second, and its open pages close with their next message. If the folder cannot be written, sessions
-and links are kept in memory.
+A session's cookie and a link's code are random. The folder contains only their hashes. Servers reject an ended session within a
+second, and its open pages close with their next message. Sessions and links stay in memory if the folder cannot be written.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 SESSION_SECONDS = 30 * 24 * 3600.0  # A session ends after this time without a request.
-LINK_SECONDS = 24 * 3600.0  # Short, because a link stays readable in a terminal or in a container's log.
-SEEN_EVERY_SECONDS = 300.0  # Accuracy of "last seen", because each update is a write.
-BELIEVED_SECONDS = 1.0  # After this time, a session is read from the folder again, because it may have been ended.
-MAX_SESSIONS = 500  # The least recently used ones are removed, so that a script that logs in often does not fill the folder.
+LINK_SECONDS = 24 * 3600.0  # A link is valid for a day, because it stays readable in a terminal or in a container's log.
+LAST_USE_INTERVAL_S = 300.0  # The time of the last use is updated this often, because each update is a write.
+CACHE_SECONDS = 1.0  # After this time, a session is read from the folder again, because it may have been ended.
+MAX_SESSIONS = 500  # The least recently used sessions are removed, so that a script with many logins does not fill the folder.
 MAX_LINKS = 100  # At most this many unused links are valid at a time.
 TEXT_LENGTH = 300  # Characters of a browser's name. Only its end distinguishes Edge from Chrome.
 
@@ -37,8 +36,8 @@ TEXT_LENGTH = 300  # Characters of a browser's name. Only its end distinguishes 
 class Session(msgspec.Struct, frozen=True):
     """One login: how (``link`` or ``token``), when (Unix seconds), the browser, the address and the user.
 
-    Only ``user`` of this machine may use the session; if it is None, the system did not report the user, and anybody may.
-    ``token`` is the hash of the server's token at the login; the session ends when the server gets another token.
+    Only ``user`` of this machine may use the session. Anybody may use it if the system did not report the user (None). ``token`` is
+    the hash of the server's token at the login. The session ends when the server gets another token.
     """
 
     how: str
@@ -49,7 +48,7 @@ class Session(msgspec.Struct, frozen=True):
     token: str | None = None
 
     def accepted_with(self, token: str) -> bool:
-        """Return whether a server with this token accepts the session."""
+        """Return whether a server with ``token`` accepts the session."""
         return self.token in (None, token_hash(token))
 
 
@@ -64,7 +63,7 @@ class _Link(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Listed:
-    """A session as users see it: its id, which gives no access, its data, and when it was last used."""
+    """A session as users see it: its id, which gives no access, its data, and the time of the last use."""
 
     id: str
     session: Session
@@ -72,13 +71,13 @@ class Listed:
 
 
 class Sessions:
-    """The sessions of one data folder; methods may be called from several threads and processes."""
+    """The sessions of one data folder; several threads and processes may use it."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
         self._memory: dict[str, bytes] = {}  # sessions and links that could not be written
-        self._believed: dict[str, tuple[float, Session]] = {}
+        self._cached: dict[str, tuple[float, Session]] = {}
 
     def link(self, user: int | None = None) -> str:
         """Return the code of a new link that logs in one browser, once.
@@ -96,10 +95,7 @@ class Sessions:
         return link is not None and link.opens_for(user) and self._clock() <= link.until
 
     def redeem(self, code: str, user: int | None) -> bool:
-        """Use a link up; False if it does not exist, is too old, or belongs to another user.
-
-        For that user it remains valid.
-        """
+        """Use a link up; return False if it does not exist, is too old, or belongs to another user."""
         name = _name("link", code)
         link = self._link(name)
         return link is not None and link.opens_for(user) and self._remove(name) and self._clock() <= link.until
@@ -121,20 +117,20 @@ class Sessions:
         ``token`` is the hash of the server's current token.
         """
         name = _name("session", secret)
-        now, (since, session) = self._clock(), self._believed.get(name, (0.0, None))
-        if session is None or not 0 <= now - since < BELIEVED_SECONDS:
+        now, (read_at, session) = self._clock(), self._cached.get(name, (0.0, None))
+        if session is None or not 0 <= now - read_at < CACHE_SECONDS:
             session = self._session(name, now)
             if session is None:
-                self._believed.pop(name, None)
+                self._cached.pop(name, None)
                 return None
-            if len(self._believed) > MAX_SESSIONS:
-                self._believed.clear()
-            self._believed[name] = (now, session)
-        belongs = session.user is None or session.user == user
-        return session if belongs and session.token in (None, token) else None
+            if len(self._cached) > MAX_SESSIONS:
+                self._cached.clear()
+            self._cached[name] = (now, session)
+        is_users = session.user is None or session.user == user
+        return session if is_users and session.token in (None, token) else None
 
     def all(self) -> list[Listed]:
-        """Return every session, the last used first."""
+        """Return every session, the most recently used one first."""
         names = {path.name for path in self._folder.glob("session-*")} | {n for n in self._memory if n.startswith("session-")}
         now, sessions = self._clock(), []
         for name in names:
@@ -146,7 +142,7 @@ class Sessions:
     def end(self, session_id: str) -> bool:
         """End a session by its id; False if it does not exist."""
         name = f"session-{session_id}"
-        self._believed.pop(name, None)
+        self._cached.pop(name, None)
         return session_id.isalnum() and self._remove(name)
 
     def end_of(self, secret: str) -> None:
@@ -175,7 +171,7 @@ class Sessions:
         if now - (last_seen or session.created) > SESSION_SECONDS:
             self._remove(name)
             return None
-        if not read_only and last_seen is not None and now - last_seen > SEEN_EVERY_SECONDS:
+        if not read_only and last_seen is not None and now - last_seen > LAST_USE_INTERVAL_S:
             with contextlib.suppress(OSError):
                 os.utime(self._folder / name, (now, now))
         return session
@@ -194,7 +190,7 @@ class Sessions:
         except OSError:
             return None
         except ValueError:
-            log.warning("the login stored in %s is damaged and was removed: that browser must log in again", name)
+            log.warning("the login stored in %s is damaged and was removed. Its browser must log in again", name)
             self._remove(name)
             return None
 
@@ -215,14 +211,14 @@ class Sessions:
             return False
         return True
 
-    def _remove_oldest(self, kind: str, most: int) -> None:
-        """Remove the oldest sessions or links until one more can be added without exceeding ``most``."""
-        in_memory = [name for name in list(self._memory) if name.startswith(kind)]  # in the order of their creation
-        for name in in_memory[: max(0, len(in_memory) - most + 1)]:
+    def _remove_oldest(self, prefix: str, max_count: int) -> None:
+        """Remove the oldest sessions or links, so that one more does not exceed ``max_count``."""
+        in_memory = [name for name in list(self._memory) if name.startswith(prefix)]  # in the order of their creation
+        for name in in_memory[: max(0, len(in_memory) - max_count + 1)]:
             self._memory.pop(name, None)
         with contextlib.suppress(OSError):
-            files = sorted(self._folder.glob(f"{kind}*"), key=lambda path: path.stat().st_mtime)
-            for path in files[: max(0, len(files) - most + 1)]:
+            files = sorted(self._folder.glob(f"{prefix}*"), key=lambda path: path.stat().st_mtime)
+            for path in files[: max(0, len(files) - max_count + 1)]:
                 path.unlink(missing_ok=True)
 
 
@@ -237,5 +233,5 @@ def token_hash(token: str) -> str:
 
 @lru_cache(maxsize=8)
 def sessions_of(data: DataFolder) -> Sessions:
-    """Return the sessions of a data folder, the same object in the whole process."""
+    """Return the sessions of a data folder, one object in the whole process."""
     return Sessions(data.access)

@@ -1,7 +1,6 @@
-"""Close connections whose client does not finish its request's head, or does not read the response.
+"""Close connections whose client does not finish a request's head, or does not read the response.
 
-uvicorn would wait for both forever. A connection of the first kind costs a file descriptor. One of the second kind also costs
-the memory of the unsent response, which is megabytes for a page.
+uvicorn would wait forever. Each such connection costs a file descriptor, and an unread response also costs megabytes of memory.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ import uvicorn
 from sawtooth.app.server.flow import MAX_CONNECTIONS, limit_connections
 
 log = logging.getLogger(__name__)
-# With at least CROWDED connections, idle ones are closed after CROWDED_HEAD_SECONDS, to make room for active ones.
+# With at least CROWDED connections, idle connections are closed after CROWDED_HEAD_SECONDS, to make room for active ones.
 CROWDED, CROWDED_HEAD_SECONDS = MAX_CONNECTIONS // 6, 2.0
 HEAD_SECONDS = 30.0  # Longest wait for the head of a request, which is one packet.
-STALLED_SECONDS = 20.0  # Longest time in which a client accepts no byte: the slowest network transfers one every few seconds.
-LOOK_EVERY_SECONDS = 1.0  # Time between two looks at the open connections.
+STALLED_SECONDS = 20.0  # Longest time in which a client accepts no byte. The slowest network transfers one every few seconds.
+CHECK_INTERVAL_S = 1.0  # Time between two checks of the open connections.
 
 
 def allow_many_files() -> None:
-    """Raise the soft limit on open files to the hard one, so that idle connections do not exhaust it."""
+    """Raise the soft limit on open files to the hard limit, so that idle connections do not exhaust it."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -40,20 +39,20 @@ def running_servers() -> list[uvicorn.Server]:
 
     Streamlit creates its own server and gives no access to it, so all objects are searched.
     """
-    # By type, not isinstance: isinstance reads every object's __class__, and some objects then print a warning.
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), uvicorn.Server)]
+    # isinstance would read every object's __class__, and some objects then print a warning.
+    return [each for each in gc.get_objects() if issubclass(type(each), uvicorn.Server)]
 
 
 async def end_slow_clients() -> None:
     """Check this process's connections repeatedly, until the task is cancelled."""
     servers = running_servers()
     if not servers:
-        log.error("uvicorn's server was not found: connections that never finish their request will stay open")
+        log.error("uvicorn's server was not found, so connections that never finish their request will stay open")
     limit_connections(servers)
     waiting: dict[Any, tuple[Any, float]] = {}
     stalled: dict[Any, tuple[int, float]] = {}
     while servers:
-        await asyncio.sleep(LOOK_EVERY_SECONDS)
+        await asyncio.sleep(CHECK_INTERVAL_S)
         connections = [connection for server in servers for connection in server.server_state.connections]
         waiting = end_waiting(connections, waiting, time.monotonic())
         stalled = end_stalled(connections, stalled, time.monotonic())
@@ -62,10 +61,10 @@ async def end_slow_clients() -> None:
 def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]], now: float) -> dict[Any, tuple[int, float]]:
     """Close connections whose number of unsent bytes has not changed for STALLED_SECONDS.
 
-    Returns for each other connection this number, and since when it has been the same. The number changes if the client
-    reads, however slowly. It does not grow meanwhile, because writers wait until there are fewer unsent bytes.
+    Returns the number of each other connection, and the time of its last change. The number changes if the client reads, however
+    slowly. It does not grow meanwhile, because writers wait until there are fewer unsent bytes.
     """
-    still = {}
+    others = {}
     for connection in connections:
         unsent = connection.transport.get_write_buffer_size()
         if not unsent:
@@ -74,28 +73,28 @@ def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]
         if before != unsent:
             since = now
         if now - since < STALLED_SECONDS:
-            still[connection] = (unsent, since)
+            others[connection] = (unsent, since)
         else:
             connection.transport.abort()
-    return still
+    return others
 
 
 def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]], now: float) -> dict[Any, tuple[Any, float]]:
     """Close connections without a request for HEAD_SECONDS, or CROWDED_HEAD_SECONDS if there are many.
 
-    Returns for each other waiting connection its last response, and since when it has waited.
+    Returns the last response of each other waiting connection, and the start of its wait.
     """
-    connections, still = list(connections), {}
-    patience = HEAD_SECONDS if len(connections) < CROWDED else CROWDED_HEAD_SECONDS
+    connections, others = list(connections), {}
+    max_wait_s = HEAD_SECONDS if len(connections) < CROWDED else CROWDED_HEAD_SECONDS
     for connection in connections:
         if not hasattr(connection, "cycle"):  # a WebSocket
             continue
         if connection.cycle is None or connection.cycle.response_complete:
             last, since = waiting.get(connection, (connection.cycle, now))
-            if last is not connection.cycle:  # it was served between two checks, like a client that asks every second
+            if last is not connection.cycle:  # the connection was served between two checks
                 since = now
-            if now - since < patience:
-                still[connection] = (connection.cycle, since)
+            if now - since < max_wait_s:
+                others[connection] = (connection.cycle, since)
             else:
                 connection.transport.close()
-    return still
+    return others

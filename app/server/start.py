@@ -17,7 +17,7 @@ from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 SERVER_SCRIPT = Path(__file__).with_name("streamlit_server.py")
-PORTS_TRIED = 20  # More than the number of servers that anyone runs on one machine.
+MAX_PORTS = 20  # Ports that are tried. Nobody runs more servers on one machine.
 NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # Also read by sawtooth.app.settings and sawtooth.app.server.process.
 
 
@@ -69,12 +69,12 @@ def serve(
     tls: tuple[Path, Path] | None = None,
     environment: dict[str, str],
 ) -> None:
-    """Run the server in place of this process; does not return.
+    """Replace this process by the server.
 
     ``tls`` is a certificate and its key. Raises UsageError if the server cannot start.
     """
     _check_port(address, port)
-    # -P: Python must not import a folder called app in the user's working directory
+    # With -P, Python does not import a folder called app in the user's working directory.
     command = [sys.executable, "-P", str(SERVER_SCRIPT), str(MAIN), "--server.port", str(port), "--server.address", address]
     if tls is not None:
         command += ["--server.sslCertFile", str(tls[0].absolute()), "--server.sslKeyFile", str(tls[1].absolute())]
@@ -103,19 +103,16 @@ def token_of(data: DataFolder, chosen: str | None = None) -> str:
 def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
     """Return ``url`` with a code that logs in one browser, once.
 
-    With ``handed_over``, the link is passed to the browser as an argument, which other users of this machine can read. The
-    code is then valid for this user only.
+    With ``handed_over``, the code is valid for this user only, because the link is passed to the browser as an argument, which
+    other users of this machine can read.
     """
     user = os.getuid() if handed_over and hasattr(os, "getuid") else None
     return f"{url}{'&' if '?' in url else '?'}launch={sessions_of(data).link(user)}"
 
 
 def first_free_port(first: int = DEFAULT_PORT) -> int:
-    """Return the first free port from ``first`` on.
-
-    If none of PORTS_TRIED ports is free, the result is ``first``, and the start of the server then reports the error.
-    """
-    for port in range(first, first + PORTS_TRIED):
+    """Return the first free port from ``first`` on; ``first`` if none of MAX_PORTS ports is free."""
+    for port in range(first, first + MAX_PORTS):
         try:
             _check_port(DEFAULT_ADDRESS, port)
         except UsageError:

@@ -1,7 +1,7 @@
 """The script with which `sawtooth serve` and `demo` run Streamlit; Ctrl-C prints "Stopped.".
 
-Streamlit's own command would print "Aborted!". This is a script and not a module of the package, because it must run before a
-checkout's packages are on the path.
+Streamlit's own command would print "Aborted!". This file is a script, because it must run before a checkout's packages are on the
+path.
 """
 
 import atexit

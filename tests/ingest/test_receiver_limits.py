@@ -24,7 +24,7 @@ from sawtooth.app.format import clean
 from sawtooth.app.live import info as live_info
 from sawtooth.app.live.folders import LISTED, delete_session, newest
 from sawtooth.app.live.info import session_info
-from sawtooth.app.server.process import PUSHES_AT_ONCE
+from sawtooth.app.server.process import PUSH_THREADS
 from sawtooth.app.server.push import push_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import receiver
@@ -125,7 +125,7 @@ def test_pushes_wait_on_separate_threads(tmp_path: Path, monkeypatch: pytest.Mon
         asyncio.run(all_at_once())
     finally:
         release.set()
-    assert len(running) == 60 and len(set(running)) <= PUSHES_AT_ONCE <= 8
+    assert len(running) == 60 and len(set(running)) <= PUSH_THREADS <= 8
 
 
 def test_status_requests_of_samplers_are_rate_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

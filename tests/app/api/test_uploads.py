@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sawtooth.app.api import routes, uploads
-from sawtooth.app.jobs.leftovers import STALE_UPLOAD_SECONDS
+from sawtooth.app.jobs.leftovers import MAX_UPLOAD_PAUSE_S
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -124,5 +124,5 @@ def test_uploads_nobody_claimed_for_an_hour_are_swept(options) -> None:
     job.mkdir()
     os.utime(old, (1000, 1000))
     os.utime(new, (4000, 4000))
-    uploads.remove_stale_uploads(folder, clock=lambda: 1000 + STALE_UPLOAD_SECONDS + 1)
+    uploads.remove_stale_uploads(folder, clock=lambda: 1000 + MAX_UPLOAD_PAUSE_S + 1)
     assert _left(options) == [new, job]

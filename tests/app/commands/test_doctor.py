@@ -64,7 +64,7 @@ def test_a_missing_recording_and_an_open_folder_are_named(folder: DataFolder) ->
     path.unlink()
     folder.root.chmod(0o755)
     code, said = doctor(folder)
-    assert code == 1 and "is missing. Its source is here" in said and "chmod 700" in said
+    assert code == 1 and "is missing. Its source is stored" in said and "chmod 700" in said
 
 
 def test_a_copy_of_the_folder_is_a_backup(folder: DataFolder, tmp_path: Path) -> None:

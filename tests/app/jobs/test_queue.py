@@ -13,7 +13,7 @@ import pytest
 from sawtooth.app.jobs.failure_sentences import crash_sentence
 from sawtooth.app.jobs.job_files import JobOrder, JobOutcome
 from sawtooth.app.jobs.leftovers import remove_leftovers
-from sawtooth.app.jobs.queue import RUNNING_AT_ONCE, WAITING_AT_MOST, IngestJob, Jobs
+from sawtooth.app.jobs.queue import MAX_JOBS, MAX_RUNNING, IngestJob, Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -107,7 +107,7 @@ def test_exclusive_jobs_run_one_after_the_other(tmp_path) -> None:
     )
     jobs = _jobs(tmp_path, code + DONE)
     try:
-        running = [jobs.start(_uploaded(jobs)) for _ in range(RUNNING_AT_ONCE)]
+        running = [jobs.start(_uploaded(jobs)) for _ in range(MAX_RUNNING)]
         until(lambda: all(job.stage == "reading" for job in running))
         alone = [jobs.start(_uploaded(jobs), alone=True) for _ in range(3)]
         go.touch()
@@ -115,14 +115,14 @@ def test_exclusive_jobs_run_one_after_the_other(tmp_path) -> None:
     finally:
         jobs.close()
     *first, second, third, fourth = sorted(tuple(map(int, path.read_text().split())) for path in times.iterdir())
-    assert len(first) == RUNNING_AT_ONCE
+    assert len(first) == MAX_RUNNING
     assert max(end for _, end in first) < second[0] and second[1] < third[0] and third[1] < fourth[0]
 
 
 def test_a_dropped_file_does_not_wait_for_repeated_analyses(tmp_path) -> None:
     waits = "import json,pathlib,sys,time; time.sleep(60 * bool(json.loads(pathlib.Path(sys.argv[1],'job.json').read_text())['analyse']));"
     jobs = _jobs(tmp_path, waits + DONE)
-    for number in range(RUNNING_AT_ONCE + 1):
+    for number in range(MAX_RUNNING + 1):
         jobs.analyse(f"{number:016x}")
     assert _ended(jobs.start(_uploaded(jobs))).stage == "done"
     jobs.close()
@@ -169,7 +169,7 @@ def test_the_child_gets_only_needed_environment_variables(tmp_path, monkeypatch)
 def test_the_child_dies_with_its_server(tmp_path) -> None:
     import subprocess
 
-    code = "import sawtooth.app.jobs.child as j, threading; j._die_with_the_server(); print('up', flush=True); threading.Event().wait()"
+    code = "import sawtooth.app.jobs.child as j, threading; j._end_with_server(); print('up', flush=True); threading.Event().wait()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
     with child:
         assert child.stdout.readline() == b"up\n"
@@ -221,7 +221,7 @@ def test_simultaneous_requests_share_one_analysis(tmp_path, monkeypatch) -> None
 
 def test_the_number_of_waiting_jobs_is_limited(tmp_path) -> None:
     jobs = _jobs(tmp_path, "import threading; threading.Event().wait()")
-    for number in range(WAITING_AT_MOST):
+    for number in range(MAX_JOBS):
         jobs.analyse(f"{number:016x}")
     with pytest.raises(UsageError, match="50 jobs are already running or waiting"):
         jobs.analyse("f" * 16)

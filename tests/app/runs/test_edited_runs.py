@@ -92,14 +92,14 @@ def test_a_run_that_cannot_be_analysed_is_reported_and_others_are_shown(
     paths = [matmul_loop(step_us=us).write(tmp_path / f"run{us}.json") for us in (1000, 1200)]
     files = [JobFile(str(path), path.name, path.stat().st_size) for path in paths]
     failing = iter([True, False])
-    store_analyses = ingest_job._keep_analyses
+    store_analyses = ingest_job._store_analyses
 
-    def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
+    def _store_analyses(folder: DataFolder, runs: list[str]) -> None:
         if next(failing):
             raise ZeroDivisionError
         store_analyses(folder, runs)
 
-    monkeypatch.setattr(ingest_job, "_keep_analyses", _keep_analyses)
+    monkeypatch.setattr(ingest_job, "_store_analyses", _store_analyses)
     outcome = ingest_job.run(JobOrder(str(app_data.root), files, separate=True), lambda progress: None)
     assert len(outcome.run_ids) == 2 and not outcome.sentence
     assert len(outcome.notices) == 1 and "its analysis failed" in outcome.notices[0]

@@ -35,7 +35,7 @@ def test_buffered_messages_are_read_at_a_limited_rate(monkeypatch: pytest.Monkey
         return waiting.pop(0)
 
     async def taken(seconds: float) -> tuple[int, int]:
-        paced, count, turns = Sockets().paced(receive), 0, 0
+        paced, count, turns = Sockets().rate_limited(receive), 0, 0
 
         async def take() -> None:
             nonlocal count
@@ -56,15 +56,15 @@ def test_buffered_messages_are_read_at_a_limited_rate(monkeypatch: pytest.Monkey
 
 
 def test_a_message_waits_a_limited_time_for_a_script_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "LONGEST_WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(WaitingRunner, "started", flow.SCRIPTS_AT_ONCE)
+    monkeypatch.setattr(flow, "MAX_WAIT_S", 0.2)
+    monkeypatch.setattr(WaitingRunner, "started", flow.MAX_SCRIPTS)
 
     async def receive() -> Any:
         return {"type": "websocket.receive"}
 
     async def waited() -> float:
         began = time.monotonic()
-        await Sockets().paced(receive)()
+        await Sockets().rate_limited(receive)()
         return time.monotonic() - began
 
     assert asyncio.run(waited()) >= 0.2
@@ -99,13 +99,13 @@ def test_no_more_scripts_compute_at_once_than_slots_exist(monkeypatch: pytest.Mo
     monkeypatch.setattr(ScriptRunner, "_run_script", computes)
     runs = [
         threading.Thread(target=WaitingRunner._run_script, args=(WaitingRunner.__new__(WaitingRunner), None))
-        for _ in range(3 * flow.SCRIPTS_AT_ONCE)
+        for _ in range(3 * flow.MAX_SCRIPTS)
     ]
     for run in runs:
         run.start()
     for run in runs:
         run.join()
-    assert len(most) == len(runs) and max(most) <= flow.SCRIPTS_AT_ONCE
+    assert len(most) == len(runs) and max(most) <= flow.MAX_SCRIPTS
 
 
 def test_one_host_cannot_take_every_slot_but_a_trusted_proxy_can() -> None:
@@ -150,14 +150,14 @@ def test_a_slow_upload_loses_its_slot_only_if_others_wait(monkeypatch: pytest.Mo
 
 
 def test_many_simultaneous_pages_open_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "OPENED_PER_SECOND", 20.0)
-    monkeypatch.setattr(flow, "OPENED_AT_ONCE", 2.0)
+    monkeypatch.setattr(flow, "PAGES_PER_SECOND", 20.0)
+    monkeypatch.setattr(flow, "PAGES_BURST", 2.0)
 
     async def herd() -> list[float]:
         sockets, began = Sockets(), time.monotonic()
 
         async def one() -> float:
-            await sockets.turn()
+            await sockets.wait_to_open()
             return time.monotonic() - began
 
         return sorted(await asyncio.gather(*(one() for _ in range(8))))

@@ -87,7 +87,7 @@ def test_a_remembered_address_never_leaves_the_server(data, wanted) -> None:
     """
     client = client_of(data)
     fields = {"launch": stored_sessions.sessions_of(data).link(), "next": "/"}
-    answer = client.post("/login", data=fields, headers={"cookie": f"{login.WANTED}={wanted}"})
+    answer = client.post("/login", data=fields, headers={"cookie": f"{login.REQUESTED_COOKIE}={wanted}"})
     assert answer.status_code == 303 and "x=y" not in answer.headers.get("set-cookie", "")
     location = answer.headers["location"]
     assert location.startswith("/") and not location.startswith(("//", "/\\"))

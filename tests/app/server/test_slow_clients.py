@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from sawtooth.app.server.log_lines import Seldom
+from sawtooth.app.server.log_lines import RepeatFilter
 from sawtooth.app.server.slow_clients import CROWDED, CROWDED_HEAD_SECONDS, HEAD_SECONDS, end_waiting, running_servers
 from tests.support.servers import start_server, without_bundled
 
@@ -45,7 +45,7 @@ def test_log_lines_caused_from_outside_are_limited_and_counted() -> None:
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     logger.addHandler(handler)
-    logger.addFilter(Seldom(lambda: now[0]))
+    logger.addFilter(RepeatFilter(lambda: now[0]))
     for _ in range(1000):
         logger.warning("Invalid HTTP request received.")
     logger.error("a bug"), logger.error("a bug")

@@ -64,7 +64,7 @@ def test_a_second_demo_takes_the_next_free_port() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         after = server.first_free_port(port)
-    assert port < after < port + server.PORTS_TRIED
+    assert port < after < port + server.MAX_PORTS
 
 
 def test_a_port_in_use_is_named_with_advice() -> None:
