@@ -9,8 +9,8 @@ In a notebook::
     sawtooth.compare(before, after).verdict
 
 The packages are ``sawtooth.ingest`` (reads and records files), ``sawtooth.analysis`` (computes results) and ``sawtooth.app``
-(user interfaces). In a checkout they are next to this folder, in an installed copy inside it. Code always imports them as ``sawtooth.…``, so that
-a training repository may have its own ``app`` or ``ingest``.
+(user interfaces). In a checkout they are next to this folder, in an installed copy inside it. Code always imports them as
+``sawtooth.…``, because a training repository may have packages named ``app`` or ``ingest``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ __all__ = ["Library", "analyse", "compare"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name at its first use, so that ``import sawtooth`` alone loads almost nothing.
-
-    This matters on a training machine.
-    """
+    """Load a public name at its first use, so that ``import sawtooth`` loads almost nothing into a training."""
     if name == "Library":
         from sawtooth.analysis.store.library import Library
 

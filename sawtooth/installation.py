@@ -4,14 +4,14 @@ import os
 import sys
 from pathlib import Path
 
-# A Python with this folder on its path imports this copy of ``sawtooth``.
+# Python imports this copy of ``sawtooth`` if this folder is on the path.
 IMPORT_ROOT = Path(__file__).resolve().parents[1]
 
 
 def default_data_folder() -> Path:
     """Return ``SAWTOOTH_DATA``, or the platform's folder for application data.
 
-    platformdirs would be a third dependency of the recorder in a training job, for this one function.
+    The library platformdirs does this too, but it would be a third dependency of the recorder in a training job.
     """
     if folder := os.environ.get("SAWTOOTH_DATA"):
         return Path(folder)
@@ -26,8 +26,7 @@ def default_data_folder() -> Path:
 
 def recorder_version() -> str:
     """Return the version of the installed product, or else of the recorder alone; "" in a checkout."""
-    # Not imported above, because a training process loads this module but gets the version from its recorder.
-    from importlib import metadata
+    from importlib import metadata  # not at the top, because a training process loads this module without needing it
 
     for distribution in ("sawtooth", "sawtooth-recorder"):
         try:

@@ -54,9 +54,9 @@ class Findings(tuple[Finding, ...]):
 
 
 class Report:
-    """The analysis of one run. A notebook shows the staircase, ``print`` the text report.
+    """The analysis of one run. A notebook shows the staircase, and ``print`` shows the text report.
 
-    ``library`` reads the run's recordings until the report is garbage collected. Recordings of ``analyse``'s files are then removed.
+    ``library`` reads the run's recordings until the report is garbage collected.
     """
 
     def __init__(self, result: RunResult, library: Library, stack: ExitStack) -> None:
@@ -66,20 +66,20 @@ class Report:
 
     @property
     def metrics(self) -> dict[str, Reading]:
-        """Every metric by its key, with its trust, or with the reason why it is missing.
+        """Every metric by key, with its trust or the reason why it is missing.
 
-        Units are in the keys; shares are from 0 to 1.
+        The end of a key is the unit. Shares are between 0 and 1.
         """
         return with_aliases(self.result.metrics)
 
     @property
     def findings(self) -> Findings:
-        """Causes of lost time and what to do, in the report's order; ``df()`` returns them as a table."""
+        """The causes of lost time and what to do, in the report's order."""
         return Findings(self.result.findings)
 
     @property
     def step_time_ms(self) -> float | None:
-        """The run's best step time in ms; None if it has no steps."""
+        """The best known step time of the run in ms; None if it is not known."""
         return self.metrics["best_step_time_ms"].value
 
     @cached_property
@@ -89,9 +89,9 @@ class Report:
         return staircase_words.of_run(self.result, computed)
 
     def kernels(self, by: kernel_tables.KernelGroup = "name") -> pd.DataFrame:
-        """Return the GPU operations of the counted steps, longest first.
+        """Return the GPU operations of the counted steps, longest first; empty if no GPU worked.
 
-        ``by`` is name, category, operator, shape or tensor_cores. Times are ms per step, as profiled. The table is empty if no GPU worked.
+        ``by`` is name, category, operator, shape or tensor_cores. Times are ms per step, as profiled.
         """
         if self.result.lead is None:
             return pd.DataFrame(columns=["name", "ms", "share"])
@@ -99,14 +99,15 @@ class Report:
             return kernel_tables.kernels(rank, by)
 
     def ledger(self) -> pd.DataFrame:
-        """Return the parts of a step: owner, cause and name, and a column of ms for each kind of step.
+        """Return the parts of a step: owner, cause, name, and a column of ms for each basis.
 
-        The first column of ms is of the step that represents the run. Each column sums to the duration of its step.
+        The first column of ms is the step that represents the run. Each column sums to the duration of a step.
         """
         rank = self.result.lead
         columns: dict[str, dict[tuple[str, str | None], float]] = {}
         if rank is not None:
-            columns = {f"{c}_ms": {(p.owner, p.cause): p.ms for p in parts_of(rank, c)} for c in columns_of(rank)}
+            for basis in columns_of(rank):
+                columns[f"{basis}_ms"] = {(part.owner, part.cause): part.ms for part in parts_of(rank, basis)}
         elif parts := host_parts(self.result):
             columns = {"host_ms": {(owner, None): ms for owner, ms in parts.items()}}
         keys = dict.fromkeys(key for parts in columns.values() for key in parts)
@@ -143,7 +144,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """The comparison of two runs. A notebook shows both steps, ``print`` the text."""
+    """The comparison of two runs. A notebook shows both steps, and ``print`` shows the text."""
 
     comparison: Comparison
 
@@ -167,9 +168,8 @@ class ComparisonReport:
 
     def df(self) -> pd.DataFrame:
         """Return the parts of both steps with their change in ms; empty if the steps cannot be divided."""
-        rows = [
-            (b.owner, b.cause, b.label, b.ms_a, b.ms_b, b.change_ms, b.resolved) for b in pictures.parts_of(self.comparison)
-        ]
+        parts = pictures.parts_of(self.comparison)
+        rows = [(part.owner, part.cause, part.label, part.ms_a, part.ms_b, part.change_ms, part.resolved) for part in parts]
         return pd.DataFrame(rows, columns=["owner", "cause", "name", "before_ms", "after_ms", "change_ms", "resolved"])
 
     def plot(self) -> go.Figure:
