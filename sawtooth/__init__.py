@@ -31,7 +31,7 @@ __all__ = ["Library", "analyse", "compare"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name at its first use, so that ``import sawtooth`` loads almost nothing into a training."""
+    """Load a public name at its first use, so that ``import sawtooth`` loads almost nothing."""
     if name == "Library":
         from sawtooth.analysis.store.library import Library
 

@@ -21,7 +21,7 @@ from sawtooth.app.words.comparisons import comparison as words
 def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     """Return the comparison as GitHub-flavoured Markdown.
 
-    Its marker lets a bot find and replace its own comment.
+    A bot finds its earlier comment by the marker.
     """
     lines = [
         MARKER,
@@ -32,30 +32,33 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
     ]
     lines += [f"{_plain(tested)}\n"] if (tested := setup_changes.tested_prediction(comparison)) else []
     lines += _blocks(comparison)
-    if differ := conditions.rows(comparison):
+    if differing := conditions.rows(comparison):
         lines += [f"| {conditions.TITLE} | A | B |", "| --- | --- | --- |"]
-        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in differ), ""]
+        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in differing), ""]
     lines += [f"{_plain(rest)}\n"] if (rest := conditions.rest(comparison)) else []
-    if made := setup_changes.rows(comparison):
+    if changed := setup_changes.rows(comparison):
         lines += [f"| {' | '.join(setup_changes.COLUMNS)} |", "| --- | --- | --- | --- |"]
-        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in made), ""]
+        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in changed), ""]
     lines += [
         f"{_plain(line)}\n" for line in (setup_changes.why_none(comparison), setup_changes.next_change(comparison)) if line
     ]
     lines += [f"> {_plain(sentence)}\n" for sentence in limits.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
-    for head, rows_of in ((audit.TITLE.lower(), audit.pair_rows(comparison)), ("metric", changes.metric_rows(comparison))):
-        if rows_of:
-            lines += ["", f"| {head} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
-            lines += [f"| {label} | {value_a} | {value_b} | {_plain(change)} |" for label, value_a, value_b, change in rows_of]
+    tables = ((audit.TITLE.lower(), audit.pair_rows(comparison)), ("metric", changes.metric_rows(comparison)))
+    for heading, table_rows in tables:
+        if table_rows:
+            lines += ["", f"| {heading} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
+            lines += [
+                f"| {label} | {value_a} | {value_b} | {_plain(change)} |" for label, value_a, value_b, change in table_rows
+            ]
     for step in step_parts.steps_divided(comparison):
         parts = step_parts.bars(comparison, step)
         lines += ["", f"{step_parts.title(parts, step, shown=words.shown(comparison))}.", ""]
-        lines += [f"| {_WHERE[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
+        lines += [f"| {_PART_HEADINGS[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
         lines += [f"| {part.named} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
         lines.append(
-            f"| **{_TOTAL[step]}** | {_sum(parts, 'ms_a')} | {_sum(parts, 'ms_b')} | {_sum(parts, 'change_ms', '+')} |"
+            f"| **{_TOTAL_LABELS[step]}** | {_sum(parts, 'ms_a')} | {_sum(parts, 'ms_b')} | {_sum(parts, 'change_ms', '+')} |"
         )
     for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators)):
         if rows:
@@ -72,41 +75,43 @@ def _differing(comparison: Comparison) -> list[str]:
     """Return the conditions that differ, as a table for a terminal, and a sentence on the rest."""
     rows = conditions.rows(comparison)
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
-    lines = [f"  {what:<{widths[0]}}  {a:<{widths[1]}} → {b}" for what, a, b in rows]
+    lines = [f"  {condition:<{widths[0]}}  {a:<{widths[1]}} → {b}" for condition, a, b in rows]
     rest = conditions.rest(comparison)
     return ["", *([conditions.TITLE, *lines] if lines else []), *([rest] if rest else [])]
 
 
 def _blocks(comparison: Comparison) -> list[str]:
-    """Return both steps as bars of block characters on one scale: work and lost time."""
+    """Return the steps of A and B as bars of block characters on one scale: work and lost time."""
     steps = step_parts.steps_divided(comparison)
     if not steps:
         return []
     bars = step_parts.bars(comparison, steps[0])
     totals = {side: math.fsum(getattr(bar, side) for bar in bars) for side in ("ms_a", "ms_b")}
     longest = max(*totals.values(), 1e-12)
-    gpu = any(step_parts.gpu_worked(comparison))
-    works, lost_to = ("the GPU computes", "lost") if gpu else ("the host works", "waits for batches")
-    lost_owners = (*LOST_OWNERS, OUTSIDE_PROFILE) if gpu else (HOST_LOADING,)
+    has_gpu_work = any(step_parts.gpu_worked(comparison))
+    work_label, lost_label = ("the GPU computes", "lost") if has_gpu_work else ("the host works", "waits for batches")
+    lost_owners = (*LOST_OWNERS, OUTSIDE_PROFILE) if has_gpu_work else (HOST_LOADING,)
     text_lines = []
     for name, side in (("A", "ms_a"), ("B", "ms_b")):
-        waits = math.fsum(getattr(bar, side) for bar in bars if bar.owner in lost_owners)
-        blocks, lost = (round(BLOCKS * ms / longest) for ms in (totals[side], waits))
-        text_lines.append(f"{name}  {WORK * (blocks - lost) + LOST * lost:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
-    return ["```text", *text_lines, f"{WORK} {works}   {LOST} {lost_to}", "```", ""]
+        lost_ms = math.fsum(getattr(bar, side) for bar in bars if bar.owner in lost_owners)
+        blocks, lost_blocks = (round(BLOCKS * ms / longest) for ms in (totals[side], lost_ms))
+        bar = WORK * (blocks - lost_blocks) + LOST * lost_blocks
+        text_lines.append(f"{name}  {bar:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
+    return ["```text", *text_lines, f"{WORK} {work_label}   {LOST} {lost_label}", "```", ""]
 
 
-_WHERE: dict[step_parts.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
-_TOTAL: dict[step_parts.Step, str] = {"run": "step time", "profiled": "mean profiled step"}
+_PART_HEADINGS: dict[step_parts.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
+_TOTAL_LABELS: dict[step_parts.Step, str] = {"run": "step time", "profiled": "mean profiled step"}
 
 
-def _sum(parts: Sequence[WaterfallBar], which: str, sign: str = "") -> str:
-    return f"{math.fsum(getattr(part, which) for part in parts):{sign}.3f}"
+def _sum(parts: Sequence[WaterfallBar], column: str, sign: str = "") -> str:
+    return f"{math.fsum(getattr(part, column) for part in parts):{sign}.3f}"
 
 
 def _match(row: Match) -> str:
     label = _plain(fmt.clean(row.label, 80))
-    return f"| {label} | {changes.MATCHED_BY[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
+    ms_a, ms_b, change_ms = (float(ns) / 1e6 for ns in (row.ns_a, row.ns_b, row.change_ns))
+    return f"| {label} | {changes.MATCHED_BY[row.how]} | {ms_a:.3f} | {ms_b:.3f} | {change_ms:+.3f} |"
 
 
 def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:

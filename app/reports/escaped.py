@@ -1,4 +1,4 @@
-"""Escaped sentences with untrusted names, for GitHub and for terminals."""
+"""Escape sentences with untrusted names, for GitHub and for terminals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from sawtooth.app import format as fmt
 
-# Underscores within words, and characters without a meaning at their position, need no escape. The file is also read as plain
-# text.
+# Only characters that Markdown interprets at their position are escaped, because people also read the file as plain text.
 _SPECIAL = re.compile(r"([\\`*\[\]|~]|&(?=#?\w+;)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[>#+-](?=\s|[>#]))")
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # It begins a tag even for readers that ignore backslashes.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # The start of a tag. A backslash does not prevent a tag everywhere.
 # Matches mentions, references, addresses and icons such as :tada:, which GitHub would replace.
 _JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNORECASE)
 
@@ -18,18 +17,18 @@ _JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNOREC
 def as_written(sentence: str) -> str:
     """Return a sentence that GitHub shows as written: without markup, formula, mention or link."""
     joined = _JOINED.sub("\\1\u2060", _SPECIAL.sub(r"\\\1", fmt.clean(sentence)))
-    joined = joined.replace("$", "&#36;")  # begins a formula, which a backslash does not prevent
+    joined = joined.replace("$", "&#36;")  # a backslash does not prevent a formula
     return _TAG.sub("&lt;", joined)
 
 
 def table(head: str, columns: Sequence[str], cells: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
-    """Return a Markdown table under ``head``, which is already Markdown.
+    """Return a Markdown table below ``head``, which is already Markdown.
 
-    With ``numbers``, all columns except the first contain numbers.
+    With ``numbers``, all columns except the first are aligned to the right.
     """
-    rule = " ---: |" if numbers else " --- |"
+    alignment = " ---: |" if numbers else " --- |"
     rows = [f"| {' | '.join(map(as_written, row))} |" for row in (columns, *cells)]
-    return "\n".join([head, "", rows[0], f"| --- |{rule * (len(columns) - 1)}", *rows[1:], ""])
+    return "\n".join([head, "", rows[0], f"| --- |{alignment * (len(columns) - 1)}", *rows[1:], ""])
 
 
 def for_terminals(lines: Iterable[str]) -> str:

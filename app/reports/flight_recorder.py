@@ -15,19 +15,20 @@ from sawtooth.ingest.dumps.flight_recorder import Entry, StackFrame
 
 COLUMNS = ("rank", "at this call", "its last call in the group", "waits elsewhere", "code")
 NAME_LENGTH = 60  # Longer names are cut to this many characters.
-LATE_MS = 1.0  # A shorter delay of a rank is not reported, because clocks of hosts differ by as much.
+MIN_DELAY_MS = 1.0  # A shorter delay of a rank is not reported, because clocks of hosts differ by as much.
 
 
 def headline(report: FlightReport) -> str:
     """Return which collective hangs and which ranks are missing, in one sentence."""
     if not report.hangs:
         if not report.entries:
-            return "The flight recorder contains no calls: it was off, or nothing was called yet."
+            return "The flight recorder contains no calls. It was off, or nothing was called yet."
         if report.completed < report.entries:
-            still = fmt.many(report.entries - report.completed, "recorded call")
-            return f"{still} did not complete, and no rank is missing from them: check the network and the GPUs."
-        many = fmt.many(report.entries, "recorded call")
-        return f"No collective hangs: {f'all {many} are' if report.entries > 1 else f'the {many} is'} completed on {_own(report.ranks)}."
+            incomplete = fmt.many(report.entries - report.completed, "recorded call")
+            return f"{incomplete} did not complete, although no rank is missing. Check the network and the GPUs."
+        calls = fmt.many(report.entries, "recorded call")
+        subject = f"all {calls} are" if report.entries > 1 else f"the {calls} is"
+        return f"No collective hangs: {subject} completed on {_ranks_or_recorded(report.ranks)}."
     hang = report.hangs[0]
     call = _call(hang)
     waiting, missing = hang.in_state("waiting"), hang.in_state("missing")
@@ -38,27 +39,31 @@ def headline(report: FlightReport) -> str:
         sizes = ", ".join(f"{fmt.clean(size, NAME_LENGTH)} on {ranks_text(ranks)}" for size, ranks in hang.calls.items())
         return f"The sizes of {call} differ: {sizes}."
     if hang.kind == "stuck":
-        return f"All {len(hang.members)} ranks have called {call}, and it does not complete: check the network and the GPUs."
+        return f"All {len(hang.members)} ranks have called {call}, but it does not complete. Check the network and the GPUs."
     if hang.is_p2p:
-        return _of_two(hang)
+        return _point_to_point(hang)
     if hang.kind == "alone":
-        return f"{_capital(_own(waiting))} {_waits(waiting)} in {call}. Without dumps of the other ranks, the missing ranks are not known."
-    has, waits = ("has", "waits") if len(missing) == 1 else ("have", "wait")
-    also = _instead(hang, f"{'It' if len(missing) == 1 else 'They'} {waits}")
-    return f"{_capital(ranks_text(missing))} {has} not called {call}; {_own(waiting)} {_waits(waiting)} in it.{also}"
+        subject = _capital(_ranks_or_recorded(waiting))
+        return f"{subject} {_waits(waiting)} in {call}. Without dumps of the other ranks, the missing ranks are not known."
+    has, pronoun = ("has", "It") if len(missing) == 1 else ("have", "They")
+    elsewhere = _waits_elsewhere(hang, f"{pronoun} {_waits(missing)}")
+    who_waits = f"{_ranks_or_recorded(waiting)} {_waits(waiting)}"
+    return f"{_capital(ranks_text(missing))} {has} not called {call}; {who_waits} in it.{elsewhere}"
 
 
-def _of_two(hang: Hang) -> str:
+def _point_to_point(hang: Hang) -> str:
+    """Return which rank waits for which other rank in a send or a receive."""
     partner = ranks_text([hang.ranks[1].rank])
     begin = f"{_capital(ranks_text([hang.ranks[0].rank]))} waits to {hang.operation} in group {_group(hang)}"
     if hang.kind == "alone":
         return f"{begin}; there is no dump of {partner}."
-    return f"{begin}; {partner} has not made the matching call.{_instead(hang, 'It waits')}"
+    return f"{begin}; {partner} has not made the matching call.{_waits_elsewhere(hang, 'It waits')}"
 
 
-def _instead(hang: Hang, who_waits: str) -> str:
-    elsewhere = next((each.waits_in for each in hang.ranks if each.state == "missing" and each.waits_in is not None), None)
-    return f" {who_waits} in {_name_of(elsewhere)} instead." if elsewhere is not None else ""
+def _waits_elsewhere(hang: Hang, who_waits: str) -> str:
+    """Return in which other call a missing rank waits, as a sentence; "" if this is not known."""
+    call = next((each.waits_in for each in hang.ranks if each.state == "missing" and each.waits_in is not None), None)
+    return f" {who_waits} in {_name_of(call)} instead." if call is not None else ""
 
 
 def details(report: FlightReport) -> list[str]:
@@ -68,14 +73,15 @@ def details(report: FlightReport) -> list[str]:
         if hang.since_ns:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(hang.since_ns / 1e9))
             lines.append(f"First called at {since} UTC, with {fmt.clean(hang.sizes, NAME_LENGTH) or 'sizes not recorded'}.")
-        if without := hang.in_state("no dump"):
-            lines.append(f"There is no dump of {ranks_text(without)}: they may be missing too.")
-    lines += [f"Also waiting: {_call(hang)} on {_own(hang.in_state('waiting'))}." for hang in report.hangs[1:]]
-    largest_delay = max(report.delay, key=lambda each: each.mean_ms, default=None)
-    if largest_delay is not None and largest_delay.mean_ms >= LATE_MS:
+        if without_dump := hang.in_state("no dump"):
+            lines.append(f"There is no dump of {ranks_text(without_dump)}, which may be missing too.")
+    lines += [f"Also waiting: {_call(hang)} on {_ranks_or_recorded(hang.in_state('waiting'))}." for hang in report.hangs[1:]]
+    late = max(report.delay, key=lambda each: each.mean_ms, default=None)
+    if late is not None and late.mean_ms >= MIN_DELAY_MS:
+        group, delay = fmt.clean(late.group, NAME_LENGTH), fmt.duration_ms(late.mean_ms)
+        often = f"{fmt.share(late.last_share)} of {fmt.count(late.collectives)} times as the last"
         lines.append(
-            f"Rank {largest_delay.rank} calls the collectives of group {fmt.clean(largest_delay.group, NAME_LENGTH)} {fmt.duration_ms(largest_delay.mean_ms)} after "
-            f"the first rank on average ({fmt.share(largest_delay.last_share)} of {fmt.count(largest_delay.collectives)} times as the last), by the hosts' clocks."
+            f"By the hosts' clocks, rank {late.rank} calls the collectives of group {group} {delay} after the first rank on average ({often})."
         )
     return lines
 
@@ -99,9 +105,9 @@ def text(report: FlightReport) -> str:
     lines = [headline(report), *details(report)]
     for hang in report.hangs:
         table = [COLUMNS, *rows(hang)]
-        wide = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
+        widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
         lines += ["", f"{_call(hang)}"]
-        lines += ["  ".join(f"{cell:<{size}}" for cell, size in zip(row, wide, strict=True)).rstrip() for row in table]
+        lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     return for_terminals(lines)
 
 
@@ -149,15 +155,17 @@ def plain(report: FlightReport) -> dict[str, Any]:
 
 def ranks_text(ranks: Sequence[int]) -> str:
     """Return ranks in words, such as "rank 3" or "ranks 0 to 2 and 5"."""
-    runs = []
-    for _, run in groupby(enumerate(sorted(ranks)), key=lambda pair: pair[1] - pair[0]):
-        numbers = [rank for _, rank in run]
-        runs += [f"{numbers[0]} to {numbers[-1]}"] if len(numbers) > 2 else [str(rank) for rank in numbers]
-    listed = runs[0] if len(runs) == 1 else f"{', '.join(runs[:-1])} and {runs[-1]}" if runs else "no rank"
-    return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}" if runs else listed
+    if not ranks:
+        return "no rank"
+    ranges = []
+    for _, neighbours in groupby(enumerate(sorted(ranks)), key=lambda pair: pair[1] - pair[0]):
+        numbers = [rank for _, rank in neighbours]
+        ranges += [f"{numbers[0]} to {numbers[-1]}"] if len(numbers) > 2 else [str(rank) for rank in numbers]
+    text = ranges[0] if len(ranges) == 1 else f"{', '.join(ranges[:-1])} and {ranges[-1]}"
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
 
 
-def _own(ranks: Sequence[int]) -> str:
+def _ranks_or_recorded(ranks: Sequence[int]) -> str:
     return "the recorded rank" if UNKNOWN_RANK in ranks else ranks_text(ranks)
 
 
@@ -181,13 +189,14 @@ def _call(hang: Hang) -> str:
 
 def _name_of(entry: Entry) -> str:
     number = "" if entry.is_p2p else f" {entry.seq}"
-    return f"{fmt.clean(entry.operation, NAME_LENGTH)}{number} of group {fmt.clean(entry.process_group[1] or entry.process_group[0], NAME_LENGTH)}"
+    group = entry.process_group[1] or entry.process_group[0]
+    return f"{fmt.clean(entry.operation, NAME_LENGTH)}{number} of group {fmt.clean(group, NAME_LENGTH)}"
 
 
 def _code(state: RankState) -> str:
     """Return the user's innermost line of the call, else the innermost line."""
-    own = next((frame for frame in state.frames if is_user_line(f"{frame.filename}({frame.line}): {frame.name}")), None)
-    frame: StackFrame | None = own or next(iter(state.frames), None)
+    users = (frame for frame in state.frames if is_user_line(f"{frame.filename}({frame.line}): {frame.name}"))
+    frame: StackFrame | None = next(users, None) or next(iter(state.frames), None)
     if frame is None:
         return ""
     return fmt.clean(f"{frame.name} ({frame.filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.line})", NAME_LENGTH)

@@ -1,6 +1,6 @@
-"""The summary of a GitHub workflow's job, and Sawtooth's single comment on the pull request.
+"""The summary of a GitHub workflow's job, and Sawtooth's comment on the pull request.
 
-Nothing is sent unless a command asks for it. Tokens of forks may not write; then the summary is the only place.
+Nothing is sent unless a command asks for it. A fork's token may not write comments, so a fork has only the summary.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from sawtooth.ingest.errors import SawtoothError
 
-COMMENT_CHARACTERS = 65_536  # More is refused.
-SUMMARY_BYTES = 1 << 20  # Limit per workflow step; GitHub drops a longer summary completely.
+MAX_COMMENT_CHARACTERS = 65_536  # GitHub refuses a longer comment.
+MAX_SUMMARY_BYTES = 1 << 20  # GitHub drops a longer summary of a workflow step.
 CUT = "\n\n… the rest is in the job's files.\n"
-MAX_PAGES = 20  # At most this many pages of 100 comments or artifacts are read.
-SECONDS = 30  # A request to GitHub ends after this time.
-REFUSED = (401, 403, 404)  # How GitHub answers a token that may not write.
+MAX_PAGES = 20  # At most this many pages of 100 comments are read.
+TIMEOUT_S = 30  # A request to GitHub ends after this time.
+REFUSED = (401, 403, 404)  # GitHub's answers to a token that may not write.
 
 
 class _WithoutToken(HTTPRedirectHandler):
     """Follow a redirect without the token.
 
-    It leads to another host, such as the store of artifacts.
+    A redirect leads to another host, such as the store of artifacts.
     """
 
     def redirect_request(self, *arguments: Any) -> Request | None:
@@ -59,13 +59,11 @@ class Job:
     def comment(self, marker: str, text: str) -> bool:
         """Write the comment with ``marker`` on the pull request, or replace it.
 
-        Return False if there is no pull request, or if the token may not write.
-
-        Raises SawtoothError if GitHub cannot be reached.
+        Returns False if there is no pull request, or if the token may not write. Raises SawtoothError if GitHub cannot be reached.
         """
         if self.pull_request is None:
             return False
-        body = {"body": cut(text, COMMENT_CHARACTERS)}
+        body = {"body": cut(text, MAX_COMMENT_CHARACTERS)}
         comments = f"/repos/{self.repository}/issues/{self.pull_request}/comments"
         try:
             own_comment = next((each for each in self._pages(comments) if marker in (each.get("body") or "")), None)
@@ -82,7 +80,7 @@ class Job:
         return True
 
     def newest_artifact(self, name: str, to: Path) -> Path | None:
-        """Write the newest artifact called ``name``, a zip file, to ``to``; None if there is none.
+        """Write the newest artifact ``name`` (a zip file) to ``to``; return None if there is none.
 
         Raises SawtoothError if GitHub cannot be reached.
         """
@@ -123,7 +121,7 @@ class Job:
         }
         data = json.dumps(body).encode() if body is not None else None
         request = Request(f"{self.api}{path}", data, headers, method=method)
-        return build_opener(_WithoutToken).open(request, timeout=SECONDS)
+        return build_opener(_WithoutToken).open(request, timeout=TIMEOUT_S)
 
 
 def add_to_summary(text: str) -> bool:
@@ -132,11 +130,11 @@ def add_to_summary(text: str) -> bool:
     if not path:
         return False
     file = Path(path)
-    used = file.stat().st_size if file.exists() else 0
+    used_bytes = file.stat().st_size if file.exists() else 0
+    if used_bytes + len(text.encode()) > MAX_SUMMARY_BYTES:
+        text = cut(text, max(MAX_SUMMARY_BYTES - used_bytes - len(CUT), 0) // 4)  # a character has at most four bytes
     with file.open("a", encoding="utf-8") as summary:
-        summary.write(  # a character takes at most four bytes
-            cut(text, max(SUMMARY_BYTES - used - len(CUT), 0) // 4 if len(text.encode()) + used > SUMMARY_BYTES else len(text))
-        )
+        summary.write(text)
     return True
 
 
@@ -149,7 +147,10 @@ def add_output(**values: str) -> None:
 
 
 def cut(text: str, characters: int) -> str:
-    """Return ``text`` with at most this many characters; a cut text says so, and its open blocks end."""
+    """Return ``text`` with at most this many characters.
+
+    A cut text ends with CUT, and its open blocks are closed.
+    """
     if len(text) <= characters:
         return text
     shortened = text[: max(characters - len(CUT) - 20, 0)].rpartition("\n")[0]

@@ -37,14 +37,14 @@ from sawtooth.app.words.comparisons import audit, basis, changes, conditions, li
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
-FIRST = 3  # Changes shown in full, as on the page. The others are folded.
-DOTS = 200  # Per side: more would overlap.
-ROWS = 25  # Rows of each table of kernels and operators. The JSON has all of them.
+MAX_CHANGES = 3  # Changes shown in full, as on the page. The others are folded.
+MAX_DOTS = 200  # Dots per side. More would overlap.
+MAX_ROWS = 25  # Rows of each table of kernels and operators. The JSON has all rows.
 
 
 @dataclass(frozen=True)
 class HtmlTable:
-    """Headings and rows of text; ``words`` means that cells are sentences, which wrap, not numbers."""
+    """Headings and rows of text; with ``words``, cells are sentences, which wrap."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -93,7 +93,7 @@ class Dots:
 
 @dataclass(frozen=True)
 class MatchTable:
-    """The kernels or operators whose time changed most, of ``total``."""
+    """The first of ``total`` kernels or operators whose time changed."""
 
     title: str
     table: HtmlTable
@@ -103,8 +103,7 @@ class MatchTable:
 def run_html(result: RunResult, computed: Staircase | None = None) -> str:
     """Return the report of a run in the page's order, without scripts.
 
-    It has the staircase, the changes with code and evidence, and every reading. Without ``computed``, a poster of the first
-    change replaces the staircase.
+    Without ``computed``, a poster of the first change replaces the staircase.
     """
     stairs = staircase_words.of_run(result, computed) if computed is not None else None
     headline, state = headline_words.on_poster(result), advice.below(result)
@@ -113,7 +112,7 @@ def run_html(result: RunResult, computed: Staircase | None = None) -> str:
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     numbered = [_change(number, finding, result) for number, finding in advice.numbered(result)]
-    first = [change for change in numbered if reading_order.is_advice(change.finding)][:FIRST]
+    first = [change for change in numbered if reading_order.is_advice(change.finding)][:MAX_CHANGES]
     return templates.render(
         "run_report.html",
         title=headline_words.headline(result),
@@ -167,18 +166,21 @@ def _poster(result: RunResult) -> Markup | None:
     small = poster_bars.unlabelled(bars)
     facts = host_words.facts(result, forecast)
     if forecast is None:
-        used = run_words.mfu_fact(result.metrics)
-        facts += [used] if used else []
+        mfu_fact = run_words.mfu_fact(result.metrics)
+        facts += [mfu_fact] if mfu_fact else []
         return Markup(_POSTER.step(before, None, None, bars, small, f"A step takes {before.text}.", facts))
-    after, times = savings.after(forecast, change[0] if change else None), fmt.speedup(forecast.speedup)
+    after, speedup = savings.after(forecast, change[0] if change else None), fmt.speedup(forecast.speedup)
     price = result.manifest.facts.price_per_gpu_hour
     facts += savings.lines(forecast, change[0] if change else None, steps=None, price_per_gpu_hour=price, waiting_w=None)
-    alt = f"A step takes {before.text}, after the change {after.text}, {times}."
-    return Markup(_POSTER.step(before, after, times, bars, small, alt, facts))
+    alt = f"A step takes {before.text}, after the change {after.text}, {speedup}."
+    return Markup(_POSTER.step(before, after, speedup, bars, small, alt, facts))
 
 
 def _bars(rank: RankResult) -> list[HtmlBar]:
-    """Return the ledger's columns as bars, the run's column first; an identical second one is left out."""
+    """Return the ledger's columns as bars, the run's column first.
+
+    A second column that looks equal is left out.
+    """
     first, *others = [_bar(rank, column) for column in columns_of(rank)]
     labels = [part.label for part in first.parts]
     return [first, *(bar for bar in others if [part.label for part in bar.parts] != labels)]
@@ -189,15 +191,12 @@ def _bar(rank: RankResult, column: Column) -> HtmlBar:
     parts = parts_of(rank, column)
     name = step_bar.ROWS[column]
     caption = f"{name[0].upper()}{name[1:]}, {run_words.unit_of(rank)}"
-    named = [
-        (colour_of(part.owner, part.cause), f"{step_bar.label(part)} {fmt.duration_ms(part.ms)} ({fmt.share(part.share)})")
-        for part in parts
-    ]
-    pieces = [
-        BarPart(label, f"{part.share:.4%}", colour.on(False), colour.texture)
-        for part, (colour, label) in zip(parts, named, strict=True)
-    ]
-    return HtmlBar(caption, f"{caption}: {', '.join(label for _, label in named)}", pieces)
+    bar_parts = []
+    for part in parts:
+        label = f"{step_bar.label(part)} {fmt.duration_ms(part.ms)} ({fmt.share(part.share)})"
+        colour = colour_of(part.owner, part.cause)
+        bar_parts.append(BarPart(label, f"{part.share:.4%}", colour.on(False), colour.texture))
+    return HtmlBar(caption, f"{caption}: {', '.join(part.label for part in bar_parts)}", bar_parts)
 
 
 def _change(number: int, finding: Finding, result: RunResult) -> HtmlChange:
@@ -246,7 +245,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
 
 @dataclass(frozen=True)
 class WaterfallPicture:
-    """The change from A's step to B's: finding, method, both steps as bars, each part, and all numbers."""
+    """The change from A's step to B's step: title, method, bars, the moves of parts, and all numbers."""
 
     title: str
     method: str
@@ -259,25 +258,25 @@ class WaterfallPicture:
 def _waterfall_picture(bars: list[waterfall.WaterfallBar], step: step_parts.Step, *, is_shown: bool) -> WaterfallPicture:
     rows = [(b.named, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
     table = HtmlTable(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
-    title, method = (
-        step_parts.title(bars, step, shown=is_shown),
-        step_parts.method(step, host=any(b.owner in HOST_PARTS for b in bars)),
-    )
-    there = [b for b in bars if b.ms_a or b.ms_b]
-    legend = [entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in there]
+    visible = [b for b in bars if b.ms_a or b.ms_b]
     return WaterfallPicture(
-        title, method, poster_bars.both_steps(bars, dark=False), poster_bars.moves(bars, dark=False), legend, table
+        title=step_parts.title(bars, step, shown=is_shown),
+        method=step_parts.method(step, host=any(b.owner in HOST_PARTS for b in bars)),
+        steps=poster_bars.both_steps(bars, dark=False),
+        moves=poster_bars.moves(bars, dark=False),
+        legend=[entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in visible],
+        table=table,
     )
 
 
 def _dots(a: Sequence[float], b: Sequence[float]) -> list[Dots]:
-    """Return the counted steps of both sides on one scale from 0; if there are very many, only every n-th."""
-    top = max((*a, *b), default=0.0)
+    """Return the counted steps (ms) of A and B on one scale from 0; of very many steps, only every n-th."""
+    longest_ms = max((*a, *b), default=0.0)
     sides = []
-    for name, steps, colour in (("A", a, MUTED), ("B", b, ACCENT)):
-        if steps and top:
-            few = steps[:: max(1, len(steps) // DOTS)]
-            sides.append(Dots(name, colour.on(False), [f"{ms / top:.2%}" for ms in few]))
+    for name, steps_ms, colour in (("A", a, MUTED), ("B", b, ACCENT)):
+        if steps_ms and longest_ms:
+            drawn_ms = steps_ms[:: max(1, len(steps_ms) // MAX_DOTS)]
+            sides.append(Dots(name, colour.on(False), [f"{ms / longest_ms:.2%}" for ms in drawn_ms]))
     return sides
 
 
@@ -290,7 +289,7 @@ def _match_table(rows: tuple[Match, ...], kind: str) -> MatchTable:
             f"{float(row.ns_b) / 1e6:.3f}",
             f"{float(row.change_ns) / 1e6:+.3f}",
         )
-        for row in rows[:ROWS]
+        for row in rows[:MAX_ROWS]
     ]
     table = HtmlTable((kind.capitalize(), "Matched by", "A, ms", "B, ms", "Change, ms"), cells)
     return MatchTable(changes.match_title(rows, kind), table, len(rows))

@@ -11,9 +11,9 @@ from sawtooth.analysis.dumps.stacks import BEFORE
 from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 
-SHOWN = 10  # A table has at most this many rows.
+MAX_ROWS = 10  # Rows of a table.
 NAME_LENGTH = 70  # Longer names are cut to this many characters.
-STUCK_SHARE = 0.1  # Of the reserved memory: less is usual.
+MIN_STUCK_SHARE = 0.1  # Share of the reserved memory. Less is usual and not mentioned.
 UNKNOWN = "not known"
 
 
@@ -34,7 +34,7 @@ def headline(memory: DeviceMemory) -> str:
 
 
 def failure(failed: Failed) -> str:
-    """Return what a failed allocation asked for and what would have fitted."""
+    """Return the size of a failed allocation and the size that would have fitted."""
     return f"An allocation of {fmt.bytes_(failed.size)} failed; at most {fmt.bytes_(failed.fitted_bytes)} would have fitted."
 
 
@@ -47,14 +47,14 @@ def details(memory: DeviceMemory) -> list[str]:
             f"{fmt.bytes_(failed.cached_free_bytes)} free in the cache, in pieces of at most {fmt.bytes_(failed.largest_free_bytes)}."
         )
         if failed.fits_joined:
-            lines.append("Joined, the pieces would have sufficed: set PYTORCH_ALLOC_CONF=expandable_segments:True.")
+            lines.append("The pieces would have sufficed if they were joined. Set PYTORCH_ALLOC_CONF=expandable_segments:True.")
         else:
-            short = failed.size - failed.joined_bytes
+            missing = fmt.bytes_(failed.size - failed.joined_bytes)
             lines.append(
-                f"Even joined, {fmt.bytes_(short)} are missing: use a smaller batch, or recompute activations (checkpointing)."
+                f"Even if the pieces were joined, {missing} would be missing. Use a smaller batch, or recompute activations (checkpointing)."
             )
         if failed.purpose.line:
-            lines.append(f"{fmt.clean(failed.purpose.line, NAME_LENGTH)} asked for it ({failed.purpose.category}).")
+            lines.append(f"{fmt.clean(failed.purpose.line, NAME_LENGTH)} requested it ({failed.purpose.category}).")
         if memory.categories:
             lines.append(f"The peak is {fmt.bytes_(memory.peak_bytes)}, most of it {memory.categories[0].name}.")
     cache = memory.fragmentation
@@ -62,13 +62,13 @@ def details(memory: DeviceMemory) -> list[str]:
         f"At the end, {fmt.bytes_(cache.reserved_bytes)} are reserved: {fmt.bytes_(cache.used_bytes)} in use, {fmt.bytes_(cache.free_bytes)} free. "
         f"The largest free piece is {fmt.bytes_(cache.largest_free_bytes)}."
     )
-    if cache.stuck_bytes > STUCK_SHARE * max(cache.reserved_bytes, 1):
+    if cache.stuck_bytes > MIN_STUCK_SHARE * max(cache.reserved_bytes, 1):
         lines.append(
-            f"{fmt.bytes_(cache.stuck_bytes)} of the free memory lies in segments that are partly in use, so empty_cache() cannot return it."
+            f"{fmt.bytes_(cache.stuck_bytes)} of the free memory is in segments that are partly in use, so empty_cache() cannot release it."
         )
     if any(held.name == BEFORE for held in memory.categories):
         lines.append(
-            "Blocks from before the recording have no stack. They are parameters, gradients, optimizer state, and other data that the training keeps."
+            "Blocks from before the recording have no stack. They are parameters, gradients, optimizer state, and other permanent data."
         )
     return lines
 
@@ -78,24 +78,25 @@ def tables(memory: DeviceMemory) -> list[tuple[str, list[tuple[str, str, str, st
 
     A row has name, memory, share of the peak, and number of blocks.
     """
-    chosen = (("What it is for", memory.categories), ("Module", memory.modules), ("Code", memory.stacks))
-    return [(title, _rows(holders, memory.peak_bytes)) for title, holders in chosen if holders]
+    kinds = (("What it is for", memory.categories), ("Module", memory.modules), ("Code", memory.stacks))
+    return [(title, _rows(holders, memory.peak_bytes)) for title, holders in kinds if holders]
 
 
 def _rows(holders: Sequence[Holder], peak_bytes: int) -> list[tuple[str, str, str, str]]:
-    named_holders = [held for held in holders if held.name]
-    unknown = [held for held in holders if not held.name]
-    first_rows, rest = named_holders[:SHOWN], named_holders[SHOWN:]
-    if rest:
-        first_rows = [*first_rows, Holder(f"{len(rest):,} others", sum(h.size for h in rest), sum(h.blocks for h in rest))]
+    named = [holder for holder in holders if holder.name]
+    unknown = [holder for holder in holders if not holder.name]
+    shown, others = named[:MAX_ROWS], named[MAX_ROWS:]
+    if others:
+        size, blocks = sum(holder.size for holder in others), sum(holder.blocks for holder in others)
+        shown = [*shown, Holder(f"{len(others):,} others", size, blocks)]
     return [
         (
-            fmt.clean(held.name, NAME_LENGTH) or UNKNOWN,
-            fmt.bytes_(held.size),
-            fmt.share(held.size / peak_bytes) if peak_bytes else "",
-            f"{held.blocks:,}",
+            fmt.clean(holder.name, NAME_LENGTH) or UNKNOWN,
+            fmt.bytes_(holder.size),
+            fmt.share(holder.size / peak_bytes) if peak_bytes else "",
+            f"{holder.blocks:,}",
         )
-        for held in (*first_rows, *unknown)
+        for holder in (*shown, *unknown)
     ]
 
 
@@ -106,12 +107,15 @@ def text(memories: Sequence[DeviceMemory]) -> str:
     """Return the answer for a terminal."""
     lines: list[str] = []
     for memory in memories:
-        lines += ["", *[]] if lines else []
+        lines += [""] if lines else []
         lines += [headline(memory), *details(memory)]
         for title, rows in tables(memory):
             table = [(title, *HEADS[1:]), *rows]
-            wide = [max(len(row[i]) for row in table) for i in range(len(HEADS))]
-            lines += ["", *(f"{name:<{wide[0]}}  {a:>{wide[1]}}  {b:>{wide[2]}}  {c:>{wide[3]}}" for name, a, b, c in table)]
+            widths = [max(len(row[i]) for row in table) for i in range(len(HEADS))]
+            lines.append("")
+            for name, *cells in table:
+                aligned = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
+                lines.append(f"{name:<{widths[0]}}{aligned}")
     return for_terminals(lines)
 
 
@@ -166,5 +170,5 @@ def plain(memories: Sequence[DeviceMemory]) -> list[dict[str, Any]]:
     ]
 
 
-def _holder(held: Holder) -> dict[str, Any]:
-    return {"name": held.name or UNKNOWN, "bytes": held.size, "blocks": held.blocks}
+def _holder(holder: Holder) -> dict[str, Any]:
+    return {"name": holder.name or UNKNOWN, "bytes": holder.size, "blocks": holder.blocks}

@@ -15,7 +15,7 @@ NO_VALUE = "no value"
 
 
 def what_a_step_is(result: RunResult) -> str | None:
-    """Return the sentence that says what counts as a step of a loop without an optimizer; else None."""
+    """Return what counts as a step of a loop without an optimizer, as a sentence; None for other loops."""
     all_evidence = result.lead.best.evidence if result.lead is not None else ()
     notes = (*result.metrics["best_step_time_ms"].notes, *(note for evidence in all_evidence for note in evidence.notes))
     return next((note for note in notes if note.startswith(NO_OPTIMIZER)), None)
@@ -30,10 +30,10 @@ def remarks(result: RunResult) -> list[str]:
 def values(result: RunResult) -> list[tuple[str, str, str]]:
     """Return label, value and remark of each known reading, the run's step time first.
 
-    The remark is its trust with the reason, or why it is above 100 %. A reason is given once; later readings refer to it.
+    The remark is the trust with a reason, or why a value is above 100 %. A repeated reason refers to the first reading with it.
     """
     rows = []
-    first: dict[str, str] = {}  # the label of the reading that a note was first given for
+    first: dict[str, str] = {}  # the label of the first reading with a note, by note
     for key in sorted(METRICS, key=lambda key: key != "best_step_time_ms"):
         reading = result.metrics[key]
         if reading.value is not None:
@@ -44,32 +44,37 @@ def values(result: RunResult) -> list[tuple[str, str, str]]:
 def _remark(key: str, reading: Reading, first: dict[str, str]) -> str:
     note = next(iter(reading.notes), "")
     if reading.trust == "ok":
-        above = METRICS[key].unit == "share" and (reading.value or 0.0) > 1
-        return " ".join(reading.notes) if above else ""
-    earliest = first.setdefault(note, changes.label(key)) if note else changes.label(key)
-    return f"{reading.trust}: {note if earliest == changes.label(key) else f'as for {earliest}'}".removesuffix(": ")
+        is_above_one = METRICS[key].unit == "share" and (reading.value or 0.0) > 1
+        return " ".join(reading.notes) if is_above_one else ""
+    if not note:
+        return reading.trust
+    label = changes.label(key)
+    first_label = first.setdefault(note, label)
+    return f"{reading.trust}: {note if first_label == label else f'as for {first_label}'}"
 
 
 def missing(result: RunResult) -> list[tuple[str, str]]:
-    """Return the labels of the readings that are not known and the reason, each reason once.
+    """Return the labels of readings that are not known, by reason.
 
-    Of a run without GPU work, the readings are only counted, under the most frequent reason; samples have reasons of their own.
+    Readings of a run without GPU work are only counted, with the most frequent reason. Telemetry readings with another reason are
+    listed after them.
     """
     absent = [(key, reading.why_missing or "") for key in METRICS if (reading := result.metrics[key]).value is None]
-    if result.lead is None:
-        why = Counter(reason for _, reason in absent).most_common(1)
-        most = {reason for reason, _ in why}
-        apart = [(changes.label(key), reason) for key, reason in absent if METRICS[key].from_telemetry and reason not in most]
-        count = len(absent) - len(apart)
-        which = f"All {count}" if count == len(METRICS) else f"{count} more"
-        return [*((f"{which} numbers", reason) for reason in most), *apart]
-    return [
-        (", ".join(changes.label(key) for key, own_reason in absent if own_reason == reason), reason)
-        for reason in dict.fromkeys(reason for _, reason in absent)
-    ]
+    if result.lead is not None:
+        labels: dict[str, list[str]] = {}
+        for key, reason in absent:
+            labels.setdefault(reason, []).append(changes.label(key))
+        return [(", ".join(names), reason) for reason, names in labels.items()]
+    if not absent:
+        return []
+    [(main_reason, _)] = Counter(reason for _, reason in absent).most_common(1)
+    others = [(changes.label(key), reason) for key, reason in absent if METRICS[key].from_telemetry and reason != main_reason]
+    count = len(absent) - len(others)
+    label = f"All {count} numbers" if count == len(METRICS) else f"{count} more numbers"
+    return [(label, main_reason), *others]
 
 
 def without_repeated_reasons(rows: list[tuple[str, str]], reasons: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return rows of label and value in which a reason that ``reasons`` contain is only NO_VALUE."""
+    """Return ``rows`` of label and value with NO_VALUE instead of each reason in ``reasons``."""
     printed = {reason for _, reason in reasons}
     return [(label, NO_VALUE if value in printed else value) for label, value in rows]

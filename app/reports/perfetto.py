@@ -15,13 +15,13 @@ from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.torch_json.merging import RankSource, merge_traces
 from sawtooth.ingest.trace.torch_json.reader import sniff
 
-LEVEL = 1  # Level of zlib: it is low, because a viewer waits for the file and does not store it.
-BEFORE_NS = 1_000_000_000  # Marks may be earlier than the first stored event, and Perfetto has no time below 0.
+ZLIB_LEVEL = 1  # A low level, because a viewer waits for the file and does not store it.
+MARGIN_NS = 1_000_000_000  # Time before the first event. Marks may be earlier, and Perfetto has no time below 0.
 UNKNOWN_CLOCKS = "The traces share no clock, so all of them begin at the same time."
 
 
 def viewable(folder: DataFolder, ref: RecordingRef) -> bool:
-    """Return whether a trace's source is stored and Perfetto can read it (not an Nsight Systems export)."""
+    """Return whether a trace's source is stored and readable by Perfetto, unlike an Nsight Systems export."""
     path = folder.source_file(ref.id)
     return path.is_file() and sniff(Source(path).head())
 
@@ -54,14 +54,14 @@ def merged_trace(result: RunResult, folder: DataFolder) -> Generator[bytes]:
     manifest = result.manifest
     if not all(viewable(folder, ref) for ref in manifest.traces) or not manifest.traces:
         raise NotFoundError(
-            "Not all traces of this run can be opened in Perfetto: a source was not kept, or is not a trace of torch.profiler."
+            "Perfetto cannot open all traces of this run. A source was not stored, or is not a trace of torch.profiler."
         )
-    added, _ = shifts(result)
-    firsts = {row.id: _first_in_file(row) for row in result.recordings if row.kind == "trace"}
-    origin_ns = min(firsts[ref.id] + shift for ref, shift in zip(manifest.traces, added, strict=True)) - BEFORE_NS
+    shifts_ns, _ = shifts(result)
+    first_ns = {row.id: _first_in_file(row) for row in result.recordings if row.kind == "trace"}
+    origin_ns = min(first_ns[ref.id] + shift for ref, shift in zip(manifest.traces, shifts_ns, strict=True)) - MARGIN_NS
     ranks = [
         RankSource(folder.source_file(ref.id), _label(manifest.traces, number), shift)
-        for number, (ref, shift) in enumerate(zip(manifest.traces, added, strict=True))
+        for number, (ref, shift) in enumerate(zip(manifest.traces, shifts_ns, strict=True))
     ]
     return _gzip(ranks, origin_ns)
 
@@ -77,7 +77,7 @@ def _first_in_file(row: RecordingRow) -> int:
 
 
 def _gzip(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
-    compressor = zlib.compressobj(LEVEL, wbits=31)
+    compressor = zlib.compressobj(ZLIB_LEVEL, wbits=31)
     with closing(merge_traces(ranks, origin_ns)) as pieces:
         for piece in pieces:
             if packed := compressor.compress(piece):

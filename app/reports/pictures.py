@@ -23,25 +23,25 @@ from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import intervals, setup_changes, step_parts
 
 TITLE_LETTERS, UNDER_LETTERS = 58, 108  # Characters of a line on a slide, in sizes of 56 and 30 px.
-ROWS = 5  # Rows of the table below the picture; ``findings.df()`` has all.
+MAX_ROWS = 5  # Rows of the table below the picture. ``findings.df()`` has all rows.
 
 
 def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
-    """Return the step now and after each change of the page's first choice, one change more in each bar."""
+    """Return the step now, and a bar for the step after each further change of the page's first choice."""
     stairs = words.with_avoidable(stairs, result)
     now = stairs.now
     bars = [PictureBar("Now", run_words.step_now(result) or fmt.duration_ms(now.ms), _parts(now.parts))]
-    choice, done = first_choice(stairs, result), 0
+    choice, changes_so_far = first_choice(stairs, result), 0
     by_rule = {finding.rule: finding for finding in result.findings}
-    for place, rule in enumerate(stairs.changes):
-        if not choice >> place & 1:
+    for index, rule in enumerate(stairs.changes):
+        if not choice >> index & 1:
             continue
-        done |= 1 << place
-        step = stairs.choices[done]
+        changes_so_far |= 1 << index
+        step = stairs.choices[changes_so_far]
         ends = (step.low_ms, step.high_ms) if step.low_ms is not None and step.high_ms is not None else None
         bars.append(
             PictureBar(
-                f"{place + 1}  {headline.action(by_rule[rule])}",
+                f"{index + 1}  {headline.action(by_rule[rule])}",
                 after(now.ms, step),
                 _parts(step.parts),
                 ends,
@@ -71,7 +71,7 @@ def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:
 def run_output(result: RunResult, stairs: Staircase | None) -> str:
     """Return the HTML that a notebook shows of a run: headline, staircase and findings."""
     headline, under = run_title(result, stairs)
-    rows = [(f"{n}", f.title, advice.gain_text(result, f), f.confidence) for n, f in advice.numbered(result)[:ROWS]]
+    rows = [(f"{n}", f.title, advice.gain_text(result, f), f.confidence) for n, f in advice.numbered(result)[:MAX_ROWS]]
     heads = ("", "What costs time", "Gain of the change", "Confidence")
     svg = of_run(result, stairs)
     return str(templates.render("notebook.html", title=headline, under=under, svg=svg, heads=heads, rows=rows))
@@ -84,13 +84,13 @@ def parts_of(comparison: Comparison) -> list[WaterfallBar]:
 
 
 def step_bars(comparison: Comparison) -> list[PictureBar]:
-    """Return both steps; empty if they cannot be divided."""
+    """Return a bar for each of the two steps; empty if the steps cannot be divided."""
     rows, bars = parts_of(comparison), []
     factors = ("", intervals.stated_ratio(comparison))
-    names, abouts = compare_words.names(comparison), compare_words.both_about(comparison)
-    for letter, name, about, factor in zip("AB", names, abouts, factors, strict=True):
+    names, signs = compare_words.names(comparison), compare_words.both_about(comparison)
+    for letter, name, sign, factor in zip("AB", names, signs, factors, strict=True):
         parts = tuple((row.owner, row.cause, row.ms_a if letter == "A" else row.ms_b) for row in rows)
-        time = f"{about}{fmt.duration_ms(sum(ms for *_, ms in parts))}"
+        time = f"{sign}{fmt.duration_ms(sum(ms for *_, ms in parts))}"
         bars.append(PictureBar(letter if name == letter else f"{letter}: {name}", time, _parts(parts), span=factor))
     return bars if rows else []
 
@@ -104,24 +104,19 @@ def of_comparison(comparison: Comparison) -> Markup | None:
 
 
 def slide_of(comparison: Comparison) -> str:
-    """Return the comparison as an SVG of 16:9.
-
-    It has the answer, how sure it is, and both steps if they can be divided.
-    """
+    """Return the comparison as an SVG of 16:9, with the headline, the lines below it, and the two steps."""
     headline = lines_of(compare_words.headline(comparison), TITLE_LETTERS)[:2]
     under = lines_of(compare_words.below(comparison), UNDER_LETTERS)[:3]
     text = Markup('<text x="96" y="{}" font-size="{}" font-weight="{}" fill="{}">{}</text>')
-    drawn_lines = [text.format(150 + 70 * at, 56, 700, INK.light, line) for at, line in enumerate(headline)]
-    at_y = 150 + 70 * len(headline)
-    drawn_lines += [text.format(at_y + 44 * at, 30, 400, MUTED.light, line) for at, line in enumerate(under)]
+    drawn_lines = [text.format(150 + 70 * i, 56, 700, INK.light, line) for i, line in enumerate(headline)]
+    under_y = 150 + 70 * len(headline)
+    drawn_lines += [text.format(under_y + 44 * i, 30, 400, MUTED.light, line) for i, line in enumerate(under)]
     steps = of_comparison(comparison)
-    if steps is not None:  # a picture in the picture, as wide as the slide without its margins
-        place = Markup('<svg x="96" y="{}" width="1728" height="{}" ').format(
-            at_y + 44 * len(under), 940 - at_y - 44 * len(under)
-        )
-        steps = place + Markup(
-            re.sub(r' width="\d+" height="\d+" style="[^"]*"', "", str(steps).removeprefix("<svg "), count=1)
-        )
+    if steps is not None:  # a nested picture, as wide as the slide without margins
+        steps_y = under_y + 44 * len(under)
+        start = Markup('<svg x="96" y="{}" width="1728" height="{}" ').format(steps_y, 940 - steps_y)
+        content = re.sub(r' width="\d+" height="\d+" style="[^"]*"', "", str(steps).removeprefix("<svg "), count=1)
+        steps = start + Markup(content)
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1920 1080" width="1920" height="1080" font-family="system-ui,sans-serif">'
         '<rect width="1920" height="1080" fill="#FFFFFF"/>{}{}<text x="96" y="1024" font-size="25" fill="{}">Sawtooth</text></svg>'
@@ -142,15 +137,15 @@ def comparison_output(comparison: Comparison) -> str:
             under=compare_words.below(comparison),
             svg=of_comparison(comparison),
             heads=setup_changes.COLUMNS,
-            rows=setup_changes.rows(comparison)[:ROWS],
+            rows=setup_changes.rows(comparison)[:MAX_ROWS],
         )
     )
 
 
 def _parts(parts: Parts) -> tuple[PicturePart, ...]:
-    """Return the parts by colour, useful time first; parts of one colour are added up."""
-    summed: dict[Colour, PicturePart] = {}
+    """Return the time of each colour, useful time first."""
+    sums: dict[Colour, float] = {}
     for owner, cause, ms in sorted(parts, key=lambda part: place_of(*part[:2])):
         colour = words.colour_of_part(owner, cause)
-        summed[colour] = PicturePart(colour, ms + (summed[colour].ms if colour in summed else 0.0))
-    return tuple(part for part in summed.values() if part.ms > 0)
+        sums[colour] = sums.get(colour, 0.0) + ms
+    return tuple(PicturePart(colour, ms) for colour, ms in sums.items() if ms > 0)

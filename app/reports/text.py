@@ -35,18 +35,16 @@ from sawtooth.app.words.predicted_gain import confidence_in_words
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import predicted_range
 
-MARKER = "<!-- sawtooth-report -->"  # Lets a bot find and replace its own comment.
+MARKER = "<!-- sawtooth-report -->"  # A bot finds its earlier comment by this text, and replaces the comment.
 BUSY_OF_RUN = "GPU busy"
 HEADS: dict[Column, str] = {"unprofiled": "run's step", "recorded": "profiled step"}
-ADVISED = 3  # Changes that are shown with their code, as on the page.
-BLOCKS = 40  # Width of a bar in Markdown: together with its time it fits into a comment.
+MAX_CHANGES = 3  # Changes that are shown with their code, as on the page.
+BLOCKS = 40  # Characters of a bar in Markdown. The bar and its time fit into a comment.
 WORK, LOST = "█", "░"
-NAMED_FROM = 0.02  # Share of the step: a smaller loss is less than a block.
-WAITS_FROM = 0.02  # Share of the step: a shorter wait needs no explanation.
-LAST_UNDER_PROFILER = (
-    "The profiler delays this rank most: in the profiled steps the others wait for it, in the run it waits, too."
-)
-TOP = 8  # Rows of a table in a comment. The JSON has all of them.
+MIN_LOSS_SHARE = 0.02  # Share of the step. A smaller loss is less than a block and not named.
+MIN_WAIT_SHARE = 0.02  # Share of the step. A shorter wait needs no explanation.
+LAST_UNDER_PROFILER = "The profiler delays this rank most. In the profiled steps the other ranks wait for this rank. In the run, this rank waits too."
+TOP = 8  # Rows of a table in a comment. The JSON has all rows.
 
 
 def markdown(result: RunResult) -> str:
@@ -89,17 +87,17 @@ def _blocks(result: RunResult) -> list[str]:
     if verdict is None or not verdict.step.value:
         return []
     lost = [part for part in verdict.parts if part.lost]
-    waits = round(BLOCKS * min(sum(part.share for part in lost), 1.0))
-    bars = [("now", WORK * (BLOCKS - waits) + LOST * waits, step_time(verdict))]
+    lost_blocks = round(BLOCKS * min(sum(part.share for part in lost), 1.0))
+    bars = [("now", WORK * (BLOCKS - lost_blocks) + LOST * lost_blocks, step_time(verdict))]
     if (after := forecast(result)) is not None:
         blocks = max(round(BLOCKS * min(after.after_ms / verdict.step.value, 1.0)), 1)
         bars.append(("after", WORK * blocks, f"≈\u00a0{fmt.duration_ms(after.after_ms)}"))
     bar_lines = [f"{name:<6}{bar:<{BLOCKS}}  {time}" for name, bar, time in bars]
-    named = [
-        f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= NAMED_FROM
+    losses = [
+        f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= MIN_LOSS_SHARE
     ]
-    key = f"{WORK} the GPU computes" + (f"   {LOST} lost: {', '.join(named)}" if waits and named else "")
-    return ["```text", *bar_lines, key, "```"]
+    legend = f"{WORK} the GPU computes" + (f"   {LOST} lost: {', '.join(losses)}" if lost_blocks and losses else "")
+    return ["```text", *bar_lines, legend, "```"]
 
 
 def text(result: RunResult) -> str:
@@ -127,7 +125,7 @@ def text(result: RunResult) -> str:
 
 
 def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
-    """Return the known readings, and why others are not known, without reasons that are in ``printed``."""
+    """Return the known readings, and the reasons for missing readings that are not yet in ``printed``."""
     rows = [(label, f"{value}   ({remark})" if remark else value) for label, value, remark in numbers.values(result)]
     if (busy := _busy_of_run(result)) is not None:
         rows.insert(0, (BUSY_OF_RUN, busy))
@@ -140,25 +138,25 @@ def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
 def _ledger_text(rank: RankResult) -> list[str]:
     heads, rows = _ledger_table(rank)
     title = "Parts of a step" if len(rank.counted) else "Where the time goes"
-    names = max(len(row[0]) for row in [(title,), *rows])
-    wide = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
+    name_width = max(len(row[0]) for row in [(title,), *rows])
+    widths = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
     table = [(title, *heads), *(("  " + row[0], *row[1:]) for row in rows)]
-    lines = (
-        f"{name:<{names + 2}}  " + "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, wide, strict=True))
+    lines = [
+        f"{name:<{name_width + 2}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
         for name, *cells in table
-    )
-    return ["", *lines, *(f"  {LAST_UNDER_PROFILER}" for _ in range(_comes_last(rank)))]
+    ]
+    return ["", *lines, *([f"  {LAST_UNDER_PROFILER}"] if _is_last_under_profiler(rank) else [])]
 
 
-def _comes_last(rank: RankResult) -> bool:
-    """Return whether the rank waits for others in the run, but not under the profiler."""
+def _is_last_under_profiler(rank: RankResult) -> bool:
+    """Return whether the rank waits for other ranks in the run, but not under the profiler."""
     waits = [row for row in rank.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait"]
-    of_run, profiled = (sum(_ms(row, column) or 0.0 for row in waits) for column in ("unprofiled", "recorded"))
-    return of_run > WAITS_FROM * (rank.best.ms or 0.0) > 0 and profiled < WAITS_FROM * of_run
+    run_ms, profiled_ms = (sum(_ms(row, column) or 0.0 for row in waits) for column in ("unprofiled", "recorded"))
+    return run_ms > MIN_WAIT_SHARE * (rank.best.ms or 0.0) > 0 and profiled_ms < MIN_WAIT_SHARE * run_ms
 
 
 def gain(result: RunResult, finding: Finding) -> str:
-    """Return a finding's gain, such as "312 ms → ≈ 47 ms", or its ceiling without a prediction."""
+    """Return a finding's gain, such as "312 ms → ≈ 47 ms"; without a prediction, the gain in words."""
     step_ms = best_ms(result)
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
         return fmt.step_change(step_ms, finding.predicted_step_ms)
@@ -170,18 +168,11 @@ def _findings_markdown(result: RunResult) -> list[str]:
     if not result.findings:
         return []
     lines = ["", f"**1. {as_written(loss[0])}**: {as_written(loss[1])}"] if (loss := advice_on_loss(result)) else []
-    advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:ADVISED]
+    advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:MAX_CHANGES]
     for number, finding in advice:
-        lines += [
-            "",
-            f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {confidence_in_words(finding)}",
-        ]
-        lines += [
-            "",
-            as_written(
-                ". ".join(filter(None, (fmt.spaced(finding.title), finding.observed, note_on_other_changes(result, finding))))
-            ),
-        ]
+        change = f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {confidence_in_words(finding)}"
+        notes = (fmt.spaced(finding.title), finding.observed, note_on_other_changes(result, finding))
+        lines += ["", change, "", as_written(". ".join(filter(None, notes)))]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if title := plan_heading(result):
         lines += ["", f"**{title}**", "", *(f"1. {as_written(line)}" for line in plan_lines(result))]
@@ -223,13 +214,13 @@ def _findings_text(result: RunResult) -> list[str]:
 
 
 def _range_without_plan(result: RunResult, finding: Finding) -> str:
-    """Return a prediction's range if the report shows no plan, which has the ranges."""
-    planned = plan_heading(result) is not None
-    return f" (80\u00a0% interval: {between})" if not planned and (between := predicted_range(finding)) else ""
+    """Return a prediction's range if the report shows no plan; a plan has the ranges."""
+    interval = predicted_range(finding) if plan_heading(result) is None else ""
+    return f" (80\u00a0% interval: {interval})" if interval else ""
 
 
 def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:
-    """Return what limits the numbers, without events that no number uses; the JSON lists these."""
+    """Return the diagnostics that limit the numbers; the JSON also lists events that no number uses."""
     return [diagnostic for diagnostic in result.diagnostics if not diagnostic.key.startswith("not_stored")]
 
 
@@ -249,39 +240,45 @@ def _busy_of_run(result: RunResult) -> str | None:
 
 
 def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return headings and rows of the parts of a step: the run's column with its share, and the other."""
+    """Return headings and rows of the parts of a step: name, main column, share, other columns."""
     columns = columns_of(rank)
     rows = sorted(_with_outside(rank), key=lambda row: -(_ms(row, columns[0]) or 0.0))
-    whole = sum(_ms(row, columns[0]) or 0.0 for row in rows)
+    total_ms = sum(_ms(row, columns[0]) or 0.0 for row in rows)
     cells = []
     for row in rows:
         name, owner = colour_of(row.owner, row.cause).label, colour_of(row.owner).label
         if row.owner in LOST_OWNERS and name != owner:
             name = f"{owner}: {name}"
         first, *others = (_ms(row, column) for column in columns)
-        share = fmt.share((first or 0.0) / whole) if whole else fmt.share(row.share)
+        share = fmt.share((first or 0.0) / total_ms if total_ms else row.share)
         cells.append((name, _duration(first), share, *map(_duration, others)))
     heads = [HEADS[column] for column in columns] if len(rank.counted) else ["recorded time"]
     return [heads[0], "share", *heads[1:]], cells
 
 
 def _with_outside(rank: RankResult) -> list[LedgerRow]:
-    """Return the ledger's rows, with the time outside the profiled steps as a row of its own."""
-    outside = next((part.ms for part in parts_of(rank, "unprofiled") if part.owner == OUTSIDE_PROFILE), 0.0)
-    if not outside:
+    """Return the ledger's rows, with a separate row for the time outside the profiled steps."""
+    outside_ms = next((part.ms for part in parts_of(rank, "unprofiled") if part.owner == OUTSIDE_PROFILE), 0.0)
+    if not outside_ms:
         return list(rank.ledger)
-    apart = replace(
-        rank.ledger[0], owner=OUTSIDE_PROFILE, cause=None, ns=0, ms_per_step=0.0, ms_per_step_unprofiled_est=outside, share=0.0
+    outside = replace(
+        rank.ledger[0],
+        owner=OUTSIDE_PROFILE,
+        cause=None,
+        ns=0,
+        ms_per_step=0.0,
+        ms_per_step_unprofiled_est=outside_ms,
+        share=0.0,
     )
     rows = []
     for row in rank.ledger:
         if row.owner == "idle" and row.cause == UNATTRIBUTED and row.device == rank.device:
-            inside_ms = (row.ms_per_step_unprofiled_est or 0.0) - outside
+            inside_ms = (row.ms_per_step_unprofiled_est or 0.0) - outside_ms
             if not row.ns and inside_ms < NOTHING_MS:
                 continue
             row = replace(row, ms_per_step_unprofiled_est=max(inside_ms, 0.0))
         rows.append(row)
-    return [*rows, apart]
+    return [*rows, outside]
 
 
 def _ms(row: LedgerRow, column: Column) -> float | None:

@@ -24,7 +24,7 @@ from typer.testing import CliRunner, Result
 
 from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.app.cli import cli
-from sawtooth.app.reports.github import COMMENT_CHARACTERS, Job, add_to_summary, cut
+from sawtooth.app.reports.github import MAX_COMMENT_CHARACTERS, Job, add_to_summary, cut
 from sawtooth.app.runs.baselines import fetch_baseline, store_baseline
 from sawtooth.ingest.errors import UsageError
 from tests.support.chrome_trace import matmul_loop
@@ -225,8 +225,8 @@ def test_baselines_come_from_folders_and_artifacts(tmp_path: Path, github: _GitH
 
 def test_long_texts_are_cut_at_the_end_of_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "<details>\n```text\n" + "row\n" * 40_000
-    short = cut(text, COMMENT_CHARACTERS)
-    assert len(short) <= COMMENT_CHARACTERS and short.count("```") == 2 and "</details>" in short and "the rest" in short
+    short = cut(text, MAX_COMMENT_CHARACTERS)
+    assert len(short) <= MAX_COMMENT_CHARACTERS and short.count("```") == 2 and "</details>" in short and "the rest" in short
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     for _ in range(3):
         assert add_to_summary("é" * 500_000)

@@ -142,8 +142,8 @@ def test_the_readable_part_of_a_damaged_source_is_exported(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("text", "number"), [(b"7", 7), (b'"0x7"', None), (b"-1", None), (b"9" * 30, None), (b"1.5", None)])
 def test_ids_of_arrows_are_exact_in_browsers(text: bytes, number: int | None) -> None:
-    made = merging._number_of(text)
-    assert 0 <= made < merging.MAX_ID and (number is None or made == number) and made == merging._number_of(text)
+    made = merging._flow_number(text)
+    assert 0 <= made < merging.MAX_ID and (number is None or made == number) and made == merging._flow_number(text)
 
 
 def test_the_command_line_the_api_and_the_page_offer_it(tmp_path: Path, app_data: DataFolder) -> None:
