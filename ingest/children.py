@@ -1,6 +1,6 @@
-"""Start Python processes of Sawtooth so that each imports the same ``sawtooth`` as its parent.
+"""Commands and environments of Python processes that import the ``sawtooth`` of their parent.
 
-Files in the working folder cannot change this.
+Files in the working folder do not change what a process imports.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from collections.abc import Mapping
 
 from sawtooth.installation import IMPORT_ROOT
 
-# ``environment`` sets this variable if it changes PYTHONPATH. A child can then undo the change for another program.
-ADDED = "SAWTOOTH_PATH_ADDED"
+# ``environment`` sets this variable if it changes PYTHONPATH, so that ``original_environment`` can undo the change in a child.
+PATH_ADDED = "SAWTOOTH_PATH_ADDED"
 SECRETS = ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN")
-# Environment variables that a server's children get: paths, language, time zone, libraries and GPUs. The environment of a service may also
-# contain credentials, which the children do not need.
-HANDED_DOWN = (
+# A server's children get only these environment variables, because the environment of a service may also contain credentials.
+INHERITED_NAMES = (
     "APPDATA", "COMSPEC", "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOCALAPPDATA", "LOGNAME", "PATH", "PATHEXT", "SYSTEMROOT",
     "TEMP", "TMP", "TMPDIR", "TZ", "USER", "USERPROFILE", "VIRTUAL_ENV",
 )  # fmt: skip
-HANDED_DOWN_FAMILIES = ("CUDA_", "DYLD_", "LC_", "NVIDIA_", "OMP_", "PYTHON", "SAWTOOTH_", "XDG_")
+INHERITED_PREFIXES = ("CUDA_", "DYLD_", "LC_", "NVIDIA_", "OMP_", "PYTHON", "SAWTOOTH_", "XDG_")
 
 
 def why_not_started(word: str, error: OSError | None = None) -> str:
@@ -33,7 +32,7 @@ def why_not_started(word: str, error: OSError | None = None) -> str:
 def command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs the Python module ``module``.
 
-    Its option ``-P`` keeps the current folder off the child's path.
+    The option ``-P`` keeps the current folder off the child's import path.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
@@ -41,30 +40,30 @@ def command(module: str, *arguments: str) -> list[str]:
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return ``base`` (default: this process's environment) with Sawtooth's folder first on PYTHONPATH."""
     variables = dict(os.environ if base is None else base)
-    if variables.get(ADDED) != "1":
+    if variables.get(PATH_ADDED) != "1":
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(IMPORT_ROOT), variables.get("PYTHONPATH"))))
-        variables[ADDED] = "1"
+        variables[PATH_ADDED] = "1"
     return variables
 
 
-def handed_down() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """Return the part of this process's environment that a child of the server needs.
 
-    Sawtooth's folder is on its PYTHONPATH.
+    PYTHONPATH includes Sawtooth's folder.
     """
     inherited = {
-        name: value for name, value in os.environ.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)
+        name: value for name, value in os.environ.items() if name in INHERITED_NAMES or name.startswith(INHERITED_PREFIXES)
     }
     return environment({name: value for name, value in inherited.items() if name not in SECRETS})
 
 
-def environment_before() -> dict[str, str]:
+def original_environment() -> dict[str, str]:
     """Return this process's environment without the changes of ``environment``.
 
-    A training needs this environment, because otherwise it might import from Sawtooth's folder. Sawtooth's secrets are removed too.
+    Otherwise, a training might import from Sawtooth's folder. Sawtooth's secrets are removed too.
     """
     variables = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    if variables.pop(ADDED, None) == "1":
+    if variables.pop(PATH_ADDED, None) == "1":
         rest = variables.pop("PYTHONPATH", "").split(os.pathsep)[1:]
         if rest:
             variables["PYTHONPATH"] = os.pathsep.join(rest)

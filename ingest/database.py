@@ -1,7 +1,6 @@
 """Creating and opening the store's DuckDB files, with stored layouts and reused instances of DuckDB.
 
-Starting an instance takes 14 ms of CPU time. The hundreds of statements that create a layout and its column comments take 30 ms, as long as
-storing all rows of a small trace.
+Starting an instance takes 14 ms of CPU time. Creating a layout takes 30 ms, as long as storing all rows of a small trace.
 """
 
 from __future__ import annotations
@@ -16,39 +15,39 @@ import duckdb
 
 from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
-# With these options, DuckDB downloads no extension.
-CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+# With these options, DuckDB does not download extensions.
+NO_EXTENSIONS: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 CORES = os.cpu_count() or 2
 ROW_MEMORY = "96MB"  # Enough to read single rows.
 MIN_MEMORY = "16MB"  # An idle DuckDB instance needs slightly less than this.
 
-_idle: list[duckdb.DuckDBPyConnection] = []  # At most one: a process rarely works on two files at a time.
-_one_at_a_time = threading.Lock()
-_layouts: dict[str, bytes] = {}  # By a layout's statements: the file that they create.
+_idle_connections: list[duckdb.DuckDBPyConnection] = []  # At most one, because a process rarely works on two files at a time.
+_idle_lock = threading.Lock()
+_layouts: dict[str, bytes] = {}  # the content of a new file, by the statements that create it
 
 
 def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Return an instance with nothing attached; it spills into ``scratch``, or nowhere if None.
+    """Return an instance with nothing attached, which spills into ``scratch``, or nowhere if None.
 
-    After an error, close the instance; otherwise pass it to ``give_back``. It has one thread, because other threads compute its rows meanwhile,
-    and a second thread of DuckDB would make this a tenth slower. One thread also makes sums of fractions reproducible. Code that sums millions
-    of rows may set more threads (``derive.build`` does); its sums can then differ in the last digits. The next borrower gets one thread again.
+    After an error, close the instance; otherwise pass it to ``give_back``. The instance has one thread. A second one would slow down the threads
+    that compute rows by a tenth, and would make sums of fractions differ in the last digits. ``derive.build``, which sums millions of rows,
+    sets more threads. The next borrower gets one thread again.
     """
-    with _one_at_a_time:
-        connection = _idle.pop() if _idle else None
+    with _idle_lock:
+        connection = _idle_connections.pop() if _idle_connections else None
     if connection is not None:
         try:
             return _set_limits(connection, memory_limit, scratch)
         except duckdb.Error:  # an instance that has spilled cannot change its folder
             connection.close()
-    return _set_limits(duckdb.connect(":memory:", config=CLOSED), memory_limit, scratch)
+    return _set_limits(duckdb.connect(":memory:", config=NO_EXTENSIONS), memory_limit, scratch)
 
 
 def give_back(connection: duckdb.DuckDBPyConnection) -> None:
     """Return an instance with nothing attached, so that the next call of ``borrow`` can use it."""
-    with _one_at_a_time:
-        if not _idle:
-            _idle.append(connection)
+    with _idle_lock:
+        if not _idle_connections:
+            _idle_connections.append(connection)
             return
     connection.close()
 
@@ -60,26 +59,26 @@ def _set_limits(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratc
     return connection
 
 
-def give_up_memory(connection: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
+def release_memory(connection: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
     """Make an instance with the limit ``memory_limit`` release the memory that it keeps for later use.
 
-    Otherwise, it keeps as much memory as the rows that it returned.
+    Otherwise, an instance keeps as much memory as the rows that it returned.
     """
     with contextlib.suppress(duckdb.OutOfMemoryException):
         connection.execute(f"SET memory_limit = '{MIN_MEMORY}'")
     connection.execute(f"SET memory_limit = '{memory_limit}'")
 
 
-def rows_of(path: Path, select: str) -> list[tuple[Any, ...]]:
+def read_rows(path: Path, select: str) -> list[tuple[Any, ...]]:
     """Return the rows of ``select`` on a file of the store.
 
     Raises duckdb.Error for a missing or damaged file.
     """
     connection = borrow(ROW_MEMORY)
     try:
-        connection.execute(f"ATTACH '{quote(path)}' AS looked_into (READ_ONLY); USE looked_into")
+        connection.execute(f"ATTACH '{quote(path)}' AS attached_file (READ_ONLY); USE attached_file")
         rows = connection.execute(select).fetchall()
-        connection.execute("USE memory; DETACH looked_into")
+        connection.execute("USE memory; DETACH attached_file")
     except BaseException:
         connection.close()
         raise
@@ -88,8 +87,8 @@ def rows_of(path: Path, select: str) -> list[tuple[Any, ...]]:
 
 
 def first_row(path: Path, select: str) -> tuple[Any, ...] | None:
-    """Return the first of ``rows_of``; None without rows."""
-    return next(iter(rows_of(path, select)), None)
+    """Return the first of ``read_rows``, or None without rows."""
+    return next(iter(read_rows(path, select)), None)
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, frame: Any) -> None:
@@ -107,10 +106,10 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, frame: Any) -> Non
 def attach_new(
     connection: duckdb.DuckDBPyConnection, path: Path, name: str, layout: str, search_path: str | None = None
 ) -> None:
-    """Attach a new file as ``name`` with the tables and views of ``layout``; search tables there first.
+    """Attach a new file as ``name`` with the tables and views of ``layout``.
 
-    The file has no write-ahead log, because each commit to a log waits for the disk, and an unfinished draft is deleted anyway.
-    ``search_path`` (default: only this file) is where tables are searched, also by views of the layout. Raises duckdb.Error.
+    Tables, also those of the views, are then searched in ``search_path`` (default: only this file). The file has no write-ahead log, because
+    each commit to a log waits for the disk, and an unfinished draft is deleted anyway. Raises duckdb.Error.
     """
     if layout in _layouts:
         path.write_bytes(_layouts[layout])

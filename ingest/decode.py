@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
 POINT, NEWLINE = b".\n"
-SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # Any such number of microseconds fits 64-bit nanoseconds.
+SIMPLE_NUMBER = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # Any such number of microseconds fits 64-bit nanoseconds.
 SCALES = np.array([1000, 100, 10, 1], np.int64)  # Ns of the last digit, by the number of decimals (0 to 3) of the microseconds.
 NULL = np.iinfo(np.int64).min  # Means "not recorded" in integer columns until they are stored.
-MICROSECOND = 1000  # Number of nanoseconds in a microsecond.
-FIRST = 64  # In most traces, one of the first 64 times has a fraction, so they are checked first.
-LARGEST = 1 << 62  # Largest time in nanoseconds, so that a start plus a duration cannot overflow.
+MICROSECOND_NS = 1000  # Number of nanoseconds in a microsecond.
+FIRST_TIMES = 64  # If a trace has times with fractions of a microsecond, one of the first 64 times usually has a fraction.
+LARGEST_NS = 1 << 62  # The sum of two such times does not overflow.
 
 
 def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     """Return ``raws`` (JSON numbers or strings, microseconds) as exact nanoseconds.
 
-    The result is NULL where there is no such number. Digits beyond the nanosecond are rounded half to even. A number that does not fit becomes
-    LARGEST or -LARGEST.
+    The result is NULL for a raw that is not a number. Digits beyond the nanosecond are rounded half to even. A number that does not fit
+    becomes LARGEST_NS or -LARGEST_NS.
     """
     count = len(raws)
     joined = b"\n".join(raws) + b"\n"
@@ -46,29 +46,29 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     try:
         if decimals.max(initial=0) > 3:
             return _mixed_ns(raws)
-        value = _integers_at(joined.replace(b".", b"").replace(b"\n", b""), digits)
+        value = _integers_ending_at(joined.replace(b".", b"").replace(b"\n", b""), digits)
     except pa.ArrowInvalid:
         return _mixed_ns(raws)
     scale = SCALES[decimals]
-    return np.minimum(value * scale, LARGEST) if (np.abs(value) <= LARGEST // scale).all() else _mixed_ns(raws)
+    return np.minimum(value * scale, LARGEST_NS) if (np.abs(value) <= LARGEST_NS // scale).all() else _mixed_ns(raws)
 
 
 def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
-    """Do the same as ``decimal_ns``, also if only some numbers have a point or some are not numbers."""
+    """Return the result of ``decimal_ns`` if only some numbers have a point, or some raws are not numbers."""
     numbers = texts(raws)
-    rows = [i for i, text in enumerate(numbers) if SIMPLE.fullmatch(text)]
+    rows = [i for i, text in enumerate(numbers) if SIMPLE_NUMBER.fullmatch(text)]
     result = np.full(len(raws), NULL, np.int64)
     if rows:
         padded = [
             b"%b%b" % (whole, fraction.ljust(3, b"0")) for whole, _, fraction in (numbers[i].partition(b".") for i in rows)
         ]
-        result[rows] = _integers_at(b"".join(padded), np.cumsum([len(text) for text in padded]))
+        result[rows] = _integers_ending_at(b"".join(padded), np.cumsum([len(text) for text in padded]))
     for i in set(range(len(raws))).difference(rows):
         result[i] = _one_ns(numbers[i])
-    return np.clip(result, np.where(result == NULL, NULL, -LARGEST), LARGEST)
+    return np.clip(result, np.where(result == NULL, NULL, -LARGEST_NS), LARGEST_NS)
 
 
-def _integers_at(digits: bytes, ends: I64) -> I64:
+def _integers_ending_at(digits: bytes, ends: I64) -> I64:
     """Return the integers in ``digits``, each of which ends at one of ``ends``."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
@@ -78,9 +78,9 @@ def _integers_at(digits: bytes, ends: I64) -> I64:
 
 def whole_microseconds(times: I64) -> bool:
     """Return whether no time (ns) has a fraction of a microsecond."""
-    if len(times) > FIRST and not whole_microseconds(times[:FIRST]):
+    if len(times) > FIRST_TIMES and not whole_microseconds(times[:FIRST_TIMES]):
         return False
-    return bool((times // MICROSECOND * MICROSECOND == times).all())  # in half the time of computing the remainder
+    return bool((times // MICROSECOND_NS * MICROSECOND_NS == times).all())  # twice as fast as computing the remainder
 
 
 def _one_ns(text: bytes) -> int:
@@ -88,8 +88,8 @@ def _one_ns(text: bytes) -> int:
         value = Decimal(text.decode())
         if not value.is_finite():
             return NULL
-        if value.copy_abs() > LARGEST // 1000:  # abs() rounds, which is too slow for numbers of a billion digits
-            return LARGEST if value > 0 else -LARGEST
+        if value.copy_abs() > LARGEST_NS // 1000:  # abs() rounds, which is too slow for numbers of a billion digits
+            return LARGEST_NS if value > 0 else -LARGEST_NS
         return int((value * 1000).to_integral_value())
     except (InvalidOperation, UnicodeDecodeError, ValueError):
         return NULL

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LETTERS_SHOWN = 60  # A message shows this many characters of a refused file, which is enough to recognize the file.
-REPLACED = "\N{REPLACEMENT CHARACTER}"  # The character that a decoder writes for invalid bytes.
+LETTERS_SHOWN = 60  # A message shows at most this many characters of a refused file.
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # The character that a decoder writes for invalid bytes.
 
 
 @dataclass
 class ImportDiagnostic:
-    """One kind of problem during import; becomes a row of ``diagnostics``."""
+    """One kind of problem during an import, which becomes a row of ``diagnostics``."""
 
     key: str
-    severity: str  # Info | data_loss | error.
+    severity: str  # info, data_loss or error
     sentence: str
     count: int = 1
     example: str | None = None
@@ -22,8 +22,9 @@ class ImportDiagnostic:
 class SawtoothError(Exception):
     """An error that the user can act on.
 
-    ``str(error)`` is one or two sentences without a path of this server. ``file`` is the name of the affected file, if several were read; the
-    page and the command line show it before the sentence. ``others`` has a sentence for each further file that could not be read.
+    ``str(error)`` is one or two sentences without a path of this server. If several files were read, ``file`` is the name of the affected
+    file; the page and the command line show this name before the sentence. ``others`` has a sentence for each further file that could not
+    be read.
     """
 
     code = "error"
@@ -73,6 +74,6 @@ def as_shown(content: bytes | str) -> str:
 
 
 def _escape(letter: str) -> str:
-    if letter.isprintable() and letter != REPLACED:
+    if letter.isprintable() and letter != REPLACEMENT:
         return letter
     return letter.encode("unicode_escape").decode()

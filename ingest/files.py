@@ -1,6 +1,6 @@
-"""Creation, cleanup and check of the store's files. A file begins as a locked draft, then is renamed.
+"""Creation, cleanup and check of the store's files.
 
-The lock distinguishes a draft in progress from the remains of a killed process, which ``sweep`` removes.
+A file begins as a locked draft, which is then renamed. A killed process leaves drafts without a lock, which ``sweep`` removes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sawtooth.ingest.errors import SourceError, disk_error
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 
-LOCK = "lock"
-STALE_S = 60.0  # Younger drafts are not removed, because their process may not have locked them yet.
+LOCK_NAME = "lock"
+STALE_S = 60.0  # Younger drafts are not removed, because a process may not have locked its draft yet.
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def scratch(folder: Path) -> Iterator[Path]:
     """
     try:
         place = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
-        lock = (place / LOCK).open("w")
+        lock = (place / LOCK_NAME).open("w")
     except OSError as error:
         raise disk_error(error) from error
     try:
@@ -53,21 +53,21 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def draft(folder: Path) -> Iterator[Path]:
-    """Provide a temporary path inside ``folder``.
+    """Provide a path for a temporary file inside ``folder``.
 
-    It is removed at the end unless ``commit`` renamed it. It raises the same errors as ``scratch``.
+    The file is removed at the end, unless ``commit`` renamed it. Raises the errors of ``scratch``.
     """
     with scratch(folder) as place:
         yield place / "draft"
 
 
 def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
-    """Remove the remains of killed processes in ``folder``: drafts whose lock is free."""
+    """Remove drafts of killed processes in ``folder``, whose locks are free."""
     for place in folder.glob(f"{DRAFT_PREFIX}*"):
         try:
             if time.time() - place.stat().st_mtime < older_than_s:
                 continue
-            lock = place / LOCK if place.is_dir() else place
+            lock = place / LOCK_NAME if place.is_dir() else place
             if lock.exists():
                 with lock.open("rb+") as file, held(file, wait=False):
                     pass
@@ -81,7 +81,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
 
 
 def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
-    """Remove the remains of killed processes anywhere in a data folder."""
+    """Remove drafts of killed processes anywhere in a data folder."""
     for folder in (
         data.root,
         data.recordings,

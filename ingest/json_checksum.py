@@ -1,7 +1,7 @@
 """A checksum inside a JSON file, because a flipped bit in a number leaves valid but wrong JSON.
 
-It is the last entry of the object, ``"seal": "…"``, and is computed from all bytes before it. A file without a checksum, which was written by
-hand or by an older version, is read unchanged. Remove this line to edit a file by hand.
+The checksum is the last entry of the object, ``"seal": "…"``, and is computed from all bytes before this entry. A file without a checksum,
+which was written by hand or by an older version, is read unchanged. Remove the entry before editing a file by hand.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import re
 
 DIGEST_BYTES = 8  # One wrong content in 2^64 has the same checksum by chance.
-ANY = ord("?")
+WILDCARD = ord("?")
 ENDING = b',\n  "seal": "????????????????"\n}'  # ? stands for a digit
 CHECKSUM = re.compile(rb',\n  "seal": "([0-9a-f]{16})"\n}\n?')
 
@@ -45,7 +45,7 @@ def without_checksum(content: bytes) -> bytes:
 def _has_damaged_checksum(content: bytes) -> bool:
     """Return whether a file ends with a damaged checksum, in which at most two fixed characters are wrong."""
     tail = content.removesuffix(b"\n")[-len(ENDING) :]
-    return len(tail) == len(ENDING) and sum(a not in (b, ANY) for a, b in zip(ENDING, tail, strict=True)) <= 2
+    return len(tail) == len(ENDING) and sum(a not in (b, WILDCARD) for a, b in zip(ENDING, tail, strict=True)) <= 2
 
 
 def _digest(body: bytes) -> bytes:

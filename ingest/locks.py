@@ -1,6 +1,6 @@
 """Exclusive locks on files between processes.
 
-Windows has no such locks, so nothing is locked there, and only one server may use a data folder.
+Windows has no such locks. Nothing is locked on Windows, so only one server may use a data folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
 
 
 def is_locked(file: int | IO[Any]) -> bool:
-    """Return whether another process has locked an open file; True on Windows, where this is unknown."""
+    """Return whether another process has locked an open file.
+
+    The result is True on Windows, where this is unknown.
+    """
     if fcntl is None:
         return True
     try:

@@ -16,14 +16,13 @@ ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 # Ranges of numbers from users and bundles. A number outside its range is a mistake or an attack, and arithmetic with it could overflow.
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples.
-Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # Ms, TFLOP/s, price.
-Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # Ms of something that may take no time.
+Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, prices
+Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms, shares and counts that may be 0
 CodeLocation = Annotated[str, msgspec.Meta(max_length=MAX_LENGTH)]  # Such as train.py(12): collate.
-# In ns; at most 146 years, so that its sum with a Unix time fits 64 bits.
-Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # Ns.
+Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns; the sum of a shift and a Unix time fits 64 bits
+Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
-# Telemetry that ends at least this long before a trace, or begins at least this long after it, is from another time.
+# Telemetry is from another time if it ends at least this long before a trace, or begins at least this long after the trace.
 SAME_TIME_NS = 60_000_000_000
 
 
@@ -39,12 +38,12 @@ RecordingKind = Literal["trace", "telemetry", "marks", "compile", "memory"]
 class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One recording of a run, and its role in this run.
 
-    For telemetry, ``offset_ns`` is added to its times to convert them to the clock of the traces. ``interval_ns`` is the time between
-    samples of a file without times. Both are set only if a user entered them. ``samples`` is True for a trace that also contains telemetry.
+    ``offset_ns`` is added to the times of telemetry to convert them to the clock of the traces. ``interval_ns`` is the time between samples
+    of a file without times. These two are set only if a user entered them. ``samples`` is True for a trace that also contains telemetry.
     """
 
     id: str
-    kind: str  # A RecordingKind. Other texts are accepted, because a newer version may have written them.
+    kind: str  # a RecordingKind, or the kind of a newer version
     source_name: str
     rank: int | None = None
     host: str | None = None
@@ -56,11 +55,11 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Facts of a run that only the user or the recorder knows.
 
-    Units are in the names; None means not entered. ``loader_…`` are times of the loader (``capture/batches.py``): of a sample by wall clock, with
-    its standard error; of a sample in CPU time; of collating a batch of ``loader_batch`` samples; and of pinning it. ``loader_workers`` workers
-    ran on ``loader_cores`` cores. ``loader_padding`` is the share of padding in a batch. ``loader_sample_code`` and ``loader_collate_code`` are the
-    places of the code that makes a sample and collates a batch. ``loop.page_cache.FirstRead`` explains ``loader_first_…``, ``loader_later_…``,
-    ``loader_dataset_samples`` and ``loader_room_bytes``.
+    None means not entered. ``loader_…`` are measurements of the data loader (``capture/batches.py``). ``loader_sample_ms`` is the wall time
+    of a sample, with its standard error, and ``loader_sample_cpu_ms`` the CPU time. ``loader_collate_ms`` and ``loader_pin_ms`` are the times of a
+    batch of ``loader_batch`` samples. ``loader_workers`` workers ran on ``loader_cores`` cores. ``loader_padding`` is the share of padding in a
+    batch. ``loader_sample_code`` and ``loader_collate_code`` are the places of the code that makes a sample and collates a batch.
+    ``loop.page_cache.FirstRead`` explains ``loader_first_…``, ``loader_later_…``, ``loader_dataset_samples`` and ``loader_room_bytes``.
     """
 
     flops_per_step: Amount | None = None
@@ -93,8 +92,8 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A batch size that ``find_batch_size`` tried.
 
-    It has the step time with minimum and maximum, the optimizer's part of the step, and the peak of allocated bytes. Without
-    ``step_ms``, the batch did not fit into memory.
+    ``low_ms`` and ``high_ms`` are the shortest and longest step, and ``memory_bytes`` is the peak of allocated bytes. Without ``step_ms``,
+    the batch did not fit into memory.
     """
 
     batch: Amount
@@ -108,9 +107,9 @@ class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A run, as users see it.
 
-    ``settings`` are free key/value pairs, which sweeps use (batch size, workers, …). ``batches`` are the batch sizes that ``find_batch_size``
-    tried. ``bundled`` marks an example of the app. ``summaries`` is the id of the file of summaries of a job's ranks. ``command`` is the command of
-    `sawtooth run`, as a list of words.
+    ``settings`` are the user's key/value pairs, such as the batch size. ``batches`` are the batch sizes that ``find_batch_size`` tried.
+    ``bundled`` marks an example of the app. ``summaries`` is the id of the file with the summaries of a job's ranks. ``command`` has the words
+    of the command of `sawtooth run`.
     """
 
     id: str
@@ -142,12 +141,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
     @property
     def failure(self) -> str | None:
-        """The sentence of `sawtooth run` that says that the training failed; None without one."""
+        """The sentence of `sawtooth run` that says that the training failed, or None."""
         return failure_of(self.notes)
 
     @property
     def remarks(self) -> list[str]:
-        """The recorder's sentences that affect how to read the numbers (several processes, a pause)."""
+        """The recorder's sentences that change how the numbers are read, such as a pause."""
         return remarks_of(self.notes)
 
     @property

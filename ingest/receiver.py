@@ -1,8 +1,8 @@
 """The dashboard's side of the push protocol that ``sawtooth.ingest.sampler`` documents.
 
-It stores bytes by (session, segment, offset) on the disk before it acknowledges them. A pushed session is in ``live/<session>/``, like on its own
-host, with an additional file ``push.json``, which marks it as pushed and has the difference of the two clocks. No answer depends on data in
-memory, so a killed receiver loses nothing. A file here is a prefix of the sender's file, and the sender continues from its size.
+The receiver syncs a batch to the disk before it acknowledges the batch. A pushed session is in ``live/<session>/``, as on its own host. An
+additional file ``push.json`` marks the session as pushed and has the difference of the two clocks. No answer depends on data in memory, so a
+killed receiver loses nothing. A stored file is a prefix of the sender's file, and the sender continues at the stored size.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
 MAX_BODY_BYTES = 1 << 20  # Limit of one batch in the protocol.
-MAX_META_BYTES = 128 << 10  # 16 devices, the maximum of one host, take 100 kB with their capabilities
+MAX_META_BYTES = 128 << 10  # The capabilities of 16 devices, the most of one host, take 100 kB.
 # A session is silent if it received nothing for this time. A sampler sends its first samples within seconds.
-EMPTY_SECONDS = 600.0
-MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # A sampler ends a segment after 8 MB; its last record may exceed this.
-MAX_SEGMENT = 9999  # The file name has four digits: 80 GB, or 69 days of ten-minute segments.
-# Half a minute of one GPU. Smaller silent sessions are removed if there is no room for another session.
-LITTLE_BYTES = 64 << 10
-CROWDED = 50  # From this number of sessions on, silent sessions without a sample are removed.
+SILENT_SECONDS = 600.0
+MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # A sampler ends a segment after 8 MB, but the last record may exceed this size.
+MAX_SEGMENT = 9999  # The file name has four digits, enough for 80 GB, or for 69 days of ten-minute segments.
+# Silent sessions below this size are removed if there is no room for another session. One GPU writes this much in half a minute.
+FEW_SAMPLES_BYTES = 64 << 10
+CROWDED_SESSIONS = 50  # From this number of sessions on, silent sessions without a sample are removed.
 MAX_PUSHED_BYTES = 100_000_000_000  # Limit for all pushed sessions together. Eight GPUs push 1 GB per day.
 # Files of all pushed sessions together, enough for twenty sessions of 69 days. Many files of one byte would fill a disk too.
 MAX_PUSHED_SEGMENTS = 200_000
-RECOUNT_SECONDS = 10.0  # Between counts of all files, because a count takes up to a second and refused senders try again.
+RECOUNT_SECONDS = 10.0  # Least time between counts of all files. A count takes up to a second, and refused senders try again.
 MAX_SESSIONS = 2000  # Limit of folders that someone with the push token can create.
 TAIL_BYTES = 1 << 20  # Bytes at the end of a segment, searched for its last complete line.
-CLOCK_MOVED_NS = 20_000_000  # A smaller change of the offset is noise of the network.
-NO_ROOM = "The dashboard has reached its limit for pushed sessions. Delete old sessions on its Live page."
+CLOCK_NOISE_NS = 20_000_000  # A smaller change of the clocks' difference is noise of the network.
+NO_ROOM_MESSAGE = "The dashboard has reached its limit for pushed sessions. Delete old sessions on its Live page."
 
 
 class RefusedError(SawtoothError):
@@ -57,13 +57,13 @@ class RefusedError(SawtoothError):
 
 @dataclass(frozen=True)
 class StoredSegment:
-    """The size of a segment that is on the disk now.
+    """The size of a segment on the disk, in bytes.
 
-    ``agreed`` is False if the batch was not stored and the sender must continue from ``size`` (409).
+    ``stored`` is False if the batch was not stored. Then the answer is 409, and the sender must continue at ``size``.
     """
 
     size: int
-    agreed: bool
+    stored: bool
 
 
 class Receiver:
@@ -75,13 +75,13 @@ class Receiver:
     def __init__(self, live: Path, *, reserve_bytes: int = 0) -> None:
         self.live = live
         self.reserve_bytes = reserve_bytes
-        self._settled: set[tuple[str, int]] = set()
-        # bytes and files, as counted by this process; counted again before a batch is refused
-        self._pushed = (math.inf, math.inf)
-        self._counted = float("-inf")
+        self._checked_segments: set[tuple[str, int]] = set()
+        # bytes and files of all pushed sessions, as this process counted them
+        self._pushed_totals = (math.inf, math.inf)
+        self._last_count_s = float("-inf")
 
-    def held(self, session: str) -> dict[int, int]:
-        """Return the bytes on the disk by segment; {} for an unknown session.
+    def stored_sizes(self, session: str) -> dict[int, int]:
+        """Return the bytes on the disk by segment (0 is meta.json); {} for an unknown session.
 
         Raises NotFoundError if ``session`` is not an id.
         """
@@ -90,7 +90,7 @@ class Receiver:
         for number, path in {0: folder / "meta.json", **find_segments(folder)}.items():
             if path.is_file():
                 with _open_locked(path) as file:
-                    sizes[number] = self._settle(file, session, number)
+                    sizes[number] = self._checked_size(file, session, number)
         return sizes
 
     def append(self, session: str, segment: int, offset: int, body: bytes) -> StoredSegment:
@@ -100,32 +100,32 @@ class Receiver:
         """
         folder = self._folder(session)
         if not 0 <= segment <= MAX_SEGMENT or offset < 0:
-            raise RefusedError(400, "A segment is a number from 0 to 9999 and an offset is not negative.")
+            raise RefusedError(400, "The segment must be a number from 0 to 9999, and the offset must not be negative.")
         limit = MAX_SEGMENT_BYTES if segment else MAX_META_BYTES
         if len(body) > MAX_BODY_BYTES or offset + len(body) > limit:
             raise RefusedError(413, "A batch has at most 1 MiB, a segment at most 32 MB, and meta.json at most 128 KiB.")
-        self._make(folder)
+        self._make_folder(folder)
         path = folder / (segment_name(segment) if segment else "meta.json")
-        fresh, ours = not path.exists(), is_pushed(folder)
-        if fresh and not ours:
-            return StoredSegment(0, agreed=False)
-        with _open_locked(path, create=fresh) as file:
-            size = self._settle(file, session, segment)
+        is_new, may_write = not path.exists(), is_pushed(folder)
+        if is_new and not may_write:
+            return StoredSegment(0, stored=False)
+        with _open_locked(path, create=is_new) as file:
+            size = self._checked_size(file, session, segment)
             if offset + len(body) <= size:
-                return StoredSegment(size, agreed=True)
-            if offset != size or not ours:  # A session that is sampled on this host is written only by its sampler.
-                return StoredSegment(size, agreed=False)
+                return StoredSegment(size, stored=True)
+            if offset != size or not may_write:  # Only the sampler writes a session that is sampled on this host.
+                return StoredSegment(size, stored=False)
             self._check_quota(len(body), int(size == 0))
             self._write(file, size, body)
-        if fresh:
+        if is_new:
             _sync_folder(folder)
-        return StoredSegment(size + len(body), agreed=True)
+        return StoredSegment(size + len(body), stored=True)
 
     def note_clock(self, session: str, offset_ns: int) -> None:
-        """Store how far the sender's clock is behind this one (server minus client), if it has changed."""
+        """Store how far the sender's clock is behind this host's (server minus client), if this has changed."""
         marker = self._folder(session) / MARKER
         stored_offset = clock_offset_ns(marker.parent)
-        if marker.exists() and (stored_offset is None or abs(stored_offset - offset_ns) > CLOCK_MOVED_NS):
+        if marker.exists() and (stored_offset is None or abs(stored_offset - offset_ns) > CLOCK_NOISE_NS):
             write_atomically(marker, with_checksum(json.dumps({"clock_offset_ns": offset_ns}, indent=2).encode()))
 
     def _folder(self, session: str) -> Path:
@@ -133,15 +133,15 @@ class Receiver:
             raise NotFoundError("This is not a session id.")
         return self.live / session
 
-    def _make(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
             return
-        if self._count() >= CROWDED:
+        if self._count_sessions() >= CROWDED_SESSIONS:
             self._remove_silent(0)
-        if self._count() >= MAX_SESSIONS:
-            self._remove_silent(LITTLE_BYTES)
-        if self._count() >= MAX_SESSIONS:
-            raise RefusedError(507, NO_ROOM)
+        if self._count_sessions() >= MAX_SESSIONS:
+            self._remove_silent(FEW_SAMPLES_BYTES)
+        if self._count_sessions() >= MAX_SESSIONS:
+            raise RefusedError(507, NO_ROOM_MESSAGE)
         # The marker is written first, so that no reader sees the folder without it.
         draft = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))
         write_atomically(draft / MARKER, b"{}")
@@ -154,16 +154,19 @@ class Receiver:
 
     def _check_quota(self, more_bytes: int, more_files: int) -> None:
         """Count a batch; raise RefusedError if it exceeds the limits of all pushed sessions."""
-        if not self._has_room(more_bytes, more_files) and time.monotonic() - self._counted >= RECOUNT_SECONDS:
-            self._pushed, self._counted = self._on_disk(), time.monotonic()
+        if not self._has_room(more_bytes, more_files) and time.monotonic() - self._last_count_s >= RECOUNT_SECONDS:
+            self._pushed_totals, self._last_count_s = self._count_pushed(), time.monotonic()
         if not self._has_room(more_bytes, more_files):
-            raise RefusedError(507, NO_ROOM)
-        self._pushed = self._pushed[0] + more_bytes, self._pushed[1] + more_files
+            raise RefusedError(507, NO_ROOM_MESSAGE)
+        self._pushed_totals = self._pushed_totals[0] + more_bytes, self._pushed_totals[1] + more_files
 
     def _has_room(self, more_bytes: int, more_files: int) -> bool:
-        return self._pushed[0] + more_bytes <= MAX_PUSHED_BYTES and self._pushed[1] + more_files <= MAX_PUSHED_SEGMENTS
+        return (
+            self._pushed_totals[0] + more_bytes <= MAX_PUSHED_BYTES
+            and self._pushed_totals[1] + more_files <= MAX_PUSHED_SEGMENTS
+        )
 
-    def _on_disk(self) -> tuple[float, float]:
+    def _count_pushed(self) -> tuple[float, float]:
         """Return the bytes and the files of all pushed sessions."""
         sizes = []
         for folder in self.live.iterdir():
@@ -171,34 +174,34 @@ class Receiver:
                 sizes += [entry.stat().st_size for entry in os.scandir(folder)] if is_pushed(folder) else []
         return sum(sizes), len(sizes)
 
-    def _count(self) -> int:
+    def _count_sessions(self) -> int:
         return sum(1 for _ in self.live.iterdir())
 
-    def _remove_silent(self, most_bytes: int) -> None:
-        """Remove silent pushed sessions with at most ``most_bytes`` of samples.
+    def _remove_silent(self, max_bytes: int) -> None:
+        """Remove silent pushed sessions with at most ``max_bytes`` of samples.
 
-        Otherwise a flood of such sessions would block later samplers.
+        Otherwise, such sessions could block later samplers.
         """
         for folder in self.live.iterdir():
             with contextlib.suppress(OSError):
-                if is_pushed(folder) and _is_silent(folder, most_bytes):
+                if is_pushed(folder) and _is_silent(folder, max_bytes):
                     shutil.rmtree(folder)
 
-    def _settle(self, file: int, session: str, segment: int) -> int:
-        """Return the size of a segment.
+    def _checked_size(self, file: int, session: str, segment: int) -> int:
+        """Return the size of a segment in bytes.
 
-        At the first call in this process, remove an incomplete last line, which a power failure may leave, and sync the file.
+        At the first call for a segment, an incomplete last line is removed, which a power failure may leave, and the file is synced.
         """
         size = os.fstat(file).st_size
-        if (session, segment) in self._settled:
+        if (session, segment) in self._checked_segments:
             return size
         if segment and size and (self.live / session / MARKER).exists():
-            whole = _whole_lines(file, size)
-            if whole < size:
-                os.ftruncate(file, whole)
-                size = whole
+            valid_size = _valid_size(file, size)
+            if valid_size < size:
+                os.ftruncate(file, valid_size)
+                size = valid_size
         os.fsync(file)
-        self._settled.add((session, segment))
+        self._checked_segments.add((session, segment))
         return size
 
     def _write(self, file: int, size: int, body: bytes) -> None:
@@ -217,25 +220,22 @@ class Receiver:
             ) from error
 
 
-def _is_silent(folder: Path, most_bytes: int) -> bool:
-    """Return whether a session received nothing for a while and has at most ``most_bytes`` of samples.
-
-    It reads no more files than needed.
-    """
-    since = time.time() - EMPTY_SECONDS
+def _is_silent(folder: Path, max_bytes: int) -> bool:
+    """Return whether a session is silent and has at most ``max_bytes`` of samples."""
+    since = time.time() - SILENT_SECONDS
     if folder.stat().st_mtime > since:
         return False
     size = 0
     for path in folder.glob("samples-*"):
         file = path.stat()
         size += file.st_size
-        if file.st_mtime > since or size > most_bytes:
+        if file.st_mtime > since or size > max_bytes:
             return False
     return True
 
 
 def is_pushed(folder: Path) -> bool:
-    """Return whether a session was pushed, and not written by a sampler on this host."""
+    """Return whether a session was pushed. Otherwise, a sampler on this host writes it."""
     return (folder / MARKER).exists()
 
 
@@ -248,10 +248,10 @@ def clock_offset_ns(folder: Path) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _whole_lines(file: int, size: int) -> int:
-    """Return the size up to the last line with a correct checksum.
+def _valid_size(file: int, size: int) -> int:
+    """Return the size up to the end of the last line with a correct checksum.
 
-    Only the last TAIL_BYTES are searched. If they contain no such line and the file is larger, return the whole size.
+    Only the last TAIL_BYTES are searched. If they have no such line, the result is 0 or, for a larger file, ``size``.
     """
     start = max(0, size - TAIL_BYTES)
     tail = os.pread(file, size - start, start)
@@ -266,7 +266,7 @@ def _whole_lines(file: int, size: int) -> int:
 
 @contextmanager
 def _open_locked(path: Path, *, create: bool = False) -> Iterator[int]:
-    """Open a file for appending, with an exclusive lock that other servers on the same folder respect too."""
+    """Open a file for appending, with an exclusive lock against other servers on this folder."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o600)
     try:
         with held(file):

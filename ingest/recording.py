@@ -1,6 +1,6 @@
 """Ingest one source: detect its format, read it, write its recording and store its bytes.
 
-Either all of this succeeds, or nothing is left.
+If one of these steps fails, nothing is stored.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from sawtooth.ingest.writer import Writer, tool_version
 
 __all__ = ["IngestProgress", "Limits", "ingest_file", "read_ref"]
 MAX_NAME = 200  # Stored characters of a file name or title.
-Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # Writes the tables of a file, returns its recording row.
+StoreFunction = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class IngestProgress:
     """The progress of an ingest.
 
-    The bytes are the content of the original file. ``stage`` is reading, linking, keeping (storing the source) or done.
+    The numbers of bytes count the original file, before it is unpacked. ``stage`` is reading, linking, keeping (storing the source) or done.
     """
 
     stage: str
@@ -55,17 +55,17 @@ class IngestProgress:
 
 
 def clean_name(name: str) -> str:
-    """Return a file name without folders, control and direction characters.
+    """Return at most MAX_NAME characters of a file name.
 
-    It has at most MAX_NAME characters.
+    Folders, control and direction characters are removed.
     """
     return clean_title(name.replace("\\", "/").rsplit("/", 1)[-1])
 
 
 def clean_title(name: str) -> str:
-    """Return a name that a user chose, such as "lr 1/3", without control and direction characters.
+    """Return at most MAX_NAME characters of a name that a user chose, such as "lr 1/3".
 
-    It has at most MAX_NAME characters.
+    Control and direction characters are removed.
     """
     name = unicodedata.normalize("NFC", name)
     return "".join(c for c in name if unicodedata.category(c)[0] != "C")[:MAX_NAME] or "unnamed"
@@ -83,39 +83,39 @@ def ingest_file(
 ) -> RecordingRef:
     """Ingest a trace or telemetry file into ``folder`` and return its recording.
 
-    The format is detected from the content. If the file was ingested before, its recording is returned unchanged. Raises SourceError if the file
-    cannot be used, or if its id is not ``expected_id``; then nothing is left behind.
+    The format is detected from the content. If the file was ingested before, its recording is returned unchanged. Raises SourceError, and
+    stores nothing, if the file cannot be used or its id is not ``expected_id``.
     """
-    _swept(folder)
+    _prepare_folder(folder)
     name = clean_name(source_name if source_name is not None else source.name)
     report = progress or (lambda _: None)
     if (earlier := _stored_recording(source, folder)) is not None:
         _check_id(earlier.id, expected_id, name)
         return earlier
     try:
-        opened = Source(source, limits)
-        head = opened.head()
+        opened_source = Source(source, limits)
+        head = opened_source.head()
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
     store_tables = _store_function(head, name, folder, report)
-    with _collector_off(), draft(folder.recordings) as temporary, opened.hashing_beside():
+    with _without_garbage_collection(), draft(folder.recordings) as temporary, opened_source.hash_in_parallel():
         writer = Writer(temporary)
         try:
             description = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
-            row = store_tables(opened, writer, description)
-            _check_id(opened.id, expected_id, name)
-            row |= description | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
+            row = store_tables(opened_source, writer, description)
+            _check_id(opened_source.id, expected_id, name)
+            row |= description | {"id": opened_source.id, "source_bytes": opened_source.uncompressed_bytes}
             writer.insert_row("recording", row)
             writer.finish()
         finally:
             writer.close()
-        target = folder.recording_file(opened.id)
+        target = folder.recording_file(opened_source.id)
         if keep_source:
-            report(IngestProgress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))
-            _store_source(opened, folder.source_file(opened.id))
+            report(IngestProgress("keeping", opened_source.total_bytes, opened_source.total_bytes, row["event_count"]))
+            _store_source(opened_source, folder.source_file(opened_source.id))
         if not target.exists() or not is_sound(target):
             commit(temporary, target)
-    report(IngestProgress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
+    report(IngestProgress("done", opened_source.total_bytes, opened_source.total_bytes, row["event_count"]))
     return read_ref(target)
 
 
@@ -129,17 +129,18 @@ def read_ref(path: Path) -> RecordingRef:
 
     Raises NotFoundError if the file is damaged.
     """
+    damaged = NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.")
     try:
         row = first_row(path, "SELECT id, kind, source_name, rank, host, EXISTS (FROM samples) FROM recording")
     except duckdb.Error as error:
-        raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.") from error
+        raise damaged from error
     if row is None:
-        raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.")
+        raise damaged
     identifier, kind, source_name, rank, host, sampled = row
     return RecordingRef(identifier, kind, source_name, rank, host, samples=sampled and kind == "trace")
 
 
-def _swept(folder: DataFolder) -> None:
+def _prepare_folder(folder: DataFolder) -> None:
     """Create the data folder if it is missing, and remove the remains of killed processes."""
     try:
         for place in (folder.create().recordings, folder.sources):
@@ -148,7 +149,7 @@ def _swept(folder: DataFolder) -> None:
         raise disk_error(error) from error
 
 
-def _store_function(head: bytes, name: str, folder: DataFolder, report: Callable[[IngestProgress], None]) -> Storing:
+def _store_function(head: bytes, name: str, folder: DataFolder, report: Callable[[IngestProgress], None]) -> StoreFunction:
     """Return the function that stores a file beginning with ``head``.
 
     Raises SourceError for a file of a known type that Sawtooth does not read.
@@ -169,28 +170,33 @@ def _store_function(head: bytes, name: str, folder: DataFolder, report: Callable
         refuse_printed(as_utf8(head))
         refuse_unknown_table(as_utf8(head))
         refuse_foreign(head, name)
-    return lambda opened, writer, description: _read_trace(source or traces.DEFAULT, opened, writer, folder, report)
+    return lambda opened_source, writer, description: _read_trace(
+        source or traces.DEFAULT, opened_source, writer, folder, report
+    )
 
 
 def _read_trace(
-    source: TraceSource, opened: Source, writer: Writer, folder: DataFolder, report: Callable[[IngestProgress], None]
+    source: TraceSource, opened_source: Source, writer: Writer, folder: DataFolder, report: Callable[[IngestProgress], None]
 ) -> dict[str, Any]:
     def progress(events: int) -> None:
-        report(IngestProgress("reading", opened.read_bytes, opened.total_bytes, events))
+        report(IngestProgress("reading", opened_source.read_bytes, opened_source.total_bytes, events))
 
-    with source.read(opened, folder.recordings, progress) as (tables, facts):
+    with source.read(opened_source, folder.recordings, progress) as (tables, facts):
         report(
             IngestProgress(
-                "linking", opened.total_bytes, opened.total_bytes, sum(table.rows for table in tables.tables.values())
+                "linking",
+                opened_source.total_bytes,
+                opened_source.total_bytes,
+                sum(table.rows for table in tables.tables.values()),
             )
         )
         return store(tables, facts, writer)
 
 
 def _stored_recording(source: Path, folder: DataFolder) -> RecordingRef | None:
-    """Return the recording of ``source`` if the same bytes are already stored and the recording is intact.
+    """Return the intact recording of ``source`` if it was stored before, else None.
 
-    A damaged recording is not returned, so that ingesting the file again repairs it.
+    For a damaged recording, the result is None, so that ingesting the file again repairs the recording.
     """
     try:
         size = source.stat().st_size
@@ -205,28 +211,28 @@ def _stored_recording(source: Path, folder: DataFolder) -> RecordingRef | None:
     return None
 
 
-def _store_source(opened: Source, target: Path) -> None:
-    """Store the source compressed. If it is a single intact gzip member already, copy it."""
+def _store_source(opened_source: Source, target: Path) -> None:
+    """Store the source compressed. A source that is already a single intact gzip member is copied."""
     if target.exists():
         return
     with draft(target.parent) as temporary:
-        if opened.single_member:
-            shutil.copyfile(opened.path, temporary)
+        if opened_source.single_member:
+            shutil.copyfile(opened_source.path, temporary)
         else:
-            squeeze = isal_zlib.compressobj(level=isal_zlib.ISAL_BEST_COMPRESSION, wbits=31)
-            again = Source(opened.path, opened.limits).pieces(hashed=False)
-            with temporary.open("wb") as file, closing(again) as pieces:
+            compressor = isal_zlib.compressobj(level=isal_zlib.ISAL_BEST_COMPRESSION, wbits=31)
+            second_source = Source(opened_source.path, opened_source.limits).pieces(hashed=False)
+            with temporary.open("wb") as file, closing(second_source) as pieces:
                 for piece in pieces:
-                    file.write(squeeze.compress(piece))
-                file.write(squeeze.flush())
+                    file.write(compressor.compress(piece))
+                file.write(compressor.flush())
         commit(temporary, target)
 
 
 @contextmanager
-def _collector_off() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Turn off the garbage collector, which would double the time of an ingest.
 
-    It would examine millions of events again and again, and no event is in a reference cycle.
+    The collector would examine all events repeatedly, although no event is in a reference cycle.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,6 +1,6 @@
 """The layout of a data folder: the paths of recordings, derived files, sources and manifests.
 
-Both ``ingest`` (which writes recordings) and ``analysis`` (which reads them) use this module. It opens no database.
+``ingest`` writes recordings by this layout, and ``analysis`` reads them. This module opens no database.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sawtooth.ingest.typed import from_json
 
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
-STORAGE_VERSION = "v1.5.0"  # So that DuckDB 1.5 clients can open a recording too.
-# Block size of a DuckDB file, in which every column takes at least one block. DuckDB's default of 256 kB makes files of small traces three
-# times as large. 32 kB would make files of long traces larger.
+STORAGE_VERSION = "v1.5.0"  # With this version, clients of DuckDB 1.5 can open a recording too.
+# Every column of a DuckDB file takes at least one block. DuckDB's default of 256 kB makes files of small traces three times as large. 32 kB
+# would make files of long traces larger.
 BLOCK_BYTES = 64 << 10
 # Every temporary name begins with this, so that ``files.sweep`` can remove the remains of a killed process.
 DRAFT_PREFIX = ".draft."
@@ -39,14 +39,14 @@ def schema_sql() -> str:
     They are schema.sql with the sampled quantities as columns of ``samples`` and ``host_samples``.
     """
     text = SCHEMA_SQL.read_text(encoding="utf-8")
-    for what, (columns, comments) in (("sampled", samples_sql()), ("host", samples_sql("host_samples", HOST))):
-        text = text.replace(f"-- {what} quantities", columns).replace(f"-- comments of {what} quantities", comments)
+    for kind, (columns, comments) in (("sampled", samples_sql()), ("host", samples_sql("host_samples", HOST))):
+        text = text.replace(f"-- {kind} quantities", columns).replace(f"-- comments of {kind} quantities", comments)
     return text
 
 
 @dataclass(frozen=True)
 class DataFolder:
-    """Paths of one data folder. It checks ids, so that no path is made from foreign text."""
+    """Paths of one data folder. Ids are checked, so that no path contains foreign text."""
 
     root: Path
 
@@ -96,8 +96,8 @@ class DataFolder:
         A new data folder is readable only for its owner, because traces contain paths and host names.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        places = (self.recordings, self.derived, self.sources, self.runs, self.proposals, self.uploads, self.live, self.access)
-        for folder in places:
+        folders = (self.recordings, self.derived, self.sources, self.runs, self.proposals, self.uploads, self.live, self.access)
+        for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
         return self
 
@@ -137,7 +137,7 @@ class DataFolder:
             manifest = from_json(without_checksum(path.read_bytes()), Manifest)
             ids = [ref.id for ref in manifest.recordings] + [manifest.summaries or run_id]
             if manifest.id != run_id or not all(map(is_id, ids)):
-                raise msgspec.ValidationError("its ids are not its own")
+                raise msgspec.ValidationError("an id in it is wrong")
             return manifest
         except FileNotFoundError:
             raise NotFoundError(
@@ -182,14 +182,14 @@ class DataFolder:
     def resolve_run(self, text: str) -> Manifest:
         """Return the run whose id is or begins with ``text``, or whose name is ``text``.
 
-        Case and the kind and number of spaces in the name are ignored. Raises NotFoundError for no match and UsageError for several.
+        Names match without regard to case and spaces. Raises NotFoundError for no match and UsageError for several.
         """
         if is_id(text):
             return self.read_manifest(text)
         hits = [
             m
             for m in self.manifests()
-            if _comparable(m.name) == _comparable(text) or (len(text) >= 4 and m.id.startswith(text))
+            if _comparable_name(m.name) == _comparable_name(text) or (len(text) >= 4 and m.id.startswith(text))
         ]
         if len(hits) > 1:
             raise UsageError(
@@ -200,8 +200,11 @@ class DataFolder:
         return hits[0]
 
 
-def _comparable(name: str) -> str:
-    """Return a name in a form for comparison, because a name copied from a page may have other spaces."""
+def _comparable_name(name: str) -> str:
+    """Return a name in lower case with single spaces.
+
+    A name that was copied from a page may have other spaces.
+    """
     return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
 
 

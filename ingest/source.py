@@ -18,35 +18,35 @@ from sawtooth.ingest.errors import SourceError
 
 GZIP_MAGIC = b"\x1f\x8b"
 NSIGHT_SUFFIXES = (".nsys-rep", ".nsys-rep.gz", ".qdrep", ".qdrep.gz", ".qdstrm")
-NSIGHT_SIGNS = (b"QuadD", b"Nsight Systems")
+NSIGHT_MARKERS = (b"QuadD", b"Nsight Systems")  # A report contains one of these.
 NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
 DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
 GZIP_HEADER_BYTES = 4096  # Room for the file name that gzip stores in its header.
 GZIP_TRAILER_BYTES = 8  # A gzip file ends with CRC-32 and size.
 READ_BYTES = 128 << 10  # Compressed bytes per read: few enough to lose little of a damaged stream, enough to need few calls.
 PIECE_BYTES = 256 << 10  # Size of an uncompressed piece. Readers copy the unread end of a piece together with the next piece.
-HASHES_WAITING = 32  # Number of pieces that may wait for the hash.
+MAX_PENDING_PIECES = 32  # Number of pieces that may wait for the hash.
 HEAD_BYTES = 64 << 10  # Enough to distinguish all formats.
-UNPACK = "Unpack it and use the .json or .json.gz inside."
-EXPORT = "Export the trace with prof.export_chrome_trace(...)."
-EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz), SQLite exports of Nsight Systems, and telemetry."
+UNPACK_ADVICE = "Unpack it and use the .json or .json.gz inside."
+EXPORT_ADVICE = "Export the trace with prof.export_chrome_trace(...)."
+READABLE_FILES = "Sawtooth reads torch.profiler traces (.json or .json.gz), SQLite exports of Nsight Systems, and telemetry."
 
 MAGIC: tuple[tuple[bytes, str, str], ...] = (
-    (b"PK\x03\x04", "a zip archive (torch .pt files are zips too)", UNPACK),
-    (b"(\xb5/\xfd", "a zstd archive", UNPACK),
-    (b"\xfd7zXZ\x00", "an xz archive", UNPACK),
-    (b"BZh", "a bzip2 archive", UNPACK),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
-    (b"\x04\x22\x4d\x18", "an lz4 archive", UNPACK),
-    (b"\x89PNG", "a PNG picture", EXPECTED),
-    (b"\xff\xd8\xff", "a JPEG picture", EXPECTED),
-    (b"GIF8", "a GIF picture", EXPECTED),
-    (b"%PDF", "a PDF document", EXPECTED),
-    (b"\x7fELF", "a program (ELF)", EXPECTED),
-    (b"MZ", "a Windows program", EXPECTED),
+    (b"PK\x03\x04", "a zip archive (torch .pt files are zips too)", UNPACK_ADVICE),
+    (b"(\xb5/\xfd", "a zstd archive", UNPACK_ADVICE),
+    (b"\xfd7zXZ\x00", "an xz archive", UNPACK_ADVICE),
+    (b"BZh", "a bzip2 archive", UNPACK_ADVICE),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK_ADVICE),
+    (b"\x04\x22\x4d\x18", "an lz4 archive", UNPACK_ADVICE),
+    (b"\x89PNG", "a PNG picture", READABLE_FILES),
+    (b"\xff\xd8\xff", "a JPEG picture", READABLE_FILES),
+    (b"GIF8", "a GIF picture", READABLE_FILES),
+    (b"%PDF", "a PDF document", READABLE_FILES),
+    (b"\x7fELF", "a program (ELF)", READABLE_FILES),
+    (b"MZ", "a Windows program", READABLE_FILES),
     (b"PAR1", "a Parquet file", "Sawtooth never opens Parquet files from elsewhere. Export it as CSV (in pandas: df.to_csv)."),
-    (b"ARROW1", "an Arrow file", EXPECTED),
-    (b"\x89HDF", "an HDF5 file", EXPECTED),
+    (b"ARROW1", "an Arrow file", READABLE_FILES),
+    (b"\x89HDF", "an HDF5 file", READABLE_FILES),
     (b"version https://git-lfs", "a Git LFS pointer, not the file it points to", "Run git lfs pull and use the real file."),
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8."),
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8."),
@@ -55,19 +55,19 @@ MAGIC: tuple[tuple[bytes, str, str], ...] = (
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one source; a source that exceeds one is refused."""
+    """The limits of one source. A source that exceeds one of them is refused."""
 
     uncompressed_bytes: int = 64 << 30  # The largest traces that people record on purpose have some GB.
     ratio: int = 400  # The most repetitive real traces compress 344:1. Zeros compress 1029:1.
     ratio_from_bytes: int = 256 << 20  # Below this size a bomb does no harm, so the ratio is not checked.
-    event_bytes: int = 4 << 20  # Of one event; Kineto's largest have stacks of some 100 KB.
-    metadata_bytes: int = 32 << 20  # Everything except traceEvents.
-    name_length: int = 1 << 15  # Characters. Names of real ATen kernels have up to some 6,000.
-    distinct_names: int = 1_000_000  # More names would need too much memory, and nobody could read them.
-    names_length: int = 256 << 20  # Characters of all different names together, because all are in memory.
+    event_bytes: int = 4 << 20  # Size of one event. Kineto's largest events have stacks of some 100 KB.
+    metadata_bytes: int = 32 << 20  # Size of everything except traceEvents.
+    name_length: int = 1 << 15  # Characters of one name. Names of real ATen kernels have up to some 6,000.
+    distinct_names: int = 1_000_000  # More names would need too much memory.
+    names_length: int = 256 << 20  # Characters of all different names together, because all these names are in memory.
 
 
-def refuse_type(what: str, advice: str) -> SourceError:
+def wrong_type_error(what: str, advice: str) -> SourceError:
     """Return the error for a file of another type."""
     return SourceError("E-TYPE", f"This is {what}, not a trace or telemetry that Sawtooth reads. {advice}")
 
@@ -78,44 +78,44 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
     Reports of Nsight Systems, whose format is not published, are recognized by ``name`` too.
     """
     binary = b"\x00" in head[:1024] and not head.startswith((b"PK", b"SQLite"))
-    if binary and (name.lower().endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_SIGNS)):
-        raise refuse_type("a report of Nsight Systems", NSIGHT_ADVICE)
+    if binary and (name.lower().endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_MARKERS)):
+        raise wrong_type_error("a report of Nsight Systems", NSIGHT_ADVICE)
     for magic, what, advice in MAGIC:
         if head.startswith(magic):
-            raise refuse_type(what, advice) if "UTF" not in what else SourceError("E-ENC", f"This is {what}. {advice}")
+            raise wrong_type_error(what, advice) if "UTF" not in what else SourceError("E-ENC", f"This is {what}. {advice}")
     if head[8:12] == b"DUCK":
-        raise refuse_type(
+        raise wrong_type_error(
             "a DuckDB database", "Use the trace it was made from, because Sawtooth never opens databases from elsewhere."
         )
     if len(head) > 262 and head[257:262] == b"ustar":
-        raise refuse_type("a tar archive", UNPACK)
+        raise wrong_type_error("a tar archive", UNPACK_ADVICE)
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
-        raise refuse_type(
+        raise wrong_type_error(
             "a Python pickle, which could run code when opened",
-            f"{EXPORT} A dump of NCCL's flight recorder: sawtooth collectives FILE.",
+            f"{EXPORT_ADVICE} A dump of NCCL's flight recorder: sawtooth collectives FILE.",
         )
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
     if start.startswith((b"<!doctype html", b"<html", b"<head")):
-        raise refuse_type("a web page (a login page saved by mistake?)", "Download the file itself.")
+        raise wrong_type_error("a web page (a login page saved by mistake?)", "Download the file itself.")
     if start.startswith((b"<?xml", b"<svg")) and b"nvidia_smi_log" not in start:
-        raise refuse_type("an XML document", EXPECTED)
+        raise wrong_type_error("an XML document", READABLE_FILES)
     if b"\x00" in head[:4] and head[:4] != b"\x00\x00\x00\x00":
         if any(head[i] in b"[{" for i in range(min(4, len(head)))):
             raise SourceError("E-ENC", "This is text in UTF-16 or UTF-32. Save it as UTF-8.")
-        raise refuse_type("a binary file", EXPECTED)
+        raise wrong_type_error("a binary file", READABLE_FILES)
 
 
 class _Hash:
     """SHA-256 of the bytes of one source, on another thread inside a ``with`` block.
 
-    The ``with`` block must be in a function, not in a generator. The garbage collector may close a generator in any thread at any time, and waiting
-    for a thread there can block forever.
+    The ``with`` block must be in a function. The garbage collector may close a generator in any thread at any time, and waiting for a thread
+    during this close can block forever.
     """
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
         self._thread: ThreadPoolExecutor | None = None
-        self._waiting: deque[Future[None]] = deque()
+        self._pending: deque[Future[None]] = deque()
 
     def __enter__(self) -> Self:
         self._thread = ThreadPoolExecutor(1, "hash")
@@ -127,23 +127,23 @@ class _Hash:
             thread.shutdown()
 
     def update(self, piece: bytes) -> None:
-        """Add ``piece``."""
+        """Add ``piece`` to the hashed bytes."""
         if self._thread is None:
             self._sha.update(piece)
             return
-        self._waiting.append(self._thread.submit(self._sha.update, piece))
-        if len(self._waiting) > HASHES_WAITING:
-            self._waiting.popleft().result()
+        self._pending.append(self._thread.submit(self._sha.update, piece))
+        if len(self._pending) > MAX_PENDING_PIECES:
+            self._pending.popleft().result()
 
     def hexdigest(self) -> str:
         """Return the hash of all added bytes."""
-        while self._waiting:
-            self._waiting.popleft().result()
+        while self._pending:
+            self._pending.popleft().result()
         return self._sha.hexdigest()
 
 
 class Source:
-    """One source. First iterate over its uncompressed bytes, then read its hash and its damage."""
+    """One source. First iterate over ``pieces``, then read ``id`` and ``damage``."""
 
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.path = path
@@ -156,7 +156,7 @@ class Source:
         self.total_bytes = status.st_size
         self.read_bytes = 0
         self.uncompressed_bytes = 0
-        self.members = 0
+        self.members = 0  # gzip members that were begun
         self.damage: list[str] = []  # any of gzip_truncated, gzip_damaged, gzip_crc and gzip_tail
         self._hash = _Hash()
         with path.open("rb") as file:
@@ -169,42 +169,42 @@ class Source:
 
     @property
     def id(self) -> str:
-        """First 16 hex digits of the SHA-256 of the uncompressed bytes read so far."""
+        """First 16 hex digits of the SHA-256 of the uncompressed bytes that were read so far."""
         return self._hash.hexdigest()[:16]
 
-    def hashing_beside(self) -> _Hash:
-        """Return a context manager that hashes on another core while its block reads."""
+    def hash_in_parallel(self) -> _Hash:
+        """Return a context manager. While its block reads, the bytes are hashed on another core."""
         return self._hash
 
     @property
     def single_member(self) -> bool:
-        """Whether the file is one undamaged gzip member, so that its bytes can be stored unchanged."""
+        """Whether the file is one undamaged gzip member."""
         return self.gzipped and self.members == 1 and not self.damage
 
     def head(self) -> bytes:
         """Return the first uncompressed bytes without consuming them."""
-        twin = Source(self.path, self.limits)
+        second_source = Source(self.path, self.limits)
         head = b""
-        with closing(twin.pieces(hashed=False)) as pieces:
+        with closing(second_source.pieces(hashed=False)) as pieces:
             for piece in pieces:
                 head += piece
                 if len(head) >= HEAD_BYTES:
                     break
         if not head:
-            if not twin.damage:
+            if not second_source.damage:
                 raise SourceError("E-EMPTY", "The gzip file is empty: it unpacks to 0 bytes. Copy or record it again.")
             raise SourceError(
                 "E-TRUNC",
                 f"The gzip file is cut off or damaged at its beginning: none of its {self.total_bytes:,} bytes can be unpacked. Copy or record it again.",
             )
         if head.startswith(GZIP_MAGIC):
-            raise refuse_type("gzip inside gzip", "Unpack it once.")
+            raise wrong_type_error("gzip inside gzip", "Unpack it once.")
         return head[:HEAD_BYTES]
 
     def pieces(self, *, hashed: bool = True) -> Generator[bytes]:
-        """Yield the uncompressed bytes in order. They end at damage, which is noted in ``damage``.
+        """Yield the uncompressed bytes in order, up to the first damage, which is noted in ``damage``.
 
-        Close the generator if it is not read to its end. Without ``hashed``, the bytes are not part of ``id``.
+        A caller that stops early must close the generator. Without ``hashed``, the bytes are not part of ``id``.
         """
         with self.path.open("rb") as file:
             for piece in self._inflate(file) if self.gzipped else self._plain(file):
@@ -230,7 +230,7 @@ class Source:
             body = self._after_header(file, data)
             if body is None:
                 self.damage.append("gzip_tail" if self.members else "gzip_truncated")
-                while self._read(file):
+                while self._read(file):  # counts the bytes of the rest
                     pass
                 return
             data = yield from self._member(file, body)

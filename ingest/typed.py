@@ -2,7 +2,7 @@
 
 msgspec collects information about a type when it is first decoded, and publishes this information before it is complete. If two threads decode a
 type for the first time at once, the second one crashes the process (msgspec 0.22; seen when two users opened a new server at the same time).
-Therefore decoders are created here, one at a time.
+Therefore this module creates decoders one at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 T = TypeVar("T")
 
 _DECODERS: dict[tuple[Any, Any, Any], Any] = {}
-_ONE_AT_A_TIME = threading.Lock()  # All types share one lock, because they share the types of their fields.
+_CREATION_LOCK = threading.Lock()  # One lock for all types, because fields of two types can share a type.
 
 
 def from_json(content: bytes | str, kind: type[T]) -> T:
@@ -47,7 +47,7 @@ def _decode(decoder: Any, content: bytes | str) -> Any:
 def _decoder(make: Any, kind: Any, dec_hook: Any) -> Any:
     key = (make, kind, dec_hook)
     if key not in _DECODERS:
-        with _ONE_AT_A_TIME:
+        with _CREATION_LOCK:
             if key not in _DECODERS:
                 _DECODERS[key] = make(kind, dec_hook=dec_hook)
     return _DECODERS[key]

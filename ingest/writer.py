@@ -20,8 +20,8 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.schema import schema_sql
 
-MEMORY_LIMIT = "96MB"  # Memory of DuckDB while writing. Appends need far less.
-LARGEST_TABLE = "cpu_ops"  # It has half of a trace's rows, and is stored in parallel to the other tables.
+MEMORY_LIMIT = "96MB"  # Memory limit of DuckDB. Appends need far less.
+LARGEST_TABLE = "cpu_ops"  # This table has half of a trace's rows, and is stored in parallel to the other tables.
 
 
 @cache
@@ -36,29 +36,31 @@ def tool_version() -> str:
 class Writer:
     """Tables of one recording under a temporary name.
 
-    Each insert is committed separately and without a log, because a transaction of all inserts would need too much memory, and an unfinished
-    draft is deleted as a whole. Two threads store rows while the next rows are prepared, because storing takes longer.
+    Each insert is committed separately, because a transaction of all inserts would need too much memory. There is no log, because an
+    unfinished draft is deleted. Two threads store rows while the caller prepares the next rows.
     """
 
     def __init__(self, path: Path) -> None:
-        self._waiting: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
-        self._storing = ThreadPoolExecutor(2)
-        self._stored: dict[bool, Future[None]] = {}  # the last insert into LARGEST_TABLE (True), and into another table (False)
-        self._rows: Counter[str] = Counter()  # number of stored rows by table
+        self._pending_rows: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
+        self._threads = ThreadPoolExecutor(2)
+        self._last_inserts: dict[
+            bool, Future[None]
+        ] = {}  # the last insert into LARGEST_TABLE (True), and into another table (False)
+        self._row_counts: Counter[str] = Counter()  # number of stored rows by table
         self._finished = False
-        self._connection = borrow(MEMORY_LIMIT, path.parent)  # its temporary files are removed with the draft in any case
+        self._connection = borrow(MEMORY_LIMIT, path.parent)  # spills into the draft's folder, which is removed at the end
         attach_new(self._connection, path, "recording_file", schema_sql())
 
     def insert(self, table: str, columns: dict[str, Any]) -> None:
         """Append rows.
 
-        Integer arrays have NULL (int64) or -1 (int32) where not recorded; floats have NaN. The rows are stored in another thread. If that fails, a
-        later call raises the error, at the latest ``finish``.
+        Values that were not recorded are NULL in int64 arrays, -1 in int32 arrays, and NaN in float arrays. The rows are stored in another
+        thread. If storing fails, a later call raises the error, at the latest ``finish``.
         """
         if columns and len(next(iter(columns.values()))):
             largest = table == LARGEST_TABLE
             self._wait(largest)
-            self._stored[largest] = self._storing.submit(self._store, table, columns)
+            self._last_inserts[largest] = self._threads.submit(self._store, table, columns)
 
     def _store(self, table: str, columns: dict[str, Any]) -> None:
         rows = pa.table({name: _arrow(values) for name, values in columns.items()})
@@ -66,25 +68,25 @@ class Writer:
             connection.register("incoming", rows)
             connection.execute(f"INSERT INTO recording_file.{table} ({', '.join(columns)}) SELECT * FROM incoming")
             connection.unregister("incoming")
-        self._rows[table] += rows.num_rows
+        self._row_counts[table] += rows.num_rows
 
     def _wait(self, *tables: bool) -> None:
         for largest in tables or (True, False):
-            if (last := self._stored.pop(largest, None)) is not None:
+            if (last := self._last_inserts.pop(largest, None)) is not None:
                 last.result()
 
     def insert_later(self, table: str, row: dict[str, Any]) -> None:
-        """Append one of many rows of a small table; the rows are written together."""
-        self._waiting.setdefault((table, tuple(row)), []).append(tuple(row.values()))
+        """Append one of many rows of a small table. ``finish`` writes these rows together."""
+        self._pending_rows.setdefault((table, tuple(row)), []).append(tuple(row.values()))
 
     def insert_row(self, table: str, row: dict[str, Any]) -> None:
         """Append one row."""
         self._wait()
-        marks = ", ".join("?" for _ in row)
+        placeholders = ", ".join("?" for _ in row)
         self._connection.execute(
-            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(map(_without_surrogates, row.values()))
+            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({placeholders})", list(map(_without_surrogates, row.values()))
         )
-        self._rows[table] += 1
+        self._row_counts[table] += 1
 
     def finish(self) -> None:
         """Write everything and close.
@@ -92,9 +94,8 @@ class Writer:
         Raises SourceError if the file does not have all rows that were stored.
         """
         # The last inserts run one at a time, because DuckDB 2.0 once lost one of two parallel inserts just before the checkpoint.
-
         self._wait()
-        for (table, names), rows in self._waiting.items():
+        for (table, names), rows in self._pending_rows.items():
             self._store(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
         self._connection.execute("CHECKPOINT recording_file")
         self._check()
@@ -103,17 +104,17 @@ class Writer:
         self._finished = True
 
     def _check(self) -> None:
-        counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM recording_file.{table}" for table in self._rows)
+        counts = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM recording_file.{table}" for table in self._row_counts)
         for table, count in self._connection.execute(counts).fetchall() if counts else ():
-            if count != self._rows[table]:
+            if count != self._row_counts[table]:
                 raise SourceError(
                     "E-LOST",
-                    f"{self._rows[table]:,} rows of {table} were written, but the file has {count:,}. Nothing was stored. Ingest the file again.",
+                    f"{self._row_counts[table]:,} rows of {table} were written, but the file has {count:,}. Nothing was stored. Ingest the file again.",
                 )
 
     def close(self) -> None:
-        """Close all that is open."""
-        self._storing.shutdown()
+        """Stop the threads and release the database, also after an error."""
+        self._threads.shutdown()
         if self._finished:
             give_back(self._connection)
         else:

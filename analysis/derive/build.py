@@ -29,7 +29,7 @@ from sawtooth.analysis.derive.parts.work import ClassifiedWork, Device, work_of
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, give_up_memory, quote
+from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, quote, release_memory
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
@@ -157,7 +157,7 @@ class _Deriving:
     def _make_room(self, *, many_operators: bool) -> None:
         """Raise DuckDB's memory limit to the need of a recording with one part."""
         if many_operators:
-            self._store_next(give_up_memory, self._limit)
+            self._store_next(release_memory, self._limit)
         else:
             self._storing.store_next(self._stored.execute, f"SET memory_limit = '{self._limit}'")
 
@@ -197,7 +197,7 @@ class _Deriving:
         self._store_next(tables.store_classes, self._classes)
         self._store_next(tables.store_kernels)
         if limit is not None:
-            self._store_next(give_up_memory, limit)
+            self._store_next(release_memory, limit)
 
 
 def _analysed_gpus(device: np.ndarray) -> tuple[list[int], int]:

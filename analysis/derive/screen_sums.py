@@ -12,7 +12,7 @@ import duckdb
 
 from sawtooth.analysis.derive.build import MEMORY_MB, ensure_derived, memory_limit
 from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, sum_statements
-from sawtooth.ingest.database import CORES, attach_new, borrow, quote, rows_of
+from sawtooth.ingest.database import CORES, attach_new, borrow, quote, read_rows
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
@@ -42,8 +42,8 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
         return target
     source = folder.recording_file(recording_id)
     try:
-        ((events, operations),) = rows_of(source, f"SELECT {events_of()}, (SELECT count(*) FROM gpu_ops)")
-        if events <= FEW_EVENTS or rows_of(derived, _STORED_WITHIN):
+        ((events, operations),) = read_rows(source, f"SELECT {events_of()}, (SELECT count(*) FROM gpu_ops)")
+        if events <= FEW_EVENTS or read_rows(derived, _STORED_WITHIN):
             return None
         with draft(target.parent) as temporary:
             _write(source, derived, temporary, memory_limit(operations))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from sawtooth.ingest.database import rows_of
+from sawtooth.ingest.database import read_rows
 
 _GPUS = "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL AND device IN (SELECT device FROM gpu_ops)"
 _STEPS = "SELECT count(*) FROM names WHERE regexp_full_match(name, 'ProfilerStep#\\d+')"
@@ -39,8 +39,8 @@ def first_look(recording_file: Path) -> FirstLook | None:
     The code that derives from the file reports the error.
     """
     try:
-        models, steps, devices = (rows_of(recording_file, select) for select in (_GPUS, _STEPS, _DEVICES))
-        parts = [rows_of(recording_file, _BUSY.format(device))[0] for (device,) in devices]
+        models, steps, devices = (read_rows(recording_file, select) for select in (_GPUS, _STEPS, _DEVICES))
+        parts = [read_rows(recording_file, _BUSY.format(device))[0] for (device,) in devices]
     except duckdb.Error:
         return None
     lasts = sum(last for _, last in parts)

@@ -79,8 +79,8 @@ async def show(request: Request) -> Response:
     received_ns = time.time_ns()
     if not rate_limit.allows(_session(request), time.monotonic()):
         return _too_many()
-    held = await _in_turn(receiver().held, _session(request))
-    return _with_times({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
+    sizes = await _in_turn(receiver().stored_sizes, _session(request))
+    return _with_times({"segments": {str(n): size for n, size in sizes.items()}}, 200, received_ns)
 
 
 @answer_errors
@@ -99,9 +99,9 @@ async def push(request: Request) -> Response:
         checksum = request.headers.get("x-content-crc32", "")
         if not CRC.fullmatch(checksum) or int(checksum, 16) != zlib.crc32(body):
             raise RefusedError(400, "The batch was damaged on its way: its CRC-32 does not fit.")
-        held = await _in_turn(receiver().append, session, segment, offset, body)
+        result = await _in_turn(receiver().append, session, segment, offset, body)
         clock = request.headers.get("x-clock-offset-ns", "")
-        if held.agreed and re.fullmatch(r"-?\d{1,18}", clock):
+        if result.stored and re.fullmatch(r"-?\d{1,18}", clock):
             await _in_turn(receiver().note_clock, session, int(clock))
     except RefusedError as error:
         return refusal(error.status, str(error))
@@ -113,7 +113,7 @@ async def push(request: Request) -> Response:
         )
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the batch.")
-    return _with_times({"size": held.size}, 200 if held.agreed else 409, received_ns)
+    return _with_times({"size": result.size}, 200 if result.stored else 409, received_ns)
 
 
 def _session(request: Request) -> str:

@@ -243,7 +243,7 @@ class Jobs:
                     stdin=subprocess.PIPE,  # the child ends when the server's end closes this pipe
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env=children.handed_down() | {"PYTHONUNBUFFERED": "1"},
+                    env=children.inherited_environment() | {"PYTHONUNBUFFERED": "1"},
                     start_new_session=True,
                 )
             except OSError as error:

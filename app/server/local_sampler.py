@@ -47,7 +47,7 @@ def gpus_here() -> Gpus:
             text=True,
             timeout=MAX_PROBE_S,
             check=False,
-            env=children.handed_down(),
+            env=children.inherited_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return Gpus(0, "The NVIDIA driver does not answer.")
@@ -109,7 +109,7 @@ class LocalSampler:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
-                env=children.handed_down(),
+                env=children.inherited_environment(),
             )
             threading.Thread(target=self._keep_last_message, args=(self._process,), daemon=True).start()
             return self._process.pid

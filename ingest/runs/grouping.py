@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from sawtooth.ingest.database import first_row, rows_of
+from sawtooth.ingest.database import first_row, read_rows
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.runs.naming import RANK_IN_NAME
@@ -125,7 +125,7 @@ def _read_facts(folder: DataFolder, ref: RecordingRef) -> _RecordingFacts:
         file = folder.recording_file(ref.id)
         row = first_row(file, "SELECT rank, world_size, backend, nccl_version, metadata, first_ns, last_ns FROM recording")
         unranked = row is not None and row[0] is None and ref.rank is None
-        groups = dict(rows_of(file, GROUPS)) if unranked else {}
+        groups = dict(read_rows(file, GROUPS)) if unranked else {}
     except duckdb.Error:
         row = None
     if row is None:

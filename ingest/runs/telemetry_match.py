@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from sawtooth.ingest.database import first_row, rows_of
+from sawtooth.ingest.database import first_row, read_rows
 from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
@@ -104,7 +104,7 @@ def _stored_origin(file: Path) -> tuple[str, _Origin] | None:
     """Return the clock and the origin of a recording as stored in its file, which never changes."""
     try:
         row = first_row(file, "SELECT clock, first_ns, last_ns, host FROM recording")
-        names = rows_of(file, "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL")
+        names = read_rows(file, "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL")
     except duckdb.Error:
         return None
     if row is None:

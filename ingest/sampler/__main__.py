@@ -139,7 +139,7 @@ def _sample(
     child = None
     if options.command:
         try:
-            child = subprocess.Popen(options.command, env=children.environment_before())
+            child = subprocess.Popen(options.command, env=children.original_environment())
         except OSError as error:
             return _print_error(children.why_not_started(options.command[0], error))
     alive = _alive_check(options.watch_pid, child)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from sawtooth.ingest.errors import SourceError, as_shown
-from sawtooth.ingest.source import refuse_type
+from sawtooth.ingest.source import wrong_type_error
 from sawtooth.ingest.telemetry.find_header import find_header, rows_below, text_of
 from sawtooth.ingest.telemetry.headers import Header, parse_header
 from sawtooth.ingest.telemetry.table import SampleTable
@@ -54,9 +54,9 @@ def refuse_printed(head: bytes) -> None:
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
     is_series = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # Several printouts are telemetry.
     if not is_series and not start.startswith((b"{", b"[")) and any(sign in start for sign in PRINTED_SIGNS):
-        raise refuse_type("human-readable output of nvidia-smi or nvitop", RECORD_SERIES)
+        raise wrong_type_error("human-readable output of nvidia-smi or nvitop", RECORD_SERIES)
     if xids := sorted({int(number) for number in _XID.findall(head)}):
-        raise refuse_type(f"a log of the kernel with the GPU errors Xid {', '.join(map(str, xids))}", XID_ADVICE)
+        raise wrong_type_error(f"a log of the kernel with the GPU errors Xid {', '.join(map(str, xids))}", XID_ADVICE)
 
 
 def refuse_unknown_table(head: bytes) -> None:

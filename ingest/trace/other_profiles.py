@@ -10,23 +10,23 @@ from collections.abc import Iterable
 
 from sawtooth.ingest.dumps.flight_recorder import is_flight_recorder
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.source import EXPORT, refuse_type
+from sawtooth.ingest.source import EXPORT_ADVICE, wrong_type_error
 
 NSIGHT_ADVICE = (
     "Record the job with nsys profile -t cuda,nvtx -o run COMMAND. Then use the file of nsys export --type sqlite run.nsys-rep."
 )
 GPUS_ONLY = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator as CSV."
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # Control characters that no text has.
-NO_KERNELS = f"It has no kernels. {EXPORT}"
-NO_TIMES = f"It has no times. {EXPORT}"
-ONLY_SUMS = f"It has sums, but no times of single events. {EXPORT}"
-HOST_ONLY = f"It has only the CPU's work. {EXPORT}"
+NO_KERNELS = f"It has no kernels. {EXPORT_ADVICE}"
+NO_TIMES = f"It has no times. {EXPORT_ADVICE}"
+ONLY_SUMS = f"It has sums, but no times of single events. {EXPORT_ADVICE}"
+HOST_ONLY = f"It has only the CPU's work. {EXPORT_ADVICE}"
 # Patterns of the beginnings of files without trace events, with the name of the file's type and advice. The first match decides.
 BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (re.compile(rb"NVR\x00"), "a report of Nsight Compute", f"It has single kernels, not the run. {NSIGHT_ADVICE}"),
     (re.compile(rb"PERFILE2"), "a recording of Linux perf", HOST_ONLY),
     (re.compile(rb"memray\x00"), "a recording of memray", NO_KERNELS),
-    (re.compile(rb"[\s\S]{12}\t[\s\S]{8}\x1a.brain\.Event:"), "an event file of TensorBoard", EXPORT),
+    (re.compile(rb"[\s\S]{12}\t[\s\S]{8}\x1a.brain\.Event:"), "an event file of TensorBoard", EXPORT_ADVICE),
     (re.compile(rb"\{[\x28\x29\xa8\xa9]"), "a profile of Python's cProfile", HOST_ONLY),
     (re.compile(rb"\n\x04\x08.\x10.(?:\n|\x12)"), "a profile in pprof's format, as JAX writes of its memory", NO_KERNELS),
     (
@@ -37,14 +37,18 @@ BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     # The file has two lists (times in Unix µs, and sizes by category) or rows of a time in ns, an action and a size.
     (re.compile(rb"\s*\[\s*\[\s*-?\d{6,}\s*[,\]]"), "a memory timeline of PyTorch", NO_KERNELS),
     (re.compile(rb"\s*<html>\s*<head>[\s\S]{0,400}GPU Memory Timeline"), "a memory timeline of PyTorch", NO_KERNELS),
-    (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), "a result of rocprofv3", f"It has no steps and no operators. {EXPORT}"),
+    (
+        re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'),
+        "a result of rocprofv3",
+        f"It has no steps and no operators. {EXPORT_ADVICE}",
+    ),
     (
         re.compile(rb"\s*<\?xml[\s\S]{0,600}<svg[\s\S]{0,4000}(?:Flame ?[Gg]raph|FlameGraph|flamegraph|py-spy)"),
         "a flame graph",
         HOST_ONLY,
     ),
     (re.compile(rb"==\d+== (?:NVPROF|Profiling)"), "a summary of nvprof", NSIGHT_ADVICE),
-    (re.compile(rb'"?Index"?,"?KernelName"?,"?gpu-id'), "a table of rocprof", EXPORT),
+    (re.compile(rb'"?Index"?,"?KernelName"?,"?gpu-id'), "a table of rocprof", EXPORT_ADVICE),
     (re.compile(rb"-{8}[- ]{0,4000}\n *Name  "), "a table of PyTorch's key_averages()", ONLY_SUMS),
     (re.compile(rb"-+ DeepSpeed Flops Profiler -"), "a summary of DeepSpeed's FLOPs profiler", ONLY_SUMS),
 )
@@ -84,24 +88,24 @@ def refuse_other_profile(head: bytes, name: str) -> None:
     name = name.lower().removesuffix(".gz")
     binary = BINARY.search(head[:1024]) is not None
     if binary and name.endswith(".xplane.pb"):
-        raise refuse_type("a profile of JAX or TensorFlow (XPlane)", NSIGHT_ADVICE)
+        raise wrong_type_error("a profile of JAX or TensorFlow (XPlane)", NSIGHT_ADVICE)
     if binary and name.endswith(".ncu-rep"):
-        raise refuse_type(*BEGINNINGS[0][1:])
+        raise wrong_type_error(*BEGINNINGS[0][1:])
     for pattern, what, advice in BEGINNINGS:
         if pattern.match(head):
-            raise refuse_type(what, advice)
+            raise wrong_type_error(what, advice)
     if binary and name.endswith(".et") and CHAKRA_NODES.search(head[:4096]):
-        raise refuse_type("an execution trace (Chakra)", NO_TIMES)
+        raise wrong_type_error("an execution trace (Chakra)", NO_TIMES)
     if binary and (name.endswith((".pftrace", ".perfetto-trace")) or _is_perfetto(head)):
-        raise refuse_type("a binary Perfetto trace", f"PyTorch writes one if the path ends in .pftrace. {EXPORT}")
+        raise wrong_type_error("a binary Perfetto trace", f"PyTorch writes one if the path ends in .pftrace. {EXPORT_ADVICE}")
     if _is_stack_list(head):
-        raise refuse_type("a list of call stacks, as py-spy and perf write for flame graphs", HOST_ONLY)
+        raise wrong_type_error("a list of call stacks, as py-spy and perf write for flame graphs", HOST_ONLY)
     if is_flight_recorder(head):
-        raise refuse_type("a dump of NCCL's flight recorder", "Read it with sawtooth collectives FILE….")
+        raise wrong_type_error("a dump of NCCL's flight recorder", "Read it with sawtooth collectives FILE….")
     if head.lstrip()[:1] == b"{" and b'"traceEvents"' not in head:
         for pattern, what, advice in OBJECTS:
             if pattern.search(head):
-                raise refuse_type(what, advice)
+                raise wrong_type_error(what, advice)
 
 
 def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> SourceError | None:
@@ -112,11 +116,11 @@ def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> Sourc
     processes, categories = list(processes), list(categories)
     for process, what, advice in PROCESSES:
         if any(process.search(name) for name in processes):
-            return refuse_type(what, advice)
+            return wrong_type_error(what, advice)
     if "FEE" in categories:
-        return refuse_type("a trace of VizTracer", HOST_ONLY)
+        return wrong_type_error("a trace of VizTracer", HOST_ONLY)
     if any(BROWSER_CATEGORY.search(category) for category in categories):
-        return refuse_type("a recording of the Chrome browser", EXPORT)
+        return wrong_type_error("a recording of the Chrome browser", EXPORT_ADVICE)
     return None
 
 

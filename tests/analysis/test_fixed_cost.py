@@ -41,7 +41,7 @@ def test_files_of_one_process_share_an_instance(tmp_path: Path, monkeypatch: pyt
         return connect(*arguments, **options)
 
     monkeypatch.setattr(duckdb, "connect", counted)
-    monkeypatch.setattr(database, "_idle", [])
+    monkeypatch.setattr(database, "_idle_connections", [])
     folder = DataFolder(tmp_path / "data").create()
     for number in range(3):
         ingested(folder, tmp_path, number)
@@ -66,7 +66,7 @@ def test_a_file_is_written_with_few_statements(tmp_path: Path, monkeypatch: pyte
     noted: list[str] = []
     connect = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda *given, **options: Counting(connect(*given, **options), noted))
-    monkeypatch.setattr(database, "_idle", [])
+    monkeypatch.setattr(database, "_idle_connections", [])
     folder = DataFolder(tmp_path / "data").create()
     ingested(folder, tmp_path, 1)  # lays out the first files
     noted.clear()

@@ -31,7 +31,7 @@ event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "t
 path = Path(sys.argv[1])
 path.write_bytes(gzip.compress(json.dumps({"traceEvents": [event] * 20_000}, indent=0).encode(), 1))
 source = Source(path)
-with source.hashing_beside():
+with source.hash_in_parallel():
     held = [source.pieces(), lines(Source(path)), merge_traces([RankSource(path, "rank 0", 0)], 0)]
     for generator in held:
         next(generator)

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("push_threads_end")
 
 def test_empty_sessions_are_removed_for_a_new_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
-    monkeypatch.setattr(receiver, "CROWDED", 3)
+    monkeypatch.setattr(receiver, "CROWDED_SESSIONS", 3)
     taker = Receiver(tmp_path)
     for name in ("empty", "fresh", "sampled"):
         taker.append(name, 0, 0, b"{}")
@@ -48,7 +48,7 @@ def test_empty_sessions_are_removed_for_a_new_sampler(tmp_path: Path, monkeypatc
         taker.append("later", 0, 0, b"{}")
     for name in ("empty", "sampled"):
         os.utime(tmp_path / name, (time.time() - 3600,) * 2)
-    assert taker.append("later", 0, 0, b"{}").agreed
+    assert taker.append("later", 0, 0, b"{}").stored
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh", "later", "sampled"]
 
 
@@ -58,7 +58,7 @@ def test_short_sessions_are_removed_if_the_limit_is_reached(tmp_path: Path, monk
     A flood with one sample each blocked every later sampler until somebody deleted them one by one.
     """
     monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
-    monkeypatch.setattr(receiver, "LITTLE_BYTES", 10)
+    monkeypatch.setattr(receiver, "FEW_SAMPLES_BYTES", 10)
     taker = Receiver(tmp_path)
     for name, size in (("little", 10), ("growing", 10), ("long", 11)):
         taker.append(name, 0, 0, b"{}")
@@ -69,7 +69,7 @@ def test_short_sessions_are_removed_if_the_limit_is_reached(tmp_path: Path, monk
         os.utime(tmp_path / name, (time.time() - 3600,) * 2)
     for name in ("little", "long"):
         os.utime(tmp_path / name / "samples-0001.jsonl", (time.time() - 3600,) * 2)
-    assert taker.append("later", 0, 0, b"{}").agreed
+    assert taker.append("later", 0, 0, b"{}").stored
     assert sorted(p.name for p in tmp_path.iterdir()) == ["growing", "later", "long"]
 
 
@@ -82,7 +82,7 @@ def test_pushed_sessions_have_a_quota_that_deletion_frees(tmp_path: Path, monkey
     assert error.value.status == 507
     monkeypatch.setattr(receiver, "RECOUNT_SECONDS", 0.0)
     delete_session(tmp_path, "one")
-    assert taker.append("two", 0, 0, b"x" * 60).agreed
+    assert taker.append("two", 0, 0, b"x" * 60).stored
 
 
 def test_tiny_files_have_a_quota_and_refusals_are_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,13 +91,13 @@ def test_tiny_files_have_a_quota_and_refusals_are_cheap(tmp_path: Path, monkeypa
     taker.append("one", 0, 0, b"{}")
     for segment in (1, 2):
         taker.append("one", segment, 0, b"x")
-    counted = Receiver._on_disk
-    monkeypatch.setattr(Receiver, "_on_disk", lambda self: counts.append(1) or counted(self))
+    counted = Receiver._count_pushed
+    monkeypatch.setattr(Receiver, "_count_pushed", lambda self: counts.append(1) or counted(self))
     for segment in range(3, 9):
         with pytest.raises(RefusedError, match="on its Live page"):
             taker.append("one", segment, 0, b"x")
     assert not counts  # ten seconds have not passed since it counted
-    assert taker.append("one", 2, 1, b"y").agreed
+    assert taker.append("one", 2, 1, b"y").stored
 
 
 def test_pushes_wait_on_separate_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_pushes_wait_on_separate_threads(tmp_path: Path, monkeypatch: pytest.Mon
         options = Settings(DataFolder(tmp_path))
         monkeypatch.setattr(live, "settings", lambda: options)
         monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit())
-        monkeypatch.setattr(Receiver, "held", blocked)
+        monkeypatch.setattr(Receiver, "stored_sizes", blocked)
         scopes = [{"type": "http", "headers": [], "path_params": {"session": f"s{i}"}} for i in range(60)]
         asks = [asyncio.create_task(live.show(Request(scope))) for scope in scopes]  # type: ignore[arg-type]
         await asyncio.sleep(0.3)
@@ -252,7 +252,7 @@ def test_a_session_deleted_during_counting_counts_as_zero(tmp_path: Path, monkey
         return scanned(folder)
 
     monkeypatch.setattr(receiver.os, "scandir", deleted_before)
-    assert taker._on_disk() == (4, 2)  # meta.json and the marker of the other
+    assert taker._count_pushed() == (4, 2)  # meta.json and the marker of the other
 
 
 @pytest.mark.parametrize(("error", "disk"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)])

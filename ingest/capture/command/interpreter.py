@@ -57,7 +57,7 @@ def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
 def has(python: str, modules: Sequence[str]) -> bool | None:
     """Return whether ``python`` can import ``modules``; None if it cannot be run."""
     try:
-        variables = children.environment_before()
+        variables = children.original_environment()
         words = [python, "-c", _IMPORT_CHECK, *modules]
         check = subprocess.run(words, env=variables, timeout=IMPORT_CHECK_SECONDS, check=False, capture_output=True)
     except (OSError, subprocess.TimeoutExpired):

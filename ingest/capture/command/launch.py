@@ -260,7 +260,7 @@ def _progress(folder: Path, options: RunOptions, missing: list[str]) -> contextl
 
 def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, str]:
     """Return the environment of the training, with the variables that load and configure the hook."""
-    variables = children.environment_before()
+    variables = children.original_environment()
     path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
     for_hook = {
         settings.FOLDER: str(folder),

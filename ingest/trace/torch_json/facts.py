@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.capture.devices import UUIDS_KEY
-from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_integers
+from sawtooth.ingest.decode import LARGEST_NS, MICROSECOND_NS, NULL, integers, small_integers
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
 from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
@@ -131,8 +131,8 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
         document.note("events_cut", "")
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     return Facts(
-        base_ns=base if abs(base) < LARGEST else None,  # A larger base is damaged, and sums with it exceed 64 bits.
-        tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
+        base_ns=base if abs(base) < LARGEST_NS else None,  # A larger base is damaged, and sums with it exceed 64 bits.
+        tolerance_ns=MICROSECOND_NS if trace.whole_microseconds else 0,
         truncated=truncated,
         recording=_recording_columns(trace),
         devices=list(device_rows(document.metadata.get("deviceProperties"), document.metadata.get(UUIDS_KEY))),

@@ -134,7 +134,7 @@ def test_an_incomplete_line_after_a_power_cut_is_removed(tmp_path) -> None:
     good = path.read_bytes()
     for tail in (line(2)[:30], b"\0" * 4096, line(2)[:-20] + b"\0" * 19 + b"\n"):
         path.write_bytes(good + tail)
-        assert Receiver(tmp_path).held(SESSION) == {1: len(good)}
+        assert Receiver(tmp_path).stored_sizes(SESSION) == {1: len(good)}
         assert path.read_bytes() == good
 
 
@@ -147,7 +147,7 @@ def test_the_number_of_sessions_is_limited(tmp_path, monkeypatch) -> None:
         receiver.append("c", 1, 0, line(0))
     receiver.append("a", 1, len(line(0)), line(1))
     with pytest.raises(NotFoundError):
-        receiver.held("../x")
+        receiver.stored_sizes("../x")
 
 
 def test_the_rate_of_batches_is_limited() -> None:

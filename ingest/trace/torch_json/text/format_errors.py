@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from sawtooth.ingest.errors import SourceError, as_shown
-from sawtooth.ingest.source import EXPORT, Limits
+from sawtooth.ingest.source import EXPORT_ADVICE, Limits
 
 DEEP_BRACKETS = 500  # An event that does not decode and has more opening brackets is reported as nested too deeply.
 CHECKED_BYTES = 1024  # Only the beginning of a file is checked for bytes that no text has.
@@ -49,7 +49,7 @@ def events_not_a_list_error() -> SourceError:
 
 def late_events_error(limits: Limits) -> SourceError:
     """Return the error for a file whose ``traceEvents`` begin beyond the allowed size of the metadata."""
-    return SourceError("E-LIMIT", f"The first {limits.metadata_bytes >> 20} MB have no traceEvents. {EXPORT}")
+    return SourceError("E-LIMIT", f"The first {limits.metadata_bytes >> 20} MB have no traceEvents. {EXPORT_ADVICE}")
 
 
 def not_a_trace_error(text: bytes, size: int) -> SourceError:
@@ -76,7 +76,7 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
     except RecursionError:
         return too_deep_error()
     except UnicodeDecodeError:
-        return SourceError("E-ENC", f"The file has no traceEvents and is not UTF-8 text. {EXPORT}")
+        return SourceError("E-ENC", f"The file has no traceEvents and is not UTF-8 text. {EXPORT_ADVICE}")
     except msgspec.MsgspecError as error:
         return _json_error(text, size, str(error))
     content = (
@@ -84,7 +84,7 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
         if document
         else "an empty object"
     )
-    return SourceError("E-NOEV", f"This is {content}, without traceEvents. {EXPORT}")
+    return SourceError("E-NOEV", f"This is {content}, without traceEvents. {EXPORT_ADVICE}")
 
 
 def _json_error(text: bytes, size: int, message: str) -> SourceError:
@@ -93,13 +93,16 @@ def _json_error(text: bytes, size: int, message: str) -> SourceError:
         return truncated_error(size)
     if JSON_LINES.match(text):
         return SourceError(
-            "E-TYPE", f"The file has a JSON object per line, but is neither a trace nor telemetry that Sawtooth knows. {EXPORT}"
+            "E-TYPE",
+            f"The file has a JSON object per line, but is neither a trace nor telemetry that Sawtooth knows. {EXPORT_ADVICE}",
         )
     match = re.search(r"byte (\d+)", message)
     offset = int(match.group(1)) if match else 0
     line = text.count(b"\n", 0, offset) + 1
     return SourceError(
-        "E-JSON", f"The file has no traceEvents and is not valid JSON (line {line}, byte {offset}). {EXPORT}", offset=offset
+        "E-JSON",
+        f"The file has no traceEvents and is not valid JSON (line {line}, byte {offset}). {EXPORT_ADVICE}",
+        offset=offset,
     )
 
 
