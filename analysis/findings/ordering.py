@@ -140,8 +140,8 @@ def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[R
     rule_of = {rule.slug: rule for rule in rules}
     order = _Order(sorted(findings, key=rank))
     changed = [_changed_operations(finding) for finding in order.findings]
-    choices = _choices_first(order, rule_of, changed)
-    _each_cause_once(order, changed, choices)
+    earlier = _choices_first(order, rule_of, changed) | _declared_order(context, order, rule_of)
+    _each_cause_once(order, changed, earlier)
     for relation in ("needs", "comes_before"):
         _add_relations(context, order, rule_of, relation)
     _parts_first(order, rule_of)
@@ -169,15 +169,28 @@ def _choices_first(order: _Order, rule_of: dict[str, Rule], changed: list[set[tu
     return pairs
 
 
-def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices: set[tuple[int, int]]) -> None:
+def _declared_order(context: RuleContext, order: _Order, rule_of: dict[str, Rule]) -> set[tuple[int, int]]:
+    """Return the pairs of positions (first, later) of critical findings whose order a rule declares."""
+    at = {finding.rule: place for place, finding in enumerate(order.findings) if finding.severity == "critical"}
+    return {
+        (first, at[declared.to])
+        for slug, first in at.items()
+        if slug in rule_of
+        for declared in rule_of[slug].comes_before
+        if declared.to in at and declared.applies(context, order.findings[first], order.findings[at[declared.to]])
+    }
+
+
+def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], earlier: set[tuple[int, int]]) -> None:
     """Put a critical finding after another critical finding if both change mostly the same work.
 
-    The later finding is then shown as a second solution for the same cause.
+    The later finding is then shown as a second solution for the same cause. ``earlier`` are pairs of positions (first, later) whose
+    order is decided; other pairs are in the order of the findings.
     """
     critical = [at for at, finding in enumerate(order.findings) if finding.severity == "critical"]
 
     def leads(first: int, later: int) -> bool:
-        return (first, later) in choices or (first < later and (later, first) not in choices)
+        return (first, later) in earlier or (first < later and (later, first) not in earlier)
 
     def leader(later: int) -> int | None:
         changed_later = changed[later]

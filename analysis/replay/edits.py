@@ -123,7 +123,8 @@ Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | W
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
     """Return ``problem`` with all ``edits`` applied; removals last, as other edits need the operations.
 
-    If several edits change an operation's time, the shortest applies, because speedups of one kernel do not add up.
+    If several edits shorten an operation, the shortest time applies, because speedups of one kernel do not add up. An edit that
+    lengthens it gives it the work of other operations, which a shortening edit shortens by the same factor.
     """
     problem = _with_times(problem, [edit for edit in edits if isinstance(edit, (ScaledOps, TimedOps))])
     for edit in sorted(edits, key=lambda e: isinstance(e, (WithoutOps, WithoutCalls, AsGraph))):
@@ -133,17 +134,17 @@ def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
 
 def _with_times(problem: ReplayProblem, edits: Sequence[ScaledOps | TimedOps]) -> ReplayProblem:
     ops = problem.ops
-    dur, changed = ops.dur.copy(), np.zeros(len(ops.dur), bool)
+    shorter, longer = (np.ones(len(ops.dur)) for _ in range(2))  # Factors of the recorded times.
     for edit in edits:
         hit = np.isin(ops.op, np.array(edit.ops))
         if isinstance(edit, ScaledOps):
-            new = np.rint(ops.dur * edit.factor).astype(np.int64)
+            factor = np.where(hit, edit.factor, 1.0)
         else:
-            new, new_time_of = ops.dur.copy(), dict(zip(edit.ops, edit.dur_ns, strict=True))
-            new[hit] = [new_time_of[op] for op in ops.op[hit].tolist()]
-        dur = np.where(hit, np.where(changed, np.minimum(dur, new), new), dur)
-        changed |= hit
-    return replace(problem, ops=replace(ops, dur=dur)) if edits else problem
+            factor, new_time_of = np.ones(len(hit)), dict(zip(edit.ops, edit.dur_ns, strict=True))
+            factor[hit] = np.array([new_time_of[op] for op in ops.op[hit].tolist()]) / np.maximum(ops.dur[hit], 1)
+        shorter, longer = np.minimum(shorter, factor), np.maximum(longer, factor)
+    dur = np.rint(np.maximum(ops.dur, 1) * shorter * longer).astype(np.int64)
+    return replace(problem, ops=replace(ops, dur=np.where(shorter * longer == 1, ops.dur, dur))) if edits else problem
 
 
 def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:

@@ -28,7 +28,8 @@ import pandas as pd
 
 from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.kernel_retiming import HALF_BITS
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import CELLS, calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
@@ -37,16 +38,20 @@ from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, KernelWork, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHostCause, WithoutOps
-from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
 FEWEST = 8  # Cells per step. Fewer are the first steps of a decoder, not a sequence.
 CUDNN = "tf32"  # cuDNN multiplies FP32 in this dtype by default (torch.backends.cudnn.allow_tf32).
 # Host time before each launch of a loop. One call of cuDNN needs only the launches.
 OPERATORS = ("launch_bound", "python_host")
+AS_MUCH = 0.5  # Share of the gain of autocast. A smaller gain means that most products are outside of the loop.
 IN_ONE_LAUNCH = 0.05  # Share of the launches' time. For some sizes, cuDNN runs all time steps of a layer in one kernel.
 # Operators of attention and of messages between nodes, with which the next input is not known in advance.
 MIXES = r"^aten::(index_add_?|scatter_(add|reduce)_?|_?softmax|bmm)$"
+IN_TF32 = " The products run in TF32, cuDNN's default for FP32; the slow end of the range is without TF32."
+OWN_DROPOUT = "cuDNN's recurrent networks have their own dropout between layers."
+TF32_RISK = " They use TF32 unless torch.backends.cudnn.allow_tf32 is off."
 SLICED = "SelectBackward"  # The gradient of x[:, t] is a tensor of zeros as large as x, for each time step.
 
 CHANGES = (
@@ -69,6 +74,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(cost):
         return
     name = str(cells.frame["name"].iloc[0]).removeprefix("aten::").removesuffix("_cell").split("_")[0].upper()
+    dtypes = cell_passes.both[cell_passes.both["category"] == "gemm"].drop_duplicates("launch_kind")
+    in_half = bool(len(dtypes)) and all(product_dtype(row) in HALF_BITS for row in dtypes.itertuples())
     other_edits = _edits_of_other_work(context, cells.frame, cell_passes)
     yield Evidence(
         Advice(
@@ -79,8 +86,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": one product for the inputs of all time steps, one for each gradient of a weight.",
             ),
             note="Predicted with one product for all inputs, one per weight gradient, no sums of gradients, and one product per time step in a single "
-            "call. The products run in TF32, cuDNN's default for FP32; the slow end of the range is without TF32.",
-            risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
+            f"call.{'' if in_half else IN_TF32}",
+            risk=OWN_DROPOUT if in_half else OWN_DROPOUT + TF32_RISK,
             changes=CHANGES,
         ),
         lost_ms=cost,
@@ -141,13 +148,15 @@ def _edits(context: RuleContext, cell_passes: Passes, sliced: pd.DataFrame, gpu:
         products = rows[rows["category"] == "gemm"]
         for _, part in products.groupby(["step", "flop_signature_id", "flop_operator"]):
             first = part.iloc[0]
+            recorded = product_dtype(first)
             fast, slow = (
-                product_work(first.flop_operator, first.flop_dims, first.flop_strides, dtype) for dtype in (CUDNN, "fp32")
+                product_work(first.flop_operator, first.flop_dims, first.flop_strides, dtype)
+                for dtype in (recorded if recorded in HALF_BITS else CUDNN, "fp32")
             )
             if fast is None or slow is None:
                 continue
             batches |= {fast.products[0].m} if rows is cell_passes.forward else set()
-            works = (fast, slow if product_dtype(first) == "fp32" else fast)
+            works = (fast, slow if recorded == "fp32" else fast)
             _time_products(part, works, batches, gpu, kept_ids, edges)
     cell = cell_passes.both[cell_passes.both["category"] == "rnn"]
     stay = {*kept_ids, *cell["gpu_op_id"].tolist()}
@@ -210,6 +219,11 @@ def _batched_work(work: KernelWork, times: int, of_weights: bool) -> KernelWork:
     return replace(work, products=(longer,), bytes=work.bytes * times)
 
 
+def _gains_as_much(_context: RuleContext, cells: Finding, products: Finding) -> bool:
+    """Return whether the cells are a large part of what autocast would shorten."""
+    return cells.severity != "info" and cells.gain_ms >= AS_MUCH * products.gain_ms
+
+
 RULE = Rule(
     "recurrent-cells",
     measure,
@@ -217,4 +231,11 @@ RULE = Rule(
     explains=Explains(("launch_bound",), called="recurrent cells called one by one", sets=("recurrent",)),
     requires=("steps", "shapes", "gpu"),
     threshold=OTHER_CODE,
+    comes_before=(
+        Relation(
+            "fp32-products",
+            "“{title}” comes first: it keeps FP32, and after this change the host would launch the loop too slowly.",
+            _gains_as_much,
+        ),
+    ),
 )

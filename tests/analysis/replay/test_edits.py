@@ -199,6 +199,13 @@ def test_the_faster_of_two_edits_of_a_kernel_counts() -> None:
         assert apply(problem, edits).ops.dur[:3].tolist() == [1_500, 2_400, 3_000]
 
 
+def test_an_operation_that_takes_over_other_work_is_shortened_by_the_same_factor() -> None:
+    problem = problem_of(launch_bound())  # Operation 0 takes 3 µs. It takes over the work of four, and runs in half the time.
+    joined, half = TimedOps((0,), (12_000,)), ScaledOps((0, 1), 0.5)
+    for edits in ((joined, half), (half, joined)):
+        assert apply(problem, edits).ops.dur[:3].tolist() == [6_000, 1_500, 3_000]
+
+
 EVERY_EDIT: tuple[Edit, ...] = (
     WithoutHostCause("data_wait"),
     WithoutCalls(SECOND),

@@ -9,7 +9,8 @@ import pytest
 from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause
 from tests.support.by_hand import ADDS, FLOAT, analysed, of_rule
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.findings_of import finding
+from tests.support.findings_of import finding, result_of
+from tests.support.paths import SHARED
 
 STEP_US = 1000
 
@@ -89,3 +90,33 @@ def test_cells_are_time_steps_only_in_sequences(tmp_path: Path, sizes: tuple[int
             trace.launch((at + 287, at + 300), (at + 302, at + 310), ADDS)
     named = of_rule(analysed(tmp_path, trace), "recurrent-cells") is not None
     assert named == (len(set(sizes)) == 1 and between == "aten::tanh")
+
+
+def test_cells_in_bf16_are_not_predicted_in_tf32(tmp_path: Path) -> None:
+    """The sum of products of one weight takes a TF32 kernel twice as long as a bf16 kernel."""
+    times = {}
+    for dtype, kernel in (
+        (FLOAT[0], "ampere_sgemm_128x128_tn"),
+        ("c10::BFloat16", "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"),
+    ):
+        trace = ChromeTrace(made_for=f"cells in {dtype}")
+        for k in range(4):
+            trace.step(k + 1, 8000 * k, 8000 * (k + 1))
+            for at in range(8000 * k + 10, 8000 * k + 3850, 320):
+                trace.op("aten::lstm_cell", at, at + 280, [[256, 1024], [256, 1024]], [dtype] * 2)
+                for start in (at + 5, at + 135):
+                    trace.op("aten::addmm", start, start + 120, [[4096], [256, 1024], [1024, 4096]], [dtype] * 3)
+                    trace.launch((start + 5, start + 10), (start + 12, start + 115), kernel)
+        cells = of_rule(analysed(tmp_path / dtype.split(":")[-1], trace), "recurrent-cells")
+        assert cells is not None
+        times[dtype] = sum(next(edit for edit in cells.edits if isinstance(edit, TimedOps)).dur_ns)
+        assert ("TF32" in cells.prediction_note) is ("TF32" in cells.risk) is (dtype == FLOAT[0])
+    assert 1.5 * times["c10::BFloat16"] < times[FLOAT[0]]
+
+
+@pytest.mark.skipif(not (SHARED / "recordings").is_dir(), reason="the shared recordings are not here")
+def test_one_call_for_the_sequence_comes_before_autocast() -> None:
+    """In FP32, nn.LSTM takes 13.9 ms by a stopwatch. The products of the loop are most of what autocast would shorten."""
+    findings = result_of("lstm_hand", SHARED / "recordings").findings
+    assert [f.rule for f in findings[:2]] == ["recurrent-cells", "fp32-products"]
+    assert findings[0].predicted_step_ms == pytest.approx(13.9, rel=0.15)
