@@ -36,6 +36,34 @@ def head(trace: ChromeTrace, at: float, own: bool = False) -> float:
     return op(trace, at, "aten::bmm", [SCORES, QUERIES], HALF, kernel=GEMM, host_us=SLOW_US)
 
 
+def sliced(trace: ChromeTrace, at: float, heads: int = 8) -> float:
+    """Add an attention whose heads are slices of common tensors, and the backward pass of the slices.
+
+    Queries and keys of a head are sliced before its first product, and its values after the softmax. The gradient of each slice is a
+    tensor of zeros and a copy.
+    """
+    at, number, numbers = projection(trace, at, 3 * WIDTH), 100, []
+
+    def cut(at: float) -> float:
+        numbers.append(number + len(numbers))
+        trace.op("aten::slice", at, at + 2, [[BATCH, LENGTH, WIDTH]], [HALF], **{"Sequence number": numbers[-1]})
+        return at + 3
+
+    for _ in range(heads):
+        at = op(trace, cut(cut(at)), "aten::bmm", [QUERIES, KEYS], HALF, kernel=GEMM, host_us=SLOW_US)
+        at = op(trace, at, "aten::_softmax", [SCORES, [], []], HALF, kernel=SOFTMAX, host_us=SLOW_US)
+        at = op(trace, cut(at), "aten::bmm", [SCORES, QUERIES], HALF, kernel=GEMM, host_us=SLOW_US)
+    at = projection(trace, op(trace, at, "aten::cat", [[QUERIES] * heads, []], HALF, host_us=SLOW_US), WIDTH)
+    trace.thread = 2
+    for sequence in reversed(numbers):
+        start = at
+        for operator in ("aten::zero_", "aten::copy_"):
+            at = op(trace, at, operator, [[BATCH, LENGTH, WIDTH]], HALF, host_us=SLOW_US)
+        trace.op("autograd::engine::evaluate_function: SliceBackward0", start - 0.2, at - 0.2, **{"Sequence number": sequence})
+    trace.thread = 1
+    return at
+
+
 def fused_head(trace: ChromeTrace, at: float) -> float:
     """Add one fused attention over a single head."""
     shapes = [[BATCH, 1, LENGTH, SIZE]] * 3
@@ -76,6 +104,7 @@ ATTENTION_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "heads_with_own_projections": partial(loop, add=partial(attention, add=partial(head, own=True))),
     "heads_written_to_their_place": partial(loop, add=partial(attention, add=head, joins="copy")),
     "fused_heads_in_a_loop": partial(loop, add=partial(attention, add=fused_head)),
+    "sliced_heads_in_a_loop": partial(loop, add=sliced),
     "two_attentions_joined": partial(loop, add=partial(attention, add=head, heads=2)),
     "attentions_summed": partial(loop, add=partial(attention, add=head, joins="sum")),
     "attentions_of_layers": partial(loop, add=partial(attention, add=head, joins="", layers=True)),

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import Passes, in_backward, passes
 from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.knowledge.kernel_work import product_work
@@ -19,6 +20,7 @@ MIN_HEADS = 3  # Heads. Two equal attentions can be the two directions between t
 MAX_BETWEEN = 3  # Products between two heads: a head's own queries, keys and values.
 OWN_VALUES = 1  # Products between a softmax and the product with the values: the projection of the head's own values.
 SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
+SLICES = r"^aten::(slice|select|narrow)$"
 JOINS = ("aten::cat", "aten::_cat", "aten::stack")
 
 Kind = Literal["product", "softmax", "fused", "communication", "join"]
@@ -73,10 +75,24 @@ def head_loops(context: RuleContext) -> list[HeadLoop]:
     forward = work[~work["gpu_op_id"].isin(in_backward(context))].sort_values("start_ns", kind="stable")
     loops = []
     for _, rows in forward.groupby("step"):
-        for heads, operators in _loops(list(_events(rows))):
-            begun = context.launches.begun_between(np.array(operators, np.int64))
-            loops.append(HeadLoop(heads, passes(context, begun.tolist())))
+        for heads, ops in _loops(list(_events(rows))):
+            begun = context.launches.begun_between(np.array(ops, np.int64)).tolist()
+            loops.append(HeadLoop(heads, passes(context, [*_slices_before(context, begun, heads), *begun])))
     return loops
+
+
+def _slices_before(context: RuleContext, begun: Sequence[int], heads: int) -> list[int]:
+    """Return the slices of the first head that come before its first product, and so before the operators ``begun``.
+
+    Every head has the same number of slices, so those that are missing among ``begun`` come directly before.
+    """
+    slices = operators(context, SLICES).frame
+    inside = slices[slices["id"].isin(begun)]
+    if inside.empty:
+        return []
+    missing = -len(inside) % heads
+    before = slices[(slices["id"] < min(begun)) & (slices["thread_id"] == inside["thread_id"].iloc[0])]
+    return [int(op) for op in before["id"].tail(missing)] if missing else []
 
 
 def _events(rows: pd.DataFrame) -> Iterator[AttentionEvent]:

@@ -82,7 +82,7 @@ def _edits(context: RuleContext, loops: Sequence[HeadLoop]) -> list[Edit]:
     """Return the edits that run each loop as one fused attention over all heads.
 
     Each remaining kernel takes the sum of the times that it had in all heads. Products with the scores take their share of a fused
-    kernel's time. The gradients of slices are removed. Those of the first head are kept, because its slices may belong to other code.
+    kernel's time. The gradients of slices are removed.
     """
     rows = pd.concat([loop.work.both for loop in loops])
     rows = rows[~rows.index.duplicated()]

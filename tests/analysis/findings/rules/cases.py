@@ -95,7 +95,7 @@ CASES = {
         quiet=("reduced_within", "ddp_balanced"),
         measured=(("reduced_after", "reduced_within", 0.15),), condition=("MANY", 1e9)),
     "heads-one-by-one": Case(
-        leads=("heads_in_a_loop", "heads_with_own_projections", "heads_written_to_their_place", "fused_heads_in_a_loop"),
+        leads=("heads_in_a_loop", "heads_with_own_projections", "heads_written_to_their_place", "fused_heads_in_a_loop", "sliced_heads_in_a_loop"),
         quiet=("attentions_of_layers", "two_attentions_joined", "attentions_summed", "layers_joined_at_the_end", "attention_math", "swin_math"),
     ),
     "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), beside=("link_full_both_ways",), quiet=("link_half_used", "copy_pinned"), condition=("LINK_FULL", 2.0)),

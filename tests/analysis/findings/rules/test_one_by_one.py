@@ -18,6 +18,8 @@ from tests.support.findings_of import context_of, finding, result_of
         # The copy after the last head joins the result, as a reshape still does.
         ("heads_written_to_their_place", "heads-one-by-one", 8 * 5 - 1 - 2),
         ("fused_heads_in_a_loop", "heads-one-by-one", 8 - 1),
+        # 8 heads of two products and a softmax, of which the products stay once. All gradients of 24 slices go.
+        ("sliced_heads_in_a_loop", "heads-one-by-one", 8 * 3 - 2 + 24 * 2),
         # 12 weights with two kernels each. Two kernels of a foreach update remain.
         ("weights_averaged", "weights-averaged-one-by-one", 12 * 2 - 2),
         ("weights_averaged_in_a_copy", "weights-averaged-one-by-one", 12 * 4 - 2),
