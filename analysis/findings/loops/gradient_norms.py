@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
 from sawtooth.analysis.findings.queries.host_reads import ops_serving_only, waiting_calls
 from sawtooth.analysis.findings.queries.passes import first_shape, in_backward
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
@@ -83,10 +84,15 @@ def with_clipping(edits: Sequence[Edit], norms: pd.DataFrame) -> list[Edit]:
     for _, part in norms.groupby("step"):
         ids = part["gpu_op_id"].tolist()[:REMAINING_KERNELS]
         kept_ids += ids
-        timed += [max(int(part["dur_ns"].sum()) * CLIP_PASSES // len(ids), 1)] * len(ids)
+        reading_ns = int(
+            (part["dur_ns"] - SHORTEST_KERNEL_NS).clip(lower=0).sum()
+        )  # A kernel for many tensors begins only once.
+        timed += [max(reading_ns * CLIP_PASSES // len(ids), SHORTEST_KERNEL_NS)] * len(ids)
     kept = set(kept_ids)
     removing = [
         WithoutOps(tuple(op for op in edit.ops if op not in kept)) if isinstance(edit, WithoutOps) else edit for edit in edits
     ]
-    read_once = tuple(ns // CLIP_PASSES for ns in timed)  # get_total_norm does not scale the gradients.
+    read_once = tuple(
+        max(ns // CLIP_PASSES, SHORTEST_KERNEL_NS) for ns in timed
+    )  # get_total_norm does not scale the gradients.
     return [*removing, TimedOps(tuple(kept_ids), tuple(timed), read_once, tuple(timed))]
