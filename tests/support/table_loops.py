@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.support.anti_patterns import GEMM, KERNEL, loop
+from tests.support.anti_patterns import GEMM, KERNEL, SLOW_US, loop, op
 from tests.support.chrome_trace import ChromeTrace
 
 ROWS, WIDTH, MAIN, BACKWARD = 1_000_000, 256, 1, 2
@@ -81,7 +81,43 @@ def tables(folder: Path, **options: Any) -> list[Path]:
     return loop(folder, add)
 
 
+def lookups(trace: ChromeTrace, at: float, count: int, tables: int = 0, between: bool = False, widths: int = 1) -> float:
+    """Add ``count`` lookups on a slow host, each with two launches of its backward pass.
+
+    They are in ``tables`` tables (by default one for each) of ``widths`` widths. With ``between``, a product follows each lookup.
+    """
+    trace.thread = MAIN
+    shapes = [[1000, 16 * (1 + number % widths)] for number in range(count)]
+    for number, shape in enumerate(shapes):
+        at = op(trace, at, "aten::embedding", [shape, [256], [], [], []], host_us=SLOW_US, **{"Sequence number": 100 + number})
+        if between:
+            at = op(trace, at, "aten::mm", [[256, 16], [16, 16]], kernel=GEMM, host_us=SLOW_US)
+    for _ in range(6):
+        at = op(trace, at, "aten::mm", [[256, 16], [16, 16]], kernel=GEMM, host_us=SLOW_US)
+    trace.thread = BACKWARD
+    for number in reversed(range(count)):
+        start = at
+        for name in ("aten::zero_", "aten::index_add"):
+            at = op(trace, at, name, [shapes[number]], host_us=SLOW_US)
+        trace.op(
+            "autograd::engine::evaluate_function: EmbeddingBackward0",
+            start - 0.2,
+            at - 0.2,
+            **{"Sequence number": 100 + number},
+        )
+        if number < (tables or count):
+            trace.op("torch::autograd::AccumulateGrad", at, at + 1, [shapes[number]], ["float"])
+        at += 2
+    trace.thread = MAIN
+    return op(trace, at, "aten::_fused_adamw_", [], host_us=SLOW_US)
+
+
 TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
+    "tables_looked_up_one_by_one": partial(loop, add=partial(lookups, count=12)),
+    "few_tables_looked_up": partial(loop, add=partial(lookups, count=6)),
+    "one_table_looked_up_often": partial(loop, add=partial(lookups, count=12, tables=1)),
+    "tables_of_two_widths": partial(loop, add=partial(lookups, count=12, widths=2)),
+    "tables_with_products_between": partial(loop, add=partial(lookups, count=12, between=True)),
     "few_rows_looked_up": partial(tables, indices=10_000),
     "many_rows_looked_up": partial(tables, indices=200_000),
     "rows_looked_up_three_times": partial(tables, indices=100_000, lookups=3),

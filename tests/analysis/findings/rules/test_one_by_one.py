@@ -21,6 +21,8 @@ from tests.support.findings_of import context_of, finding, result_of
         # 8 heads of two products and a softmax, of which the products stay once. All gradients of 24 slices go.
         ("sliced_heads_in_a_loop", "heads-one-by-one", 8 * 3 - 2 + 24 * 2),
         # 12 weights with two kernels each. Two kernels of a foreach update remain.
+        # 12 lookups with one launch forward and two backward, which remain once.
+        ("tables_looked_up_one_by_one", "tables-one-by-one", 12 * 3 - 3),
         ("weights_averaged", "weights-averaged-one-by-one", 12 * 2 - 2),
         ("weights_averaged_in_a_copy", "weights-averaged-one-by-one", 12 * 4 - 2),
     ],

@@ -1,0 +1,120 @@
+"""Embedding tables are looked up one after the other.
+
+What it checks
+    Consecutive lookups (``nn.Embedding``, ``nn.EmbeddingBag``) with the same number of indices in different tables of one width,
+    without a matrix product in between. The parameters of the step must contain a table for each lookup.
+Why it costs time
+    Every table launches the same small kernels, forward and backward: a lookup of a bag and its gradient take about twelve.
+What to do
+    Store the tables as one, and add to each index where its table begins. Libraries such as TorchRec do this for many tables.
+When it is wrong
+    Tables of different widths cannot be joined, and a table whose rows are trained otherwise, or not at all, stays separate.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
+    https://docs.pytorch.org/torchrec/
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.model import LAUNCHES, OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.policy import OTHER_CODE
+from sawtooth.analysis.findings.queries.calls import operators
+from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
+from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.parameters import parameters_of
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.units import in_words
+
+MIN_TABLES = 8  # Tables. Words, positions and a few features of a sample are not a problem.
+LOOKUPS = r"^aten::(embedding|embedding_bag)$"
+_SHAPES = (
+    "SELECT o.cpu_op_id, s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id) "
+    "WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
+)
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "rows = [table(i) for table, i in zip(self.tables, x.T)]   # x: batch, tables",
+        "self.table = nn.Embedding(sum(sizes), width)   # in __init__, from the joined weights: torch.cat\n"
+        'self.register_buffer("starts", torch.tensor([0, *sizes[:-1]]).cumsum(0))\n'
+        "rows = self.table(x + self.starts).unbind(1)   # the same list; one lookup",
+    ),
+)
+
+
+def measure(context: RuleContext) -> Iterator[Evidence]:
+    """Yield a finding if one lookup for all tables would save a relevant share of the step."""
+    loops = list(_loops(context))
+    edits = [edit for tables, work in loops for part in (work.forward, work.backward) for edit in at_once(part, tables)]
+    predicted = context.predict_ms(edits) if edits else None
+    if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
+        return
+    rows, steps = pd.concat([work.both for _, work in loops]), context.work_steps
+    yield Evidence(
+        Advice(
+            f"{max(tables for tables, _ in loops)} embedding tables are looked up one after the other: {count_in_words(rows, steps)} and "
+            f"{in_words(ms_per_step(rows, steps))} of each step",
+            Action(
+                "Look up",
+                "all embedding tables in one",
+                ": one nn.Embedding with the rows of all, and an offset for each table.",
+            ),
+            note="Predicted with the launches of one lookup, forward and backward, whose kernels do the work of all.",
+            risk="One weight replaces those of the tables: join them (torch.cat) when an old checkpoint is loaded.",
+            changes=CHANGES,
+        ),
+        lost_ms=context.step_ms - predicted,
+        stated_ms=ms_per_step(rows, steps),
+        edits=edits,
+        rest=LAUNCHES,
+        rows=evidence_of(rows, steps, ("operator",)),
+        threshold_for="gain",
+    )
+
+
+def _loops(context: RuleContext) -> Iterator[tuple[int, Passes]]:
+    """Yield number and work of each counted step's consecutive lookups in different tables."""
+    calls = operators(context, LOOKUPS).frame
+    calls = calls[calls["step"].isin(context.work["step"].unique())]
+    if len(calls) < MIN_TABLES * context.work_steps:
+        return
+    parameters = parameters_of(context.recording, context.rank.device)
+    shapes = {int(op): json.loads(dims) if dims else [] for op, dims in context.recording.rows(_SHAPES, [calls["id"].tolist()])}
+    products = np.sort(context.work.loc[context.work["category"] == "gemm", "flop_op_id"].dropna().to_numpy(np.int64))
+    for _, part in calls.sort_values("id").groupby(["step", "thread_id"]):
+        ids = part["id"].to_numpy(np.int64)
+        # Operators are numbered in the order of their starts. A product in between, or another kind of lookup, ends a loop.
+        kinds = [(np.searchsorted(products, op), *_kind(shapes.get(op, []))) for op in ids.tolist()]
+        first = 0
+        for end in range(1, len(ids) + 1):
+            if end < len(ids) and kinds[end] == kinds[first]:
+                continue
+            tables = [tuple(shapes[op][0]) for op in ids[first:end].tolist() if shapes.get(op)]
+            if end - first >= MIN_TABLES and sum(parameters[shape] for shape in set(tables)) >= end - first:
+                begun = context.launches.begun_between(ids[first:end])
+                yield end - first, passes(context, begun.tolist())
+            first = end
+
+
+def _kind(dims: list[Any]) -> tuple[Any, ...]:
+    """Return the width of a lookup's table and the shape of its indices; empty if not recorded."""
+    return (dims[0][-1], tuple(dims[1])) if len(dims) > 1 and dims[0] else ()
+
+
+RULE = Rule(
+    "tables-one-by-one",
+    measure,
+    reads=OF_TRACE | {"shapes"},
+    explains=Explains(("launch_bound",), called="embedding tables looked up one by one"),
+    requires=("steps", "shapes"),
+    threshold=OTHER_CODE,
+)
