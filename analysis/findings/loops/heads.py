@@ -82,7 +82,7 @@ def head_loops(context: RuleContext) -> list[HeadLoop]:
 
 
 def _slices_before(context: RuleContext, begun: Sequence[int], heads: int) -> list[int]:
-    """Return the slices of the first head that come before its first product, and so before the operators ``begun``.
+    """Return the first head's slices before its first product, so before the operators ``begun``.
 
     Every head has the same number of slices, so those that are missing among ``begun`` come directly before.
     """

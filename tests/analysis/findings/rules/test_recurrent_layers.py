@@ -116,7 +116,10 @@ def test_cells_in_bf16_are_not_predicted_in_tf32(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (SHARED / "recordings").is_dir(), reason="the shared recordings are not here")
 def test_one_call_for_the_sequence_comes_before_autocast() -> None:
-    """In FP32, nn.LSTM takes 13.9 ms by a stopwatch. The products of the loop are most of what autocast would shorten."""
+    """nn.LSTM takes 13.9 ms by a stopwatch, in FP32.
+
+    The products of the loop are most of what autocast would shorten.
+    """
     findings = result_of("lstm_hand", SHARED / "recordings").findings
     assert [f.rule for f in findings[:2]] == ["recurrent-cells", "fp32-products"]
     assert findings[0].predicted_step_ms == pytest.approx(13.9, rel=0.15)
